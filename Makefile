@@ -1,0 +1,63 @@
+# Every target sets up what it needs; `make demo` and `make test` work on a fresh machine with Python 3.11 or later.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# CUDA libraries come with xgboost, which DiCE requires, and nothing here uses them. Its wheels for older Linux are the
+# same package without them and save 0.7 GB. Where there is none, pip chooses.
+SMALL_XGBOOST := $(PIP) download --no-deps --only-binary :all: --platform manylinux2014_x86_64 --dest $(VENV)/wheels xgboost \
+	&& $(PIP) install $(VENV)/wheels/xgboost-*.whl
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test slow bench check format clean
+
+help:
+	@echo "make demo    protect real explanations, log them and write the report"
+	@echo "make test    run the fast tests"
+	@echo "make slow    run the slow tests"
+	@echo "make bench   run the benchmarks"
+	@echo "make check   lint, formatting, types and layers"
+	@echo "make format  format and fix what can be fixed"
+	@echo "make clean   remove the environment and everything that was generated"
+
+# The stamp is written last: an interrupted installation starts again.
+$(READY): pyproject.toml
+	@echo "Setting up $(VENV) (about a minute the first time) ..."
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=python3.11 ..." if sys.version_info < (3, 11) else 0)'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -c 'import xgboost' 2>/dev/null || test "$$(uname -sm)" != "Linux x86_64" || { $(SMALL_XGBOOST); } || true
+	@$(PIP) install --editable ".[dice,dev]"
+	@# NICEx pins old releases of numpy and pandas but runs on current ones.
+	@$(PIP) install --no-deps NICEx==0.2.3
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/cfk demo
+
+test: $(READY)
+	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --benchmark-skip
+
+slow: $(READY)
+	@$(BIN)/python -m pytest -m slow --benchmark-skip
+
+bench: $(READY)
+	@$(BIN)/python -m pytest --benchmark-only -p no:randomly -p no:xdist -rN
+
+check: $(READY)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+clean:
+	rm -rf $(VENV) build dist mlruns mlflow.db .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find cfk_plugin adapters tests -name __pycache__ -type d -prune -exec rm -rf {} +

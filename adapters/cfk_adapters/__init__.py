@@ -1,0 +1,1 @@
+"""Adapters between counterfactual explainers and `cfk_plugin`, one module for each explainer."""

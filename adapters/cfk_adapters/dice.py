@@ -1,0 +1,234 @@
+"""Adapter for dice-ml: every explainer derived from its ``ExplainerBase`` that takes tables of raw features."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.hookspecs import hookimpl
+from cfk_plugin.source import CounterfactualBatch, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cfk_plugin.counterfactual import Explanations, GeneralizedCounterfactual
+    from cfk_plugin.hookspecs import AdaptContext
+
+BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
+INSTANCE_BASED = {"DiceKD", "DiceGenetic"}  # The genetic search starts from training rows unless told otherwise.
+METHODS = ("generate_counterfactuals", "local_feature_importance", "global_feature_importance", "feature_importance")
+
+log = logging.getLogger("cfk_plugin")
+
+Native = Any  # A dice_ml CounterfactualExplanations; the library is imported by its owner only.
+
+
+@hookimpl
+def cfk_adapt(explainer: Any, context: AdaptContext) -> DiceSource | None:
+    """Adapt an instance of DiCE's ``ExplainerBase``."""
+    if BASE not in {(kind.__module__, kind.__qualname__) for kind in type(explainer).__mro__}:
+        return None
+    if missing := [name for name in context.features if name not in explainer.data_interface.feature_names]:
+        raise AdapterError(f"DiCE's data interface does not have the feature {', '.join(missing)}")
+    return DiceSource(explainer, context)
+
+
+class DiceSource:
+    """A DiCE explainer as a source of counterfactuals, and its results rebuilt without training rows.
+
+    Each call works on a shallow copy of the explainer, because DiCE keeps raw counterfactuals and training rows of
+    the last call on itself. Global random state is restored, so an unseeded call repeats its answer until the
+    caller draws a random number. Queries lose the label column and get the column order and the text categories
+    that DiCE needs. What is read is what DiCE displays: the sparse table where there is one.
+
+    Feature importances are DiCE's own figures over its raw counterfactuals. They say how often a feature was
+    changed, for counterfactuals that are withheld too, and hold no value.
+
+    Parameters
+    ----------
+    explainer : dice_ml ExplainerBase
+    context : AdaptContext
+    """
+
+    def __init__(self, explainer: Any, context: AdaptContext) -> None:
+        self._explainer = explainer
+        self._features = list(context.features)
+        kinds = {kind.__name__ for kind in type(explainer).__mro__}
+        self.name = f"dice:{type(explainer).__name__}"
+        self.instance_based = bool(kinds & INSTANCE_BASED) and hasattr(explainer.data_interface, "data_df")
+
+    def __repr__(self) -> str:
+        """Name the generator."""
+        return f"DiceSource({self.name})"
+
+    def generate(self, queries: pd.DataFrame, total_CFs: int = 1, **options: Any) -> CounterfactualBatch:
+        """Ask for `total_CFs` counterfactuals of each query, one query at a time.
+
+        A query that DiCE cannot answer (a missing value, a category it does not know) has none found and stops no
+        other one.
+
+        Raises
+        ------
+        AdapterError
+            If DiCE fails on every query, or a column that it needs is missing.
+        """
+        table = self._table(queries)
+        usable = table.notna().all(axis=1).to_numpy()
+        shown: list[pd.DataFrame | None] = [None] * len(table)
+        failures: list[AdapterError] = []
+
+        def run() -> None:
+            explainer = _working_copy(self._explainer)
+            for i in np.flatnonzero(usable):
+                query = table.iloc[[i]]
+                try:
+                    native = ask_dice(lambda q=query: explainer.generate_counterfactuals(q, total_CFs, **options))
+                    shown[i] = None if native is None else _shown(native.cf_examples_list[0])
+                except AdapterError as error:
+                    failures.append(error)
+
+        ask(run)
+        if failures and len(failures) == usable.sum():
+            raise failures[0]
+        if failures or not usable.all():
+            log.info("DiCE could not take %d of %d queries", len(failures) + (~usable).sum(), len(table))
+        return self._batch(shown, total_CFs)
+
+    @property
+    def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]]:
+        """DiCE's public methods that return counterfactuals."""
+        return {name: self._method(name) for name in METHODS if callable(getattr(self._explainer, name, None))}
+
+    def restore(self, native: Native, explanations: Explanations) -> Native:
+        """Build a new ``CounterfactualExplanations`` from released cells; nothing of `native` but the queries,
+        the settings and the importances is in it."""
+        return type(native)(
+            cf_examples_list=[
+                self._restore_one(examples, [e for e in explanations.for_query(i) if e.status == "released"])  # type: ignore[misc]
+                for i, examples in enumerate(native.cf_examples_list)
+            ],
+            local_importance=copy.deepcopy(native.local_importance),
+            summary_importance=copy.deepcopy(native.summary_importance),
+            version=native.metadata.get("version"),
+        )
+
+    def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]:
+        signature = inspect.signature(getattr(self._explainer, name))
+        first = next(iter(signature.parameters))
+
+        def call(*args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, Native, pd.DataFrame]:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            if bound.arguments.get("cf_examples_list") is not None:
+                raise AdapterError("cf_examples_list cannot be given to a protected explainer; leave it out")
+            table = self._table(bound.arguments[first])
+            if missing := [column for column in table if table[column].isna().any()]:
+                raise AdapterError(f"DiCE takes no missing values; impute column {', '.join(missing)}")
+            bound.arguments[first] = table
+            method = getattr(_working_copy(self._explainer), name)
+            none_found: list[Exception] = []
+            native = ask_dice(lambda: method(*bound.args, **bound.kwargs), none_found)
+            if native is None:
+                raise none_found[0]
+            shown = [_shown(examples) for examples in native.cf_examples_list]
+            queries = bound.arguments[first][self._features]
+            return self._batch(shown, int(bound.arguments["total_CFs"])), native, queries
+
+        return call
+
+    def _table(self, queries: Any) -> pd.DataFrame:
+        """Copy the queries as DiCE needs them: its columns in its order, categories as text."""
+        if not isinstance(queries, pd.DataFrame):
+            raise AdapterError(f"DiCE takes queries as a DataFrame, not as {type(queries).__name__}")
+        interface = self._explainer.data_interface
+        if missing := [name for name in interface.feature_names if name not in queries.columns]:
+            raise AdapterError(f"the queries have no column {', '.join(missing)}")
+        table = queries[list(interface.feature_names)].copy(deep=True)
+        if hasattr(interface, "data_df"):  # then its categories are text; on other types it casts "False" to True
+            for name in interface.categorical_feature_names:
+                table[name] = table[name].astype(object).map(str, na_action="ignore")
+        return table
+
+    def _batch(self, shown: Sequence[pd.DataFrame | None], asked: int) -> CounterfactualBatch:
+        frames, slots = [], []
+        for i, frame in enumerate(shown):
+            if frame is None:
+                continue
+            if missing := [name for name in self._features if name not in frame.columns]:
+                raise AdapterError(f"DiCE's answer has no column {', '.join(missing)}")
+            frames.append(frame[self._features].iloc[:asked])
+            slots.extend(range(i * asked, i * asked + len(frames[-1])))
+        found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=self._features)
+        query = np.repeat(np.arange(len(shown)), asked)
+        return CounterfactualBatch(found, np.asarray(slots, dtype=np.int64), query)
+
+    def _restore_one(self, examples: Any, released: Sequence[GeneralizedCounterfactual]) -> Any:
+        from dice_ml.utils.serialize import DummyDataInterface
+
+        outcome = examples.data_interface.outcome_name
+        test = examples.test_instance_df
+        columns = [*(name for name in test.columns if name != outcome), outcome]
+        factual = pd.DataFrame({name: [test[name].iat[0]] for name in columns})
+        label = examples.new_outcome
+        if isinstance(label, (list, tuple)):  # a regressor's desired range
+            label = f"{label[0]}–{label[1]}"
+        rows = [{**entry.cells(), outcome: label} for entry in released]
+        frame = pd.DataFrame(rows, columns=columns, dtype=object) if rows else None
+        return type(examples)(
+            data_interface=DummyDataInterface(outcome),
+            final_cfs_df=frame,
+            test_instance_df=factual,
+            final_cfs_df_sparse=None if frame is None or examples.final_cfs_df_sparse is None else frame.copy(deep=True),
+            posthoc_sparsity_param=examples.posthoc_sparsity_param,
+            desired_range=copy.deepcopy(examples.desired_range),
+            desired_class=examples.desired_class,
+            model_type=examples.model_type,
+        )
+
+
+def ask_dice(call: Callable[[], Native], none_found: list[Exception] | None = None) -> Native | None:
+    """Call DiCE; None when it found nothing, with DiCE's own exception for that (and no text of it) in `none_found`."""
+
+    def nothing(error: Exception) -> bool:
+        is_nothing = type(error).__name__ == "UserConfigValidationException" and str(error).startswith(
+            "No counterfactuals found"
+        )
+        if is_nothing and none_found is not None:
+            none_found.append(type(error)("No counterfactuals found for any of the query points!"))
+        return is_nothing
+
+    return ask(call, nothing)
+
+
+def _shown(examples: Any) -> pd.DataFrame | None:
+    """Return what DiCE displays: the table after its sparsity step where there is one."""
+    for frame in (examples.final_cfs_df_sparse, examples.final_cfs_df):
+        if frame is not None and len(frame):
+            return pd.DataFrame(frame)
+    return None
+
+
+def _working_copy(explainer: Any) -> Any:
+    """Return a copy to call instead: same model and training table, own state, no progress bar."""
+    working = copy.copy(explainer)
+    working.data_interface = copy.copy(explainer.data_interface)
+    function = getattr(type(explainer), "generate_counterfactuals", None)
+    if isinstance(function, FunctionType) and "generate_counterfactuals" not in vars(explainer):
+        # DiCE's bar cannot be switched off; giving its loop another `tqdm` touches nobody else's.
+        quiet = FunctionType(
+            function.__code__,
+            {**function.__globals__, "tqdm": lambda items: items},
+            function.__name__,
+            function.__defaults__,
+            function.__closure__,
+        )
+        quiet.__kwdefaults__ = function.__kwdefaults__
+        working.generate_counterfactuals = MethodType(quiet, working)
+    return working

@@ -1,0 +1,182 @@
+"""Adapter for any callable and for any object with ``explain`` or ``generate_counterfactuals``. Asked last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.hookspecs import hookimpl
+from cfk_plugin.source import CounterfactualBatch, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cfk_plugin.counterfactual import Explanations
+    from cfk_plugin.hookspecs import AdaptContext
+
+METHODS = ("explain", "generate_counterfactuals")
+QUERY = "query"
+
+
+@hookimpl(trylast=True)
+def cfk_adapt(explainer: Any, context: AdaptContext) -> FunctionSource | None:
+    """Adapt whatever can be called with a table of queries."""
+    names = [name for name in METHODS if callable(getattr(explainer, name, None))]
+    if not names and not callable(explainer):
+        return None
+    if isinstance(explainer, type):
+        raise AdapterError(f"{explainer.__qualname__} is a class, not an explainer; have you forgotten the ()?")
+    return FunctionSource(explainer, names, context)
+
+
+class FunctionSource:
+    """Reads what a function returns for a table of queries.
+
+    A DataFrame, array or list of dicts holds one counterfactual per query, by position; a row without any value,
+    or None in a list, was not found. A DataFrame with fewer rows must keep the queries' index, and one with a
+    column or index level ``query`` (positions of queries) may answer a query several times. Other columns than the
+    features are dropped.
+
+    Parameters
+    ----------
+    explainer : callable or object
+        May say ``instance_based = True``: its answers are training rows, or nearly.
+    names : list of str
+        Its methods that return counterfactuals; empty for a plain callable.
+    context : AdaptContext
+    """
+
+    def __init__(self, explainer: Any, names: list[str], context: AdaptContext) -> None:
+        self._explainer = explainer
+        self._names = names or ["__call__"]
+        self._features = list(context.features)
+        self.name = getattr(explainer, "__name__", type(explainer).__name__)
+        self.instance_based = bool(getattr(explainer, "instance_based", False))
+
+    def __repr__(self) -> str:
+        """Name the explainer."""
+        return f"FunctionSource({self.name})"
+
+    def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
+        """Call the explainer with a copy of the queries and read its answer."""
+        call = self._callable(self._names[0])
+        answer = ask(lambda: call(queries.copy(deep=True), **options))
+        return read(answer, queries, self._features)
+
+    @property
+    def methods(self) -> Mapping[str, Any]:
+        """Explainer's own methods under their names."""
+        return {name: self._method(name) for name in self._names}
+
+    def restore(self, native: Any, explanations: Explanations) -> Any:
+        """Return the released cells in the container that the explainer uses; a query withheld has None cells."""
+        rows = [dict(entry.cells()) if entry.status == "released" else {} for entry in explanations]
+        frame = pd.DataFrame(rows, columns=self._features, dtype=object)
+        frame = frame.astype(object).where(frame.notna(), None)
+        if isinstance(native, list):
+            return [row or None for row in rows]
+        if isinstance(native, np.ndarray):
+            return frame.to_numpy(dtype=object).reshape(native.shape if native.ndim == 1 else frame.shape)
+        if isinstance(native, pd.Series):
+            return frame.iloc[0]
+        frame.insert(0, QUERY, [entry.query for entry in explanations])
+        return frame
+
+    def _callable(self, name: str) -> Callable[..., Any]:
+        function: Callable[..., Any] = self._explainer if name == "__call__" else getattr(self._explainer, name)
+        return function
+
+    def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Any, pd.DataFrame]]:
+        def call(queries: Any, *args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, Any, pd.DataFrame]:
+            table = _table(queries, self._features)
+            given = queries.copy(deep=True) if isinstance(queries, pd.DataFrame) else np.array(queries)
+            native = ask(lambda: self._callable(name)(given, *args, **kwargs))
+            return read(native, table, self._features), native, table
+
+        return call
+
+
+def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> CounterfactualBatch:
+    """Read an explainer's answer to a table of queries.
+
+    Raises
+    ------
+    AdapterError
+        If a feature is missing, or it cannot be said which query a row answers.
+    """
+    count = len(queries)
+    if answer is None or (hasattr(answer, "__len__") and not len(answer)):
+        return CounterfactualBatch.one_each(queries[:0].reindex(columns=features), np.zeros(count, dtype=bool))
+    frame = _frame(answer, features)
+    position = _positions(frame, queries, features)
+    frame = frame[_present(frame, features)].reset_index(drop=True)
+    found = frame.notna().any(axis=1).to_numpy()
+    position, frame = position[found], frame[found]
+    asked = np.maximum(np.bincount(position, minlength=count), 1)
+    order = np.argsort(position, kind="stable")
+    before = np.cumsum(asked) - asked  # first slot of each query
+    earlier = np.arange(len(order)) - np.searchsorted(position[order], position[order])
+    slot = np.empty(len(order), dtype=np.int64)
+    slot[order] = before[position[order]] + earlier
+    return CounterfactualBatch(frame, slot, np.repeat(np.arange(count), asked))
+
+
+def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
+    if isinstance(answer, pd.DataFrame):
+        return answer.copy(deep=True)
+    if isinstance(answer, pd.Series):
+        return answer.to_frame().T.infer_objects().reset_index(drop=True)
+    if isinstance(answer, np.ndarray):
+        table = np.atleast_2d(answer)
+        if table.ndim != 2 or table.shape[1] != len(features):
+            raise AdapterError(f"the explainer returned an array of shape {answer.shape}, not one column per feature")
+        return pd.DataFrame(table, columns=features).infer_objects()
+    if isinstance(answer, (list, tuple)) and all(item is None or isinstance(item, dict) for item in answer):
+        known = [item for item in answer if item]
+        columns = list(known[0]) if known else features
+        if any(set(item) != set(columns) for item in known):
+            raise AdapterError("the explainer returned dicts with different keys")
+        return pd.DataFrame([item or {} for item in answer], columns=columns)
+    raise AdapterError(
+        f"the explainer returned {type(answer).__name__}; an adapter reads DataFrame, Series, array, list of dicts"
+    )
+
+
+def _present(frame: pd.DataFrame, features: list[str]) -> list[str]:
+    if missing := [name for name in features if name not in frame.columns]:
+        raise AdapterError(f"the explainer's answer has no column {', '.join(missing)}")
+    if not frame.columns.is_unique:
+        raise AdapterError("the explainer's answer has two columns of the same name")
+    return features
+
+
+def _positions(frame: pd.DataFrame, queries: pd.DataFrame, features: list[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    if QUERY not in features and (QUERY in frame.columns or QUERY in frame.index.names):
+        named = frame[QUERY] if QUERY in frame.columns else frame.index.get_level_values(QUERY)
+        values = pd.to_numeric(pd.Series(np.asarray(named)), errors="coerce").to_numpy(dtype=float)
+        if not (np.isfinite(values) & (values % 1 == 0) & (values >= 0) & (values < len(queries))).all():
+            raise AdapterError(f"column {QUERY!r} of the explainer's answer must hold positions of queries")
+        return values.astype(np.int64)
+    if len(frame) == len(queries):
+        return np.arange(len(queries))
+    unique = frame.index.is_unique and queries.index.is_unique
+    if len(frame) < len(queries) and unique and frame.index.isin(queries.index).all():
+        return np.asarray(queries.index.get_indexer(frame.index), dtype=np.int64)
+    raise AdapterError(
+        f"the explainer returned {len(frame)} rows for {len(queries)} queries; return one row per query, keep the "
+        f"queries' index, or add a column {QUERY!r} with the query's position"
+    )
+
+
+def _table(queries: Any, features: list[str]) -> pd.DataFrame:
+    if isinstance(queries, pd.DataFrame):
+        return queries[_present(queries, features)].copy(deep=True)
+    if isinstance(queries, pd.Series):
+        return queries[features].to_frame().T.infer_objects()
+    array = np.atleast_2d(np.asarray(queries))
+    if array.ndim != 2 or array.shape[1] != len(features):
+        raise AdapterError(f"queries of shape {array.shape} do not have one column per feature")
+    return pd.DataFrame(array, columns=features).infer_objects()

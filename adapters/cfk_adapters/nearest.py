@@ -1,0 +1,170 @@
+"""Nearest unlike neighbour: the closest training row with the desired prediction, and the adapter for it.
+
+It returns other people's rows as they are: the reference for what has to be protected, and a quick start without any
+other library.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.heom import Heom, HeomCodes
+from cfk_plugin.hookspecs import hookimpl
+from cfk_plugin.source import CounterfactualBatch, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from cfk_plugin.counterfactual import Explanations
+    from cfk_plugin.hookspecs import AdaptContext
+
+
+class NearestUnlikeNeighbour:
+    """Explain a prediction by the nearest training row with the desired one, by HEOM distance.
+
+    It holds the training rows and shows them: it refuses to be pickled, its `repr` shows counts, and what
+    `explain` returns must be protected before anybody sees it. Of equally near rows the first one counts.
+
+    Parameters
+    ----------
+    train : DataFrame
+        Training rows.
+    model : object with ``predict``, or callable
+        From a DataFrame of the features to one label per row.
+    desired : "opposite", label, or callable
+        The label wanted; any label but the query's own; or a function from labels to booleans.
+    features : sequence of str, optional
+        Columns to use, without the label column. Default: all of `train`.
+
+    Attributes
+    ----------
+    predicted : array
+        The model's label of every training row; asked once, at the first use.
+
+    Examples
+    --------
+    >>> train = pd.DataFrame({"age": [20, 40, 60]})
+    >>> NearestUnlikeNeighbour(train, lambda rows: rows["age"] > 30).explain(pd.DataFrame({"age": [25]}))
+       age
+    0   40
+    """
+
+    instance_based = True
+
+    def __init__(
+        self, train: pd.DataFrame, model: Any, desired: Any = "opposite", features: Sequence[str] | None = None
+    ) -> None:
+        self.features = list(train.columns if features is None else features)
+        if missing := [name for name in self.features if name not in train.columns]:
+            raise AdapterError(f"the training rows have no column {', '.join(missing)}")
+        self.desired = desired
+        self._train = train[self.features].reset_index(drop=True)
+        self._model = model
+        self._heom = Heom.fit(self._train)
+        self._predicted: NDArray[Any] | None = None
+        self._codes: HeomCodes | None = None
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"NearestUnlikeNeighbour({len(self._train)} rows, {len(self.features)} features)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold every training row."""
+        raise AdapterError("a NearestUnlikeNeighbour holds training rows and refuses to be pickled; rebuild it instead")
+
+    @property
+    def predicted(self) -> NDArray[Any]:
+        """The model's label of every training row."""
+        if self._predicted is None:
+            self._predicted = self._predict(self._train)
+        return self._predicted
+
+    def explain(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Return one training row per query in the queries' index; missing values where there is none."""
+        position = self.neighbours(X)
+        rows = self.rows(position.clip(min=0)).set_axis(X.index, axis=0)
+        return rows if (position >= 0).all() else rows.astype(object).where((position >= 0)[:, None], np.nan)
+
+    def neighbours(self, X: pd.DataFrame) -> NDArray[np.int64]:
+        """Return the position of each query's neighbour among the training rows; -1 where there is none."""
+        if missing := [name for name in self.features if name not in X.columns]:
+            raise AdapterError(f"the queries have no column {', '.join(missing)}")
+        if self._codes is None:
+            self._codes = self._heom.encode(self._train)
+        queries, own = self._heom.encode(X), self._predict(X[self.features])
+        position = np.full(len(X), -1, dtype=np.int64)
+        opposite = isinstance(self.desired, str) and self.desired == "opposite"
+        for label in pd.unique(pd.Series(own)) if opposite else [None]:
+            candidates = np.flatnonzero(self.predicted != label if opposite else self._desired())
+            asked = np.flatnonzero(own == label) if opposite else np.arange(len(X))
+            nearest = self._heom.nearest(queries.take(asked), self._codes.take(candidates))[0][:, 0]
+            position[asked] = np.where(nearest >= 0, candidates[nearest] if len(candidates) else -1, -1)
+        return position
+
+    def rows(self, positions: NDArray[np.int64]) -> pd.DataFrame:
+        """Return a copy of training rows by position."""
+        return self._train.take(positions).copy(deep=True)
+
+    def _desired(self) -> NDArray[np.bool_]:
+        met = self.desired(self.predicted) if callable(self.desired) else self.predicted == self.desired
+        return np.broadcast_to(np.asarray(met, dtype=bool), self.predicted.shape)
+
+    def _predict(self, frame: pd.DataFrame) -> NDArray[Any]:
+        predict = getattr(self._model, "predict", self._model)
+        labels = np.asarray(predict(frame.copy(deep=True))).reshape(-1)
+        if len(labels) != len(frame):
+            raise AdapterError(f"the model returned {len(labels)} labels for {len(frame)} rows")
+        return labels
+
+
+@hookimpl
+def cfk_adapt(explainer: Any, context: AdaptContext) -> NearestSource | None:
+    """Adapt a `NearestUnlikeNeighbour`."""
+    if not isinstance(explainer, NearestUnlikeNeighbour):
+        return None
+    if missing := [name for name in context.features if name not in explainer.features]:
+        raise AdapterError(f"the explainer does not know the feature {', '.join(missing)}")
+    return NearestSource(explainer, context)
+
+
+class NearestSource:
+    """A `NearestUnlikeNeighbour` as a source of counterfactuals: its answers are training rows."""
+
+    name = "nearest"
+    instance_based = True
+
+    def __init__(self, explainer: NearestUnlikeNeighbour, context: AdaptContext) -> None:
+        self._explainer = explainer
+        self._features = list(context.features)
+
+    def __repr__(self) -> str:
+        """Name the generator."""
+        return "NearestSource()"
+
+    def generate(self, queries: pd.DataFrame) -> CounterfactualBatch:
+        """Ask for the nearest unlike neighbour of each query."""
+        explainer = self._explainer
+        position = ask(lambda: explainer.neighbours(queries))
+        rows = explainer.rows(position[position >= 0])
+        return CounterfactualBatch.one_each(rows[self._features], position >= 0)
+
+    @property
+    def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
+        """The explainer's own `explain`."""
+
+        def explain(X: pd.DataFrame) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
+            return self.generate(X), None, X[self._features].copy(deep=True)
+
+        return {"explain": explain}
+
+    def restore(self, native: None, explanations: Explanations) -> pd.DataFrame:  # noqa: ARG002 - holds nothing
+        """Return a table of released cells, one row per query; None where the answer is withheld."""
+        rows = [dict(entry.cells()) if entry.status == "released" else {} for entry in explanations]
+        frame = pd.DataFrame(rows, columns=self._features, dtype=object)
+        return frame.where(frame.notna(), None)

@@ -1,0 +1,130 @@
+"""Adapter for NICE (``NICEx``), recognised by its shape: the library is never imported here."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.hookspecs import hookimpl
+from cfk_plugin.source import CounterfactualBatch, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from cfk_plugin.counterfactual import Explanations
+    from cfk_plugin.hookspecs import AdaptContext
+
+
+@hookimpl
+def cfk_adapt(explainer: Any, context: AdaptContext) -> NiceSource | None:
+    """Adapt a ``nice.NICE``: it has `explain` and keeps its training rows in ``data.X_train``."""
+    data = getattr(explainer, "data", None)
+    is_nice = type(explainer).__module__.split(".")[0] == "nice" and hasattr(data, "X_train")
+    if not is_nice or not callable(getattr(explainer, "explain", None)):
+        return None
+    if data.X_train.shape[1] != len(context.features):
+        raise AdapterError(
+            f"NICE was given {data.X_train.shape[1]} columns and the schema has {len(context.features)} features; "
+            "they must be the same, in the same order"
+        )
+    if not np.any(getattr(data, "candidates_mask", True)):
+        raise AdapterError("NICE has no candidates: justified_cf=True needs y_train as positions of classes")
+    return NiceSource(explainer, context)
+
+
+class NiceSource:
+    """A NICE explainer as a source of counterfactuals, asked for one query at a time.
+
+    Each call works on a copy of the explainer that shares training rows and model: NICE keeps the last query on
+    itself, changes the array it is given and answers only the first row of several. All its settings start from a
+    training row, so all count as instance-based.
+
+    Parameters
+    ----------
+    explainer : nice.NICE
+    context : AdaptContext
+        Its features name the columns of ``X_train``, in order.
+    """
+
+    instance_based = True
+
+    def __init__(self, explainer: Any, context: AdaptContext) -> None:
+        self._explainer = explainer
+        self._features = list(context.features)
+        self.name = f"nice:{getattr(explainer, 'optimization', 'unknown')}"
+
+    def __repr__(self) -> str:
+        """Name the generator."""
+        return f"NiceSource({self.name})"
+
+    def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
+        """Ask for one counterfactual of each query; options are those of NICE's own `explain`."""
+        if missing := [name for name in self._features if name not in queries.columns]:
+            raise AdapterError(f"the queries have no column {', '.join(missing)}")
+        rows = queries[self._features].to_numpy(dtype=object, na_value=np.nan)
+        return self._explain(rows, options)
+
+    @property
+    def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
+        """NICE's own `explain`, for an array of one or several rows."""
+
+        def explain(X: Any, *args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
+            rows = np.atleast_2d(np.array(X, dtype=object))
+            if rows.ndim != 2 or rows.shape[1] != len(self._features):
+                raise AdapterError(f"NICE takes arrays with {len(self._features)} columns, not of shape {rows.shape}")
+            options = {**dict(zip(("target_class",), args, strict=False)), **kwargs}
+            return self._explain(rows, options), None, _frame(rows, self._features)
+
+        return {"explain": explain}
+
+    def restore(self, native: None, explanations: Explanations) -> NDArray[np.object_]:  # noqa: ARG002 - holds nothing
+        """Return an array of released cells, one row per query; None in a row that is withheld."""
+        out = np.full((len(explanations), len(self._features)), None, dtype=object)
+        for i, entry in enumerate(explanations):
+            if entry.status == "released":
+                cells = entry.cells()
+                out[i] = [cells[name] for name in self._features]
+        return out
+
+    def _explain(self, rows: NDArray[np.object_], options: Mapping[str, Any]) -> CounterfactualBatch:
+        options = dict(options)
+        if isinstance(options.get("target_class"), (int, np.integer)):  # NICE wants a list and says so by TypeError
+            options["target_class"] = [int(options["target_class"])]
+        kind = self._explainer.data.X_train.dtype
+
+        def run() -> list[NDArray[Any] | None]:
+            explainer = _working_copy(self._explainer)
+            return [
+                ask(lambda r=row: explainer.explain(np.array([r], dtype=kind), **options), _nothing) for row in rows
+            ]
+
+        answers = ask(run)
+        found = [np.array(answer, dtype=object).reshape(-1) for answer in answers if answer is not None]
+        if any(len(answer) != len(self._features) for answer in found):
+            raise AdapterError("NICE's answer does not have one value per feature")
+        table = np.array(found, dtype=object).reshape(len(found), len(self._features))
+        return CounterfactualBatch.one_each(
+            _frame(table, self._features), np.array([answer is not None for answer in answers], dtype=bool)
+        )
+
+
+def _frame(rows: NDArray[np.object_], features: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=features, dtype=object).infer_objects()
+
+
+def _nothing(error: Exception) -> bool:
+    """Say whether NICE has no candidate: it takes the least of an empty sequence then."""
+    return isinstance(error, ValueError) and "empty sequence" in str(error)
+
+
+def _working_copy(explainer: Any) -> Any:
+    """Copy the explainer and its parts, but share arrays, model and auto-encoder with the original."""
+    shared = [*vars(explainer.data).values()]
+    shared += [getattr(getattr(explainer, "reward_function", None), "auto_encoder", None)]
+    return copy.deepcopy(explainer, {id(value): value for value in shared if value is not None})

@@ -1,0 +1,164 @@
+"""The command line `cfk`. Exit codes: 0 pass, 1 fail, 2 usage or error, 3 review."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cfk_plugin.errors import CFKError
+
+app = typer.Typer(
+    help="Privacy for counterfactual explanations: protect them, verify them, see what is at stake.\n\n"
+    "Exit codes: 0 pass, 1 fail, 2 usage or error, 3 review.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,  # They print local variables, and those hold training rows.
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Schema = Annotated[
+    Path,
+    typer.Option("--schema", "-s", help="JSON with quasi_identifiers, sensitive, target, ...; see the docs."),
+]
+K = Annotated[int | None, typer.Option("--k", help="Least number of people behind an explanation.")]
+
+
+def _command(name: str, examples: str) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """Register a command that returns its exit code; an error becomes one line and exit code 2."""
+
+    def register(function: Callable[..., int]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                code = function(*args, **kwargs)
+            except CFKError as error:
+                _fail(str(error), error)
+            except Exception as error:  # noqa: BLE001 - its text and its traceback may quote training rows
+                _fail(f"unexpected {type(error).__name__}; CFK_DEBUG=1 shows where", error)
+            raise typer.Exit(code)
+
+        epilog = "[bold]Examples[/]\n\n" + "\n\n".join(examples.strip().splitlines())
+        app.command(name, epilog=epilog)(guarded)
+        return guarded
+
+    return register
+
+
+def _fail(message: str, error: Exception) -> None:
+    if os.environ.get("CFK_DEBUG"):
+        raise error
+    typer.echo(f"cfk: {' '.join(message.split())}", err=True)
+    raise typer.Exit(2)
+
+
+@_command("demo", "cfk demo\ncfk demo --k 5 --patients 40 --folder /tmp/cfk")
+def demo(
+    k: Annotated[int, typer.Option("--k", help="Least number of people behind an explanation.")] = 10,
+    patients: Annotated[int, typer.Option(help="Patients to explain.", min=1)] = 20,
+    folder: Annotated[Path, typer.Option(help="Where the MLflow store is written.")] = Path(),
+) -> int:
+    """Protect the explanations of real patients, before and after, and log them to MLflow."""
+    from cfk_plugin.demo import run
+
+    return run(k=k, patients=patients, folder=folder, console=_console())
+
+
+@_command(
+    "protect",
+    "cfk protect train.csv cf.csv -s schema.json -m model.joblib --desired low -o released.json\n"
+    "cfk protect train.parquet cf.csv -s schema.json -m models:/credit/3 --k 5 --track -o released.csv",
+)
+def protect(
+    train: Annotated[Path, typer.Argument(help="Training rows, CSV or Parquet.")],
+    counterfactuals: Annotated[Path, typer.Argument(help="Raw counterfactuals, CSV or Parquet.")],
+    schema: Schema,
+    model: Annotated[
+        str,
+        typer.Option("--model", "-m", help="joblib or pickle file that you trust, or an MLflow model URI."),
+    ],
+    desired: Annotated[str, typer.Option("--desired", "-d", help="The outcome wanted, or 'opposite'.")] = "opposite",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help=".json, .csv or .parquet; JSON on stdout without it."),
+    ] = None,
+    factuals: Annotated[Path | None, typer.Option(help="The instance behind each counterfactual.")] = None,
+    k: K = None,
+    method: Annotated[str, typer.Option(help="exact, grasp, mondrian, or a plugin's.")] = "exact",
+    policy: Annotated[Path | None, typer.Option(help="JSON with the settings of a policy; options win.")] = None,
+    objective: Annotated[str | None, typer.Option(help="pureness, ncp or weighted.")] = None,
+    min_pureness: Annotated[float | None, typer.Option(help="Withhold what is less pure.")] = None,
+    max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = None,
+    track: Annotated[bool, typer.Option("--track", help="Log to MLflow.")] = False,
+    experiment: Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")] = None,
+) -> int:
+    """Turn raw counterfactuals into k-anonymous explanations.
+
+    Exit code 0 when all are released, 3 when some are withheld, 1 when all are.
+    """
+    from cfk_plugin.commands import protect as command
+
+    changes = {"k": k, "objective": objective, "min_pureness": min_pureness, "max_ncp": max_ncp}
+    job = command.Job(
+        train=train,
+        schema=schema,
+        model=model,
+        counterfactuals=counterfactuals,
+        factuals=factuals,
+        desired=desired,
+        policy=policy,
+        changes=changes,
+        method=method,
+        output=output,
+        experiment=experiment,
+        track=track,
+    )
+    return command.run(job, _console(), _console(stderr=True))
+
+
+@_command(
+    "verify",
+    "cfk verify released.json train.csv -s schema.json\ncfk verify released.json train.csv -s schema.json --k 20",
+)
+def verify(
+    released: Annotated[Path, typer.Argument(help="Released explanations, JSON.")],
+    train: Annotated[Path, typer.Argument(help="The people to count, CSV or Parquet.")],
+    schema: Schema,
+    k: K = None,
+) -> int:
+    """Recount released explanations against a population, from the regions alone.
+
+    Exit code 0 when every region holds k people, 1 when one does not, 3 when nothing was released or a
+    certificate says something else than the recount. Without --k, the k of the file's own policy is asked for.
+    """
+    from cfk_plugin.commands import verify as command
+
+    return command.run(released, train, schema, k, _console())
+
+
+@_command("plugins", "cfk plugins\nCFK_DISABLE_PLUGINS=nice cfk plugins")
+def plugins() -> int:
+    """List installed plugins, their versions and what they add."""
+    from cfk_plugin.commands import plugins as command
+
+    return command.run(_console())
+
+
+def _console(*, stderr: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr, soft_wrap=not os.isatty(2 if stderr else 1))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

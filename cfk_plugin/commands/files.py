@@ -1,0 +1,147 @@
+"""Reading and writing the files of the command line. Errors name the file and what is wrong, not its content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.schema import Schema
+
+_SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
+    "quasi_identifiers": list,
+    "sensitive": list,
+    "identifiers": list,
+    "nominal": list,
+    "subject": (str, type(None)),
+    "target": (str, type(None)),
+    "ordinal": dict,
+    "hierarchies": dict,
+    "weights": dict,
+    "bounds": dict,
+}
+_MODEL_FILES = (".joblib", ".pkl", ".pickle")
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table from CSV or Parquet, as its name ends."""
+    _exists(path)
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return pd.read_parquet(path)
+        return pd.read_csv(path)
+    except Exception as error:  # noqa: BLE001 - the text of a parser's error quotes rows
+        failure = type(error).__name__
+    raise InputError(f"{path}: not a readable CSV or Parquet table ({failure})")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    _exists(path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+    except (OSError, UnicodeDecodeError) as error:
+        where = type(error).__name__
+    else:
+        if isinstance(content, dict):
+            return content
+        where = "no object at the top"
+    raise InputError(f"{path}: not valid JSON ({where})")
+
+
+def read_schema(path: Path, train: pd.DataFrame) -> Schema:
+    """Read a schema file: the arguments of `Schema.from_frame` as JSON."""
+    content = read_json(path)
+    if unknown := [name for name in content if name not in _SCHEMA_KEYS]:
+        raise SchemaError(f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(_SCHEMA_KEYS)}")
+    if "quasi_identifiers" not in content:
+        raise SchemaError(f"{path}: quasi_identifiers is missing; list the publicly known columns")
+    for name, value in content.items():
+        if not isinstance(value, _SCHEMA_KEYS[name]):
+            kind = {list: "a list of columns", dict: "an object, column to setting"}
+            expected = kind.get(_SCHEMA_KEYS[name], "a column name")  # type: ignore[call-overload]
+            raise SchemaError(f"{path}: {name} must be {expected}")
+    try:
+        return Schema.from_frame(train, **content)
+    except CFKError as error:
+        raise SchemaError(f"{path}: {error}") from None
+    except Exception as error:
+        raise SchemaError(f"{path}: a setting has the wrong form ({type(error).__name__})") from error
+
+
+def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
+    """Read a policy file, if there is one, and apply the options that were given."""
+    settings = read_json(path) if path is not None else {}
+    given = {name: value for name, value in changes.items() if value is not None}
+    try:
+        return PrivacyPolicy(**{**settings, **given})
+    except TypeError:
+        known = PrivacyPolicy().to_dict()
+        unknown = ", ".join(name for name in settings if name not in known)
+        raise PolicyError(f"{path}: unknown setting {unknown}; known are {', '.join(known)}") from None
+
+
+def load_model(location: str) -> Any:
+    """Load a model from an MLflow URI or folder, or from a joblib or pickle file.
+
+    Loading a file runs code in it: give only files that you trust.
+    """
+    path = Path(location)
+    if ":/" in location or path.is_dir():
+        return _load_mlflow(location)
+    _exists(path)
+    if path.suffix.lower() not in _MODEL_FILES:
+        raise ModelError(f"{path}: not a model; give a {' or '.join(_MODEL_FILES)} file, or an MLflow model URI")
+    try:
+        import joblib
+
+        model = joblib.load(path)
+    except Exception as error:
+        raise ModelError(f"{path}: the model cannot be loaded ({type(error).__name__})") from error
+    if not hasattr(model, "predict") and not callable(model):
+        raise ModelError(f"{path}: holds a {type(model).__name__}, which has no predict method")
+    return model
+
+
+def _load_mlflow(location: str) -> Any:
+    import mlflow
+
+    try:
+        return mlflow.pyfunc.load_model(location)
+    except Exception as error:
+        raise ModelError(f"{location}: MLflow cannot load this model ({type(error).__name__})") from error
+
+
+def write_output(path: Path, frame: pd.DataFrame, text: str) -> None:
+    """Write explanations as their file name says: CSV, Parquet or JSON."""
+    writers = {
+        ".csv": lambda: frame.to_csv(path, index=False),
+        ".parquet": lambda: frame.to_parquet(path, index=False),
+        ".json": lambda: path.write_text(text, encoding="utf-8"),
+    }
+    try:
+        writers[path.suffix.lower()]()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+
+
+def check_output(path: Path | None) -> None:
+    """Refuse, before any work, a place that cannot be written."""
+    if path is None:
+        return
+    if path.suffix.lower() not in (".csv", ".parquet", ".json"):
+        raise InputError(f"{path}: the output must end in .csv, .parquet or .json")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder does not exist")
+
+
+def _exists(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")

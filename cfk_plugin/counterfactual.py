@@ -1,0 +1,241 @@
+"""The states an explanation can be in: raw, generalised with a certificate, or suppressed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+import pandas as pd
+
+from cfk_plugin.region import Interval, Part, Region, json_value, part_to_dict, part_to_text
+from cfk_plugin.wording import Phrase, sentence
+
+Finding = Literal["native", "native-qi", "near-native", "synthetic"]
+"""Equal to a training row; equal on the quasi-identifiers; closer than the calibrated tolerance; none of these."""
+
+SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "none_found": "the explainer found no counterfactual",
+        "not_desired": "the model does not give the desired outcome at the counterfactual",
+        "unknown_category": "a category that the population does not have",
+        "missing_value": "a missing value where the population has none",
+        "invalid_value": "a value that is not a finite number",
+        "outside_domain": "a value outside the declared bounds",
+        "infeasible": "no region with enough people was found",
+        "pureness_below_floor": "pureness is below the policy's floor",
+        "ncp_above_ceiling": "information loss is above the policy's ceiling",
+        "l_diversity": "too few distinct sensitive values among the people in the region",
+        "t_closeness": "sensitive values in the region differ too much from the population",
+        "verification_failed": "the independent recount does not meet the policy",
+        "protector_failed": "the protector failed",
+        "model_failed": "the model failed",
+        "explainer_failed": "the explainer failed",
+        "adapter_failed": "the explainer's answer could not be read",
+    }
+)
+"""Why an explanation is withheld: code and plain words. Neither depends on a value of a row."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Counterfactual:
+    """One raw counterfactual instance. Host side only: its `repr` shows no value.
+
+    Attributes
+    ----------
+    query : int
+        Position of the query it answers.
+    values : mapping
+        Feature to value.
+    """
+
+    query: int
+    values: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """Show which query it answers, never a value."""
+        return f"Counterfactual(query={self.query}, {len(self.values)} values withheld)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What an independent recount found for one released region. Holds no value of a row.
+
+    `public` is what may go to the receiver. The other counts are for the data holder: k_private says whether the
+    released private values are somebody's, which is itself a leak.
+
+    Attributes
+    ----------
+    k : int
+        Distinct people of the population inside the region.
+    k_desired : int
+        Rows inside the region whose own prediction is the desired one.
+    k_consistent : int
+        Rows inside the region for whom the model gives the desired outcome with their own quasi-identifiers and
+        the released private values: who is left for an adversary with access to the model.
+    k_effective : int, optional
+        People in the region that the algorithm maps to the same region; None where it was not computed.
+    k_private : int
+        Rows inside the region that carry exactly the released private values; 1 means that somebody who knows
+        the private values is singled out.
+    private_matches : int
+        Rows of the whole population that carry exactly the released private values.
+    ncp : float
+        Normalised certainty penalty of the region, in [0, 1]; lower is better.
+    pureness : float
+        Share of the region's value combinations with the desired outcome, in [0, 1]; higher is better.
+    pureness_low, pureness_high : float
+        Two-sided 95 % Clopper-Pearson interval; equal to `pureness` when `exact`.
+    exact : bool
+        Whether every combination was asked.
+    l : int, optional
+        Least number of distinct values of a sensitive attribute in the region; None without sensitive attributes.
+    t : float, optional
+        Largest distance between a sensitive attribute's distribution in the region and in the population.
+    prosecutor_risk, journalist_risk : float
+        1 / k in the population, and 1 / count in the reference population (None when none was given).
+    optimal : bool
+        Whether the protector claims a proof that no better region exists.
+    gap : float, optional
+        Proven upper bound of how much lower NCP could be (0 when optimal); None for a heuristic.
+    method, guarantee, policy_hash, population : str
+        Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
+    majority : bool
+        Whether the majority of the rows inside are predicted the desired outcome (a tie counts as yes).
+    """
+
+    k: int
+    k_desired: int
+    k_consistent: int
+    k_effective: int | None = None
+    k_private: int
+    private_matches: int
+    ncp: float
+    pureness: float
+    pureness_low: float
+    pureness_high: float
+    exact: bool
+    l: int | None = None  # noqa: E741 - the field's name of the parameter
+    t: float | None = None
+    prosecutor_risk: float
+    journalist_risk: float | None = None
+    optimal: bool
+    gap: float | None
+    method: str
+    guarantee: str
+    policy_hash: str
+    population: str
+    majority: bool
+
+    def public(self) -> dict[str, Any]:
+        """Return the fields that may go to the receiver of the explanation."""
+        names = "k ncp pureness pureness_low pureness_high exact optimal gap method guarantee policy_hash population"
+        return {name: getattr(self, name) for name in names.split()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for the data holder."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralizedCounterfactual:
+    """A released explanation: quasi-identifiers generalised to a region, private values as they are.
+
+    Attributes
+    ----------
+    query : int
+        Position of the query it answers.
+    region : Region
+        What the quasi-identifiers are generalised to.
+    released : mapping
+        Private attribute to released value.
+    certificate : Certificate
+        What the recount found.
+    """
+
+    query: int
+    region: Region
+    released: Mapping[str, Any]
+    certificate: Certificate
+
+    status = "released"
+
+    def parts(self) -> dict[str, Part]:
+        """Return region and released values alike: every feature with the part that is said of it."""
+        return {**self.region.parts, **{name: _single(value) for name, value in self.released.items()}}
+
+    def cells(self) -> dict[str, str]:
+        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``."""
+        return {name: part_to_text(part) for name, part in self.parts().items()}
+
+    def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
+        """Write the explanation as a sentence for the person described by `factual`.
+
+        Parameters
+        ----------
+        factual : mapping or Series
+            Values of the person who is told, every feature.
+        phrases : mapping, optional
+            Wording per attribute, see `Phrase`.
+
+        Returns
+        -------
+        str
+        """
+        return sentence(self.parts(), factual, phrases)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what may leave, as JSON-ready values."""
+        return {
+            "query": self.query,
+            "status": self.status,
+            "region": self.region.to_dict(),
+            "released": {name: json_value(value) for name, value in self.released.items()},
+            "certificate": self.certificate.public(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """An explanation that is withheld.
+
+    Attributes
+    ----------
+    query : int
+        Position of the query it would have answered.
+    reason : str
+        A code of `SUPPRESSION_REASONS`.
+    columns : tuple of str
+        Columns at fault, where that can be said.
+    """
+
+    query: int
+    reason: str
+    columns: tuple[str, ...] = ()
+
+    status = "suppressed"
+
+    def __post_init__(self) -> None:
+        """Accept documented reasons only, so that no free text can carry a value out."""
+        if self.reason not in SUPPRESSION_REASONS:
+            raise ValueError("unknown suppression reason; use a key of SUPPRESSION_REASONS")
+
+    def text(self, factual: Mapping[str, Any] | None = None, phrases: object = None) -> str:
+        """Say that the explanation is withheld, and why."""
+        where = f" ({', '.join(self.columns)})" if self.columns else ""
+        return f"This explanation is withheld: {SUPPRESSION_REASONS[self.reason]}{where}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what may leave, as JSON-ready values."""
+        return {"query": self.query, "status": self.status, "reason": self.reason, "columns": list(self.columns)}
+
+
+Entry = GeneralizedCounterfactual | Suppressed
+
+
+def _single(value: Any) -> Part:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if (number or isinstance(value, pd.Timestamp)) and not pd.isna(value):
+        return Interval(value, value)
+    return frozenset({None if pd.isna(value) else value})

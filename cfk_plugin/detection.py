@@ -1,0 +1,258 @@
+"""Detection: says whether a raw counterfactual is a training row, or too close to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cfk_plugin.errors import InputError
+from cfk_plugin.matching import RowMatcher, distinct_rows
+from cfk_plugin.metrics.plausibility import heom_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from cfk_plugin.counterfactual import Finding
+    from cfk_plugin.heom import Heom, HeomCodes
+    from cfk_plugin.population import Population
+
+QUANTILE = 0.05  # share of real people outside the training data who are closer than the tolerance
+_CALIBRATION_ROWS = 400
+_CALIBRATION_DISTANCES = 6_000_000  # bounds the time of the calibration, whatever the table's length
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """When a counterfactual is too close to a training row.
+
+    Attributes
+    ----------
+    distance : float
+        HEOM distance to the nearest training row at or below which it is near-native.
+    ratio : float
+        The same for that distance divided by the row's own distance to its nearest non-duplicate; 0 when only
+        the distance counts.
+    source : {"given", "holdout", "leave-one-out"}
+        Where it comes from.
+    n : int
+        Number of rows it was calibrated on.
+    """
+
+    distance: float
+    ratio: float
+    source: Literal["given", "holdout", "leave-one-out"]
+    n: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detection:
+    """Every test of every counterfactual, for the data holder; `Detector.find` takes the worst.
+
+    Attributes
+    ----------
+    native, native_qi, near : bool arrays
+        Equal to a training row; equal on the quasi-identifiers; within the tolerance (a native row is).
+    distance, ratio : float arrays
+        HEOM distance to the nearest training row, and divided by that row's own nearest distance; 0 where
+        native.
+    """
+
+    native: NDArray[np.bool_]
+    native_qi: NDArray[np.bool_]
+    near: NDArray[np.bool_]
+    distance: NDArray[np.float64]
+    ratio: NDArray[np.float64]
+
+
+class Detector:
+    """Compares raw counterfactuals with the training rows they may give away.
+
+    A finding triggers protection and is a figure of how an explainer behaves. It is never a proof of privacy:
+    a counterfactual far from every row still depends on the training data, and one that is found synthetic
+    here may be a record that was changed in several places.
+
+    Parameters
+    ----------
+    population : Population
+    near_native : "auto" or float in [0, 1]
+        HEOM distance at or below which a counterfactual is near-native; "auto" calibrates it on the data.
+    holdout : DataFrame, optional
+        Real people who are not in the training data, to calibrate on. Default: training rows that have no
+        duplicate, each compared with all others (which is how a person outside would be compared).
+    seed : int
+        Which rows the calibration draws.
+
+    Notes
+    -----
+    Native: every feature matches a training row after canonicalisation. Categories are compared as text,
+    missing equals missing, numbers to single precision; where all numbers of a column in the batch have d
+    decimals and the population's have more, numbers match within half a unit of the last decimal (at most 1 %
+    of the range). A small batch can look rounded by chance, which finds too much rather than too little.
+
+    Near-native: distance to the nearest row <= tau, or ratio <= tau_rho, both the 5 % quantile over real rows
+    outside. So at least 5 % of honest newcomers would be flagged as well, and more where the two differ.
+    Ordinal and hierarchical attributes count as equal or different.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        near_native: Literal["auto"] | float = "auto",
+        holdout: pd.DataFrame | None = None,
+        seed: int = 0,
+    ) -> None:
+        if near_native != "auto" and not 0 <= near_native <= 1:
+            raise InputError('near_native must be "auto" or a number between 0 and 1')
+        self._population = population
+        self._near_native = near_native
+        self._holdout = self._checked(holdout) if holdout is not None else None
+        self._seed = seed
+
+    def __repr__(self) -> str:
+        """Show the setting, never a value."""
+        return f"Detector(near_native={self._near_native!r})"
+
+    def find(self, frame: pd.DataFrame, *, instance_based: bool = False) -> tuple[Finding, ...]:
+        """Return the worst finding for every counterfactual.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Raw counterfactuals with every feature of the schema; any dtype, order and further columns.
+        instance_based : bool
+            Whether the explainer returns training rows or changes them; then every counterfactual is at least
+            near-native, whatever its distance.
+
+        Returns
+        -------
+        tuple of {"native", "native-qi", "near-native", "synthetic"}
+            The first that holds, in this order.
+
+        Raises
+        ------
+        InputError
+            If a feature is missing.
+        """
+        frame = self._checked(frame)
+        native, native_qi = self._matcher.native(frame)
+        near = np.full(len(frame), instance_based)
+        open_ = np.flatnonzero(~native & ~native_qi & ~near)
+        if len(open_):
+            near[open_] = self._near(*self._distances(frame.iloc[open_]))
+        tests = zip(native.tolist(), native_qi.tolist(), near.tolist(), strict=True)
+        return tuple(_worst(*row) for row in tests)
+
+    def examine(self, frame: pd.DataFrame) -> Detection:
+        """Return every test for every counterfactual, not only the worst finding. For the data holder only."""
+        frame = self._checked(frame)
+        native, native_qi = self._matcher.native(frame)
+        distance, ratio = np.zeros(len(frame)), np.zeros(len(frame))
+        open_ = np.flatnonzero(~native)
+        if len(open_):
+            distance[open_], ratio[open_] = self._distances(frame.iloc[open_])
+        return Detection(native, native_qi, native | self._near(distance, ratio), distance, ratio)
+
+    @cached_property
+    def tolerance(self) -> Tolerance:
+        """The tolerance in use; calibrated at the first use."""
+        if self._near_native != "auto":
+            return Tolerance(float(self._near_native), 0.0, "given")
+        if self._holdout is not None:
+            return self._calibrate_on(self._holdout)
+        return self._leave_one_out()
+
+    def _near(self, distance: NDArray[np.float64], ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+        tolerance = self.tolerance
+        return (distance <= tolerance.distance) | (ratio <= tolerance.ratio) & (tolerance.ratio > 0)
+
+    def _checked(self, frame: pd.DataFrame) -> pd.DataFrame:
+        features = list(self._population.schema.features)
+        if lost := [name for name in features if name not in frame.columns]:
+            raise InputError(f"the table of counterfactuals lacks {', '.join(lost)}")
+        if not frame.columns.is_unique:
+            raise InputError("the table of counterfactuals has two columns of the same name")
+        return frame[features].reset_index(drop=True)
+
+    @cached_property
+    def _matcher(self) -> RowMatcher:
+        return RowMatcher(self._population)
+
+    @cached_property
+    def _heom(self) -> Heom:
+        return heom_of(self._population)
+
+    @cached_property
+    def _first_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return distinct_rows(self._matcher.codes)
+
+    @cached_property
+    def _records(self) -> HeomCodes:
+        """The distinct training rows; distances need each once."""
+        rows = self._population.frame[list(self._population.schema.features)]
+        return self._heom.encode(rows.take(self._first_rows[0]))
+
+    @cached_property
+    def _isolation(self) -> NDArray[np.float64]:
+        """Distance of each distinct row to its nearest other one, NaN until needed."""
+        return np.full(len(self._records), np.nan)
+
+    def _distances(self, frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        rows = self._heom.encode(self._population.conform(frame))
+        index, distance = self._heom.nearest(rows, self._records)
+        if self._near_native != "auto":
+            return distance[:, 0], np.full(len(distance), np.inf)
+        matched = np.unique(index[:, 0])
+        new = matched[np.isnan(self._isolation[matched])]
+        if len(new):
+            own = self._heom.nearest(self._records.take(new), self._records, exclude_same=True)[1][:, 0]
+            self._isolation[new] = own
+        return distance[:, 0], _ratio(distance[:, 0], self._isolation[index[:, 0]])
+
+    def _calibrate_on(self, holdout: pd.DataFrame) -> Tolerance:
+        drawn = self._draw(np.arange(len(holdout)))
+        outside = holdout.take(drawn)
+        distance, ratio = self._distances(outside[~self._matcher.native(outside)[0]])
+        return _quantiles(distance, ratio, "holdout")
+
+    def _leave_one_out(self) -> Tolerance:
+        single = self._draw(np.flatnonzero(self._first_rows[1] == 1))
+        if len(self._records) < 3 or not len(single):
+            return Tolerance(0.0, 0.0, "leave-one-out")
+        index, distance = self._heom.nearest(self._records.take(single), self._records, exclude_same=True)
+        matched = self._records.take(index[:, 0])
+        others, own = self._heom.nearest(matched, self._records, k=2, exclude_same=True)
+        isolation = np.where(others[:, 0] == single, own[:, 1], own[:, 0])  # without the row that is left out
+        return _quantiles(distance[:, 0], _ratio(distance[:, 0], isolation), "leave-one-out")
+
+    def _draw(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        most = min(_CALIBRATION_ROWS, max(_CALIBRATION_DISTANCES // len(self._records), 40))
+        if len(rows) <= most:
+            return rows
+        return np.sort(np.random.default_rng(self._seed).choice(rows, most, replace=False))
+
+
+def _worst(native: bool, native_qi: bool, near: bool) -> Finding:
+    if native:
+        return "native"
+    if native_qi:
+        return "native-qi"
+    return "near-native" if near else "synthetic"
+
+
+def _ratio(distance: NDArray[np.float64], isolation: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(isolation > 0, distance / isolation, np.inf)
+
+
+def _quantiles(
+    distance: NDArray[np.float64], ratio: NDArray[np.float64], source: Literal["holdout", "leave-one-out"]
+) -> Tolerance:
+    finite = np.isfinite(distance) & np.isfinite(ratio)
+    if not finite.any():
+        return Tolerance(0.0, 0.0, source)
+    low, low_ratio = np.quantile(distance[finite], QUANTILE), np.quantile(ratio[finite], QUANTILE)
+    return Tolerance(float(low), float(low_ratio), source, int(finite.sum()))

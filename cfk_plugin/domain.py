@@ -1,0 +1,317 @@
+"""Domains: the values that an attribute takes in a population, and their codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+from cfk_plugin.errors import PopulationError
+from cfk_plugin.hierarchy import to_text
+from cfk_plugin.region import Interval, Part
+from cfk_plugin.schema import Attribute
+
+UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
+"""Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
+
+_SNAP = 1e-9  # two numbers closer than this share of the range are the same value
+__all__ = [
+    "INVALID",
+    "UNEXPECTED_MISSING",
+    "UNKNOWN",
+    "Domain",
+    "conform",
+    "holds_dates",
+    "to_numbers",
+    "to_text",
+]
+
+_SLACK = 1e-14  # ends of a range are exact but for the last bits: a wider slack would count people outside
+_BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "false", "0", "0.0")}
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The distinct values of one attribute, coded 0 .. n-1; a missing value has the last code.
+
+    Numbers and dates (as seconds) are sorted; ordinal levels keep their order; categories are sorted as text;
+    leaves of a hierarchy keep their depth-first order.
+
+    Attributes
+    ----------
+    attribute : Attribute
+        What the schema says.
+    values : array
+        float64 for numeric attributes, else text.
+    originals : object array
+        The values as they stand in the table (categorical kinds).
+    dtype : pandas dtype
+        The column's dtype, to rebuild values that the model has seen.
+    missing : object
+        The column's own marker of a missing value.
+    has_missing : bool
+        Whether the population has a missing value here.
+    is_date : bool
+        Whether the numbers are seconds of a date.
+    """
+
+    attribute: Attribute
+    values: NDArray[Any]
+    originals: NDArray[Any]
+    dtype: Any
+    missing: Any
+    has_missing: bool
+    is_date: bool = False
+
+    @classmethod
+    def of(cls, column: pd.Series, attribute: Attribute) -> Domain:
+        """Learn the domain of a column."""
+        has_missing = bool(column.isna().any())
+        missing = column[column.isna()].iloc[0] if has_missing else np.nan
+        if attribute.kind == "numeric":
+            numbers, invalid = to_numbers(column)
+            if invalid.any():
+                raise PopulationError(f"column {attribute.name!r} holds infinite or non-numeric values")
+            values = np.unique(numbers[~np.isnan(numbers)])
+            originals = np.empty(0, object)
+            return cls(attribute, values, originals, column.dtype, missing, has_missing, holds_dates(column))
+        present = pd.unique(column.dropna().astype(object))
+        by_text = {to_text(v): v for v in present}
+        if len(by_text) != len(present):
+            raise PopulationError(f"column {attribute.name!r} spells one category in two ways; use one dtype")
+        declared = attribute.levels or (attribute.hierarchy.leaves if attribute.hierarchy else None)
+        order = list(declared) if declared is not None else sorted(by_text)
+        if unknown := set(by_text) - set(order):
+            raise PopulationError(
+                f"column {attribute.name!r} has {len(unknown)} values that its levels or hierarchy do not list"
+            )
+        originals = np.empty(len(order), object)
+        originals[:] = [by_text.get(text, text) for text in order]
+        return cls(attribute, np.asarray(order, object), originals, column.dtype, missing, has_missing)
+
+    def __repr__(self) -> str:
+        """Name the attribute; show none of its values."""
+        return f"Domain({self.attribute.name!r}, {self.attribute.kind}, {self.size} values)"
+
+    @property
+    def size(self) -> int:
+        """Number of codes, the one for missing included."""
+        return len(self.values) + self.has_missing
+
+    @property
+    def missing_code(self) -> int:
+        """Code of a missing value; -1 when the population has none."""
+        return len(self.values) if self.has_missing else UNKNOWN
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether the attribute generalises to ranges."""
+        return self.attribute.kind in ("numeric", "ordinal")
+
+    @cached_property
+    def positions(self) -> NDArray[np.float64]:
+        """Place of each value on [0, 1] (range attributes): value or rank, divided by the range."""
+        line = self.values if self.attribute.kind == "numeric" else np.arange(len(self.values), dtype=float)
+        width = float(line[-1] - line[0]) if len(line) else 0.0
+        return np.asarray((line - line[0]) / width if width > 0 else np.zeros(len(line)), dtype=np.float64)
+
+    @cached_property
+    def _code_of(self) -> dict[str, int]:
+        codes = {str(text): code for code, text in enumerate(self.values)}
+        for text, code in list(codes.items()):  # other spellings, where they are not categories of their own
+            whole = text.removesuffix(".0")
+            if whole.lstrip("-").isdigit():
+                codes.setdefault(whole if whole != text else f"{text}.0", code)
+        if types.is_bool_dtype(self.dtype):
+            codes = {alias: codes[text] for text in codes for alias in _BOOL_SPELLINGS[text]}
+        return codes
+
+    def encode(self, column: pd.Series) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Return code and number of every value of a column, whatever its dtype.
+
+        Returns
+        -------
+        codes : int32 array
+            Code, or `UNKNOWN`, `UNEXPECTED_MISSING`, `INVALID`.
+        numbers : float64 array
+            The number (or seconds) of a numeric attribute; NaN otherwise.
+        """
+        if self.attribute.kind == "numeric":
+            numbers, invalid = to_numbers(column)
+            codes = self._codes_of_numbers(numbers)
+        else:
+            codes = self._codes_of_categories(column)
+            numbers, invalid = np.full(len(column), np.nan), np.zeros(len(column), bool)
+        is_missing = column.isna().to_numpy()
+        codes[is_missing] = self.missing_code if self.has_missing else UNEXPECTED_MISSING
+        codes[invalid & ~is_missing] = INVALID
+        return codes, numbers
+
+    def _codes_of_categories(self, column: pd.Series) -> NDArray[np.int32]:
+        distinct, inverse = _factorize(column)
+        known = np.array(
+            [self._code_of.get(to_text(v), UNKNOWN) for v in distinct] + [UNKNOWN], dtype=np.int32
+        )
+        return known[inverse]
+
+    def _codes_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
+        if not len(self.values):
+            return np.full(len(numbers), UNKNOWN, dtype=np.int32)
+        right = np.searchsorted(self.values, numbers).clip(max=len(self.values) - 1)
+        left = (right - 1).clip(min=0)
+        nearest = np.where(
+            np.abs(self.values[left] - numbers) < np.abs(self.values[right] - numbers), left, right
+        )
+        scale = max(float(self.values[-1] - self.values[0]), abs(float(self.values[-1])) * 1e-3, 1e-300)
+        with np.errstate(invalid="ignore"):
+            same = np.abs(self.values[nearest] - numbers) <= _SNAP * scale
+        return np.where(same, nearest, UNKNOWN).astype(np.int32)
+
+    def place(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return where numbers stand on the [0, 1] line of the population; outside of it if they are."""
+        width = float(self.values[-1] - self.values[0]) if len(self.values) else 0.0
+        if width <= 0:
+            return np.zeros(len(numbers))
+        return np.asarray((numbers - self.values[0]) / width, dtype=np.float64)
+
+    def inside(self, part: Part) -> NDArray[np.bool_]:
+        """Say of every code whether its value is inside one part of a region."""
+        allowed = np.zeros(self.size, dtype=bool)
+        if isinstance(part, Interval):
+            if part.low is not None and part.levels is not None:
+                allowed[: len(self.values)] = np.isin(self.values, list(part.levels))
+            elif part.low is not None:
+                low, high = to_number(part.low), to_number(part.high)
+                slack = _SLACK * max(abs(low), abs(high))
+                allowed[: len(self.values)] = (self.values >= low - slack) & (self.values <= high + slack)
+            if part.missing and self.has_missing:
+                allowed[-1] = True
+            return allowed
+        wanted = {to_text(v) for v in part if v is not None}
+        allowed[: len(self.values)] = [text in wanted for text in self.values]
+        if None in part and self.has_missing:
+            allowed[-1] = True
+        return allowed
+
+    def value(self, code: int) -> Any:
+        """Return the value of a code in natural form: a number, a Timestamp, a category; None when missing."""
+        if code == self.missing_code and self.has_missing:
+            return None
+        if self.attribute.kind == "numeric":
+            return self.natural(float(self.values[code]))
+        return self.values[code] if self.attribute.kind == "ordinal" else self.originals[code]
+
+    def natural(self, number: float) -> Any:
+        """Return a number as the column would show it: int, float or Timestamp."""
+        if self.is_date:
+            zone = getattr(self.dtype, "tz", None)
+            stamp = pd.Timestamp(round(number * 1e6), unit="us")
+            return stamp if zone is None else stamp.tz_localize("UTC").tz_convert(zone)
+        if number.is_integer() and not types.is_float_dtype(self.dtype):
+            return int(number)
+        return number
+
+    def restore(self, codes: NDArray[np.integer[Any]], own: Any = None) -> pd.Series:
+        """Rebuild a column in the population's dtype; code ``size`` stands for the value `own`."""
+        pool = self._pool
+        if own is not None:
+            pool = pool.copy()
+            pool[self.size] = own
+        return conform(pd.Series(pool[codes], dtype=object), self.dtype)
+
+    @cached_property
+    def _pool(self) -> NDArray[Any]:
+        pool = np.empty(self.size + 1, object)
+        pool[: self.size] = [self.value(code) for code in range(self.size)]
+        if self.attribute.kind == "ordinal":
+            pool[: len(self.values)] = self.originals
+        if self.has_missing:
+            pool[self.size - 1] = self.missing
+        return pool
+
+
+def conform(column: pd.Series, dtype: Any) -> pd.Series:
+    """Cast to a dtype where every value survives it; otherwise to numbers, or leave it as it is."""
+    if column.dtype == dtype:
+        return column
+    if isinstance(dtype, pd.CategoricalDtype):
+        kind = dtype.categories.dtype
+        plain = column.astype(object)
+        plain = (
+            plain.map(to_text, na_action="ignore") if types.is_string_dtype(kind) else conform(plain, kind)
+        )
+        return plain.astype(dtype) if set(plain.dropna()) <= set(dtype.categories) else column
+    try:
+        if types.is_integer_dtype(dtype):
+            return _conform_integers(pd.to_numeric(column), dtype)
+        if types.is_bool_dtype(dtype):
+            truth = column.astype(object).map({"True": True, "False": False, True: True, False: False})
+            return truth.astype(dtype) if truth.isna().sum() == _missing_allowed(column, dtype) else column
+        if types.is_string_dtype(dtype) and dtype != object:
+            return column.map(to_text, na_action="ignore").astype(dtype)
+        return column.astype(dtype)
+    except (ValueError, TypeError):
+        return column
+
+
+def _conform_integers(numbers: pd.Series, dtype: Any) -> pd.Series:
+    present = numbers.dropna()
+    if not bool((present % 1 == 0).all()):
+        return numbers.astype(float)
+    limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
+    survives = bool(((present >= limits.min) & (present <= limits.max)).all())
+    return numbers.astype(dtype) if survives else numbers
+
+
+def _missing_allowed(column: pd.Series, dtype: Any) -> int:
+    return 0 if isinstance(dtype, np.dtype) else int(column.isna().sum())
+
+
+def to_numbers(column: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Read a column as float64 (dates as seconds); also say which entries are no finite number."""
+    missing = column.isna().to_numpy()
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    if column.dtype == object or types.is_string_dtype(column.dtype):
+        if holds_dates(column):
+            column = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
+        else:
+            column = pd.to_numeric(column, errors="coerce")
+    if types.is_datetime64_any_dtype(column.dtype):
+        stamps = column.dt.tz_convert(None) if getattr(column.dtype, "tz", None) else column
+        numbers = stamps.to_numpy(dtype="datetime64[us]").astype(np.int64) / 1e6
+        numbers = np.where(column.isna(), np.nan, numbers)
+    else:
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return numbers, ~np.isfinite(numbers) & ~missing
+
+
+def to_number(value: Any) -> float:
+    """Read one number, or one date (also as ISO text) as seconds."""
+    if isinstance(value, (int, float, np.number)):
+        return float(value)
+    return float(to_numbers(pd.Series([value]))[0][0])
+
+
+def holds_dates(column: pd.Series) -> bool:
+    """Say whether a column holds dates, as such or as ISO text."""
+    if types.is_datetime64_any_dtype(column.dtype):
+        return True
+    if column.dtype != object and not types.is_string_dtype(column.dtype):
+        return False
+    found = types.infer_dtype(column, skipna=True)
+    if found == "string":
+        return bool(column.dropna().astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
+    return found in ("datetime", "datetime64", "date")
+
+
+def _factorize(column: pd.Series) -> tuple[list[Any], NDArray[np.int64]]:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return list(column.cat.categories), column.cat.codes.to_numpy(dtype=np.int64)
+    codes, distinct = pd.factorize(column)
+    return list(distinct), np.array(codes, dtype=np.int64, ndmin=1)

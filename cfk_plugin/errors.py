@@ -1,0 +1,57 @@
+"""Errors and warnings. Messages name columns and settings, never a value of a row."""
+
+
+class CFKError(Exception):
+    """Base of every error that `cfk_plugin` raises on purpose."""
+
+
+class SchemaError(CFKError, ValueError):
+    """The schema contradicts itself or does not fit the table."""
+
+
+class PolicyError(CFKError, ValueError):
+    """A privacy policy asks for something impossible or unknown."""
+
+
+class PopulationError(CFKError, ValueError):
+    """The training table cannot serve as a population."""
+
+
+class InputError(CFKError, ValueError):
+    """A table of counterfactuals or queries has the wrong shape or columns."""
+
+
+class ModelError(CFKError, RuntimeError):
+    """The model failed, or answered with something that is not one label per row."""
+
+
+class AdapterError(CFKError, TypeError):
+    """No adapter knows the explainer, or the explainer answered with something unreadable."""
+
+
+class PluginError(CFKError, RuntimeError):
+    """A plugin could not be loaded or broke its contract."""
+
+
+class InfeasibleError(CFKError, RuntimeError):
+    """An explanation had to be suppressed and the policy says `on_infeasible="raise"`."""
+
+
+class NotFittedError(CFKError, RuntimeError):
+    """A method was called before `fit`."""
+
+
+class TrackingError(CFKError, RuntimeError):
+    """A run could not be logged; the explanations themselves are not affected."""
+
+
+class MissingDependencyError(CFKError, ImportError):
+    """An optional library is needed and not installed."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something was learned from the protected rows that should have been declared."""
+
+
+class ApproximationWarning(UserWarning):
+    """A result is heuristic or sampled: no proof of optimality comes with it."""

@@ -1,0 +1,228 @@
+"""The result: an immutable sequence of explanations, one per counterfactual asked for."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn, overload
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.counterfactual import Certificate, Entry, Finding, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.errors import InputError
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.tracking import RunLogger
+
+SCHEMA_VERSION = 1
+
+
+class Explanations(Sequence[Entry]):
+    """Explanations in the order asked for; every entry is released with a certificate, or suppressed.
+
+    Parameters
+    ----------
+    entries : sequence of GeneralizedCounterfactual or Suppressed
+    policy : PrivacyPolicy
+    columns : sequence of str
+        Features in the training table's order, for `to_frame`.
+    findings : sequence, optional
+        What detection said of each raw counterfactual; for the data holder, not part of `to_frame` or `to_json`.
+    n_people : int, optional
+        People in the population, for the discernibility metric.
+    provenance : mapping of str, optional
+        Settings of the run (method, generator, plugins) for tracking.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        *,
+        policy: PrivacyPolicy,
+        columns: Sequence[str],
+        findings: Sequence[Finding | None] | None = None,
+        n_people: int = 0,
+        provenance: Mapping[str, str] | None = None,
+    ) -> None:
+        self._entries = tuple(entries)
+        self.policy = policy
+        self.columns = tuple(columns)
+        self.findings = tuple(findings) if findings is not None else (None,) * len(self._entries)
+        self.n_people = n_people
+        self.provenance = dict(provenance or {})
+        if len(self.findings) != len(self._entries):
+            raise InputError("findings must be one per entry")
+
+    def __len__(self) -> int:
+        """Return the number of counterfactuals asked for."""
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Explanations: ...
+    def __getitem__(self, index: int | slice) -> Entry | Explanations:
+        """Return one entry, or a slice as `Explanations`."""
+        if isinstance(index, slice):
+            return self._with(self._entries[index], self.findings[index])
+        return self._entries[index]
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Iterate over the entries."""
+        return iter(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare entries and policy."""
+        if not isinstance(other, Explanations):
+            return NotImplemented
+        return self._entries == other._entries and self.policy == other.policy
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Show counts."""
+        return f"Explanations({len(self.released)} released, {len(self) - len(self.released)} suppressed)"
+
+    def _with(self, entries: Sequence[Entry], findings: Sequence[Finding | None]) -> Explanations:
+        return Explanations(
+            entries,
+            policy=self.policy,
+            columns=self.columns,
+            findings=findings,
+            n_people=self.n_people,
+            provenance=self.provenance,
+        )
+
+    @property
+    def released(self) -> tuple[GeneralizedCounterfactual, ...]:
+        """The entries that are released."""
+        return tuple(e for e in self._entries if isinstance(e, GeneralizedCounterfactual))
+
+    @property
+    def suppressed(self) -> tuple[Suppressed, ...]:
+        """The entries that are withheld."""
+        return tuple(e for e in self._entries if isinstance(e, Suppressed))
+
+    def for_query(self, query: int) -> tuple[Entry, ...]:
+        """Return the entries that answer one query."""
+        return tuple(e for e in self._entries if e.query == query)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per entry: status, features as text, k, NCP, pureness. May leave the host."""
+        rows = []
+        for entry in self._entries:
+            row: dict[str, Any] = {"query": entry.query, "status": entry.status, "reason": None}
+            if isinstance(entry, GeneralizedCounterfactual):
+                shown = entry.cells()
+                row.update({name: shown.get(name) for name in self.columns})
+                row.update({name: getattr(entry.certificate, name) for name in _SHOWN})
+            else:
+                row["reason"] = entry.reason
+            rows.append(row)
+        return pd.DataFrame(rows, columns=["query", "status", "reason", *self.columns, *_SHOWN])
+
+    def audit_frame(self) -> pd.DataFrame:
+        """Return every field of every certificate and the detection's finding. For the data holder only."""
+        rows = []
+        for entry, finding in zip(self._entries, self.findings, strict=True):
+            row: dict[str, Any] = {"query": entry.query, "status": entry.status, "finding": finding}
+            if isinstance(entry, GeneralizedCounterfactual):
+                row.update(entry.certificate.to_dict())
+            else:
+                row["reason"] = entry.reason
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return what may leave as JSON; the format is the JSON Schema `explanations-1.schema.json`."""
+        return json.dumps(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "policy": self.policy.to_dict(),
+                "columns": list(self.columns),
+                "explanations": [entry.to_dict() for entry in self._entries],
+            },
+            indent=indent,
+            allow_nan=False,
+            ensure_ascii=False,
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of the whole set; definitions are in the metrics reference.
+
+        Returns
+        -------
+        dict
+            Counts (``asked``, ``released``, ``suppressed``, ``reasons``), and over the released entries ``k_min``,
+            ``k_mean``, ``k_p05``, ``k_desired_min``, ``k_consistent_min``, ``k_private_min``, ``ncp_mean``,
+            ``ncp_p95``, ``pureness_mean``, ``pureness_min``, ``pureness_low``, ``optimal_rate``,
+            ``prosecutor_risk_max``, ``marketer_risk``, ``cdm``, ``cm``; rates ``native_rate``,
+            ``near_native_rate``, ``suppressed_rate``; ``released_native``, which must be 0. A figure over no
+            entry is None.
+        """
+        certificates = [e.certificate for e in self.released]
+        asked, found = len(self), [f for f in self.findings if f is not None]
+        return {
+            "asked": asked,
+            "released": len(certificates),
+            "suppressed": asked - len(certificates),
+            "reasons": dict(Counter(e.reason for e in self.suppressed)),
+            **_figures(certificates),
+            "cdm": sum(c.k for c in certificates) + self.n_people * (asked - len(certificates)),
+            "native_rate": _rate([f == "native" for f in found]),
+            "near_native_rate": _rate([f == "near-native" for f in found]),
+            "suppressed_rate": _rate([isinstance(e, Suppressed) for e in self._entries]),
+            "released_native": sum(c.k < self.policy.k for c in certificates),
+        }
+
+    def log(self, logger: RunLogger | None = None, **options: Any) -> str:
+        """Log parameters, metrics and the released records to MLflow.
+
+        Parameters
+        ----------
+        logger : RunLogger, optional
+            Where to log. Default: the active MLflow run, or a new one.
+        **options
+            Settings of a new `RunLogger` when none is given.
+
+        Returns
+        -------
+        str
+            The id of the run.
+        """
+        return (logger or RunLogger(**options)).log(self)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse pickling: the findings and inner counts are for the data holder; write `to_json` instead."""
+        raise InputError("Explanations refuse to be pickled; use to_json() or to_frame()")
+
+
+_SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
+
+
+def _figures(certificates: Sequence[Certificate]) -> dict[str, float | None]:
+    def over(name: str, reduce: Any) -> float | None:
+        return float(reduce([getattr(c, name) for c in certificates])) if certificates else None
+
+    return {
+        "k_min": over("k", min),
+        "k_mean": over("k", np.mean),
+        "k_p05": over("k", lambda v: np.percentile(v, 5)),
+        "k_desired_min": over("k_desired", min),
+        "k_consistent_min": over("k_consistent", min),
+        "k_private_min": over("k_private", min),
+        "ncp_mean": over("ncp", np.mean),
+        "ncp_p95": over("ncp", lambda v: np.percentile(v, 95)),
+        "pureness_mean": over("pureness", np.mean),
+        "pureness_min": over("pureness", min),
+        "pureness_low": over("pureness_low", np.mean),
+        "optimal_rate": over("optimal", np.mean),
+        "prosecutor_risk_max": over("prosecutor_risk", max),
+        "marketer_risk": over("prosecutor_risk", np.mean),
+        "cm": over("majority", lambda v: 1 - np.mean(v)),
+    }
+
+
+def _rate(flags: Sequence[bool]) -> float | None:
+    return float(np.mean(flags)) if len(flags) else None

@@ -1,0 +1,97 @@
+"""Grids: the value combinations that a region stands for, and the rows that ask a model about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.domain import UNKNOWN, conform
+from cfk_plugin.population import Population
+from cfk_plugin.region import Region
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All combinations of values of a region that occur in the population attribute by attribute.
+
+    A number of the counterfactual that no row has (its *own* value) belongs to the grid too and has the code
+    ``domain.size``.
+
+    Attributes
+    ----------
+    codes : tuple of int32 arrays
+        Codes inside the region, per quasi-identifier.
+    """
+
+    codes: tuple[NDArray[np.int32], ...]
+
+    @classmethod
+    def of(cls, region: Region, population: Population, own: Sequence[int]) -> Grid:
+        """Enumerate the codes inside a region; `own` are the codes of the counterfactual itself."""
+        axes = []
+        for code, name in zip(own, population.schema.quasi_identifiers, strict=True):
+            domain = population.domains[name]
+            inside = np.flatnonzero(domain.inside(region[name])).astype(np.int32)
+            axes.append(np.append(inside, np.int32(domain.size)) if code == UNKNOWN else inside)
+        return cls(tuple(axes))
+
+    @property
+    def size(self) -> int:
+        """Number of combinations (a Python integer: it may be huge)."""
+        return prod(len(axis) for axis in self.codes)
+
+    def all(self) -> NDArray[np.int32]:
+        """Return every combination, shape (size, n_quasi_identifiers)."""
+        mesh = np.meshgrid(*self.codes, indexing="ij")
+        return np.stack([axis.reshape(-1) for axis in mesh], axis=1)
+
+    def sample(self, n: int, random: np.random.Generator) -> NDArray[np.int32]:
+        """Return n different combinations drawn uniformly without replacement (all of them if n >= size)."""
+        if n >= self.size:
+            return self.all()
+        drawn: dict[tuple[int, ...], None] = {}
+        while len(drawn) < n:  # rejection keeps memory small however large the grid is
+            picks = [random.integers(0, len(axis), n) for axis in self.codes]
+            for combination in zip(*(axis[p].tolist() for axis, p in zip(self.codes, picks, strict=True)), strict=True):
+                if len(drawn) < n:
+                    drawn[combination] = None
+        return np.array(list(drawn), dtype=np.int32)
+
+
+def rows_for_cells(
+    population: Population, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: NDArray[np.int32]
+) -> pd.DataFrame:
+    """Build model input: private values of counterfactual ``which[i]``, quasi-identifiers of cell ``cells[i]``.
+
+    Parameters
+    ----------
+    population : Population
+    counterfactuals : DataFrame
+        Conformed counterfactuals (`Population.conform`).
+    which : int array, shape (n,)
+        Row of `counterfactuals` that each cell belongs to.
+    cells : int32 array, shape (n, n_quasi_identifiers)
+        Codes; ``domain.size`` stands for the counterfactual's own value.
+
+    Returns
+    -------
+    DataFrame, shape (n, n_features)
+        In the training table's column order and dtypes.
+    """
+    rows = counterfactuals.take(which).reset_index(drop=True)
+    for j, name in enumerate(population.schema.quasi_identifiers):
+        domain = population.domains[name]
+        codes = cells[:, j]
+        column = domain.restore(codes.clip(max=domain.size - 1))
+        is_own = codes == domain.size
+        if is_own.any():
+            own: Any = rows[name].astype(object)
+            column = conform(column.astype(object).where(~is_own, own), domain.dtype)
+        rows[name] = column
+    return rows

@@ -1,0 +1,46 @@
+"""Metrics of privacy, validity and utility; each works alone on plain inputs. Definitions: docs/reference/metrics.md."""
+
+from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
+from cfk_plugin.metrics.information import classification_metric, discernibility, ncp, ncp_by_attribute
+from cfk_plugin.metrics.intervals import Bounds, bootstrap, clopper_pearson, wilson
+from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
+from cfk_plugin.metrics.risk import (
+    LDiversity,
+    Risk,
+    attribute_disclosure,
+    journalist_risk,
+    k_private,
+    l_diversity,
+    marketer_risk,
+    prosecutor_risk,
+    t_closeness,
+)
+from cfk_plugin.metrics.validity import Pureness, pureness
+
+__all__ = [
+    "POOLED",
+    "Bounds",
+    "GroupGap",
+    "LDiversity",
+    "Plausibility",
+    "Pureness",
+    "Risk",
+    "attribute_disclosure",
+    "bootstrap",
+    "classification_metric",
+    "clopper_pearson",
+    "discernibility",
+    "group_gap",
+    "journalist_risk",
+    "k_private",
+    "l_diversity",
+    "marketer_risk",
+    "ncp",
+    "ncp_by_attribute",
+    "plausibility",
+    "prosecutor_risk",
+    "pureness",
+    "region_plausibility",
+    "t_closeness",
+    "wilson",
+]

@@ -1,0 +1,148 @@
+"""Confidence intervals: the only place where they are made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from cfk_plugin.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+
+class Bounds(NamedTuple):
+    """The two ends of a confidence interval."""
+
+    low: float
+    high: float
+
+
+def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
+    """Return the exact two-sided interval of a proportion; conservative for draws without replacement.
+
+    Parameters
+    ----------
+    successes : int
+        Number of successes, between 0 and n.
+    n : int
+        Number of draws.
+    confidence : float
+        Confidence level, in (0, 1).
+
+    Returns
+    -------
+    Bounds
+        (0, 1) when n is 0: nothing was measured.
+
+    Notes
+    -----
+    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s); no failures: low = (a/2)^(1/n).
+    It says nothing about draws that were not random.
+
+    References
+    ----------
+    Clopper, Pearson (1934), The use of confidence or fiducial limits.
+
+    Examples
+    --------
+    >>> round(clopper_pearson(100, 100).low, 3)
+    0.964
+    """
+    _check_counts(successes, n, confidence)
+    tail = (1 - confidence) / 2
+    low = float(special.betaincinv(successes, n - successes + 1, tail)) if successes else 0.0
+    high = float(special.betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
+    return Bounds(low, high)
+
+
+def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
+    """Return Wilson's score interval of a proportion; never of width 0, also at 0 or n successes.
+
+    Parameters
+    ----------
+    successes, n : int
+        Number of successes and of independent draws.
+    confidence : float
+        Confidence level, in (0, 1).
+
+    Returns
+    -------
+    Bounds
+
+    Notes
+    -----
+    (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n). Coverage is approximate, unlike `clopper_pearson`.
+
+    References
+    ----------
+    Wilson (1927), Probable inference, the law of succession, and statistical inference.
+    """
+    _check_counts(successes, n, confidence)
+    if n == 0:
+        return Bounds(0.0, 1.0)
+    z = float(special.ndtri(1 - (1 - confidence) / 2))
+    share = successes / n
+    middle = share + z * z / (2 * n)
+    half = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = ((middle + sign * half) / (1 + z * z / n) for sign in (-1, 1))
+    return Bounds(float(low) if successes else 0.0, float(high) if successes < n else 1.0)
+
+
+def bootstrap(
+    *samples: ArrayLike,
+    statistic: Callable[..., Any] = np.mean,
+    confidence: float = 0.95,
+    repeats: int = 2000,
+    random_state: int | np.random.Generator | None = None,
+) -> Bounds:
+    """Return the percentile bootstrap interval of a statistic of one or more independent samples.
+
+    Parameters
+    ----------
+    *samples : array
+        Each is resampled with replacement on its own.
+    statistic : callable
+        From as many arrays as there are samples to a number.
+    confidence : float
+        Confidence level, in (0, 1).
+    repeats : int
+        Number of resamples.
+    random_state : int or Generator, optional
+        Seed; the global random state is never touched.
+
+    Returns
+    -------
+    Bounds
+        (NaN, NaN) when a sample is empty.
+
+    Notes
+    -----
+    The (a/2, 1-a/2) quantiles of the statistic over resamples. Too narrow for samples of a few values, of
+    width 0 when all values are equal.
+
+    References
+    ----------
+    Efron, Tibshirani (1993), An Introduction to the Bootstrap, chapter 13.
+    """
+    if not 0 < confidence < 1 or repeats < 1 or not samples:
+        raise InputError("a bootstrap needs a sample, a confidence between 0 and 1, and at least one repeat")
+    arrays: list[NDArray[Any]] = [np.asarray(sample) for sample in samples]
+    if any(len(a) == 0 for a in arrays):
+        return Bounds(float("nan"), float("nan"))
+    random = np.random.default_rng(random_state)
+    values = [statistic(*(a[random.integers(0, len(a), len(a))] for a in arrays)) for _ in range(repeats)]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.asarray(values, dtype=float), [tail, 1 - tail])
+    return Bounds(float(low), float(high))
+
+
+def _check_counts(successes: int, n: int, confidence: float) -> None:
+    if not 0 <= successes <= n:
+        raise InputError("successes must be between 0 and n")
+    if not 0 < confidence < 1:
+        raise InputError("confidence must be between 0 and 1")

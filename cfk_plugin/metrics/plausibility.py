@@ -1,0 +1,120 @@
+"""Plausibility: how close explanations are to the training data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cfk_plugin.domain import UNKNOWN
+from cfk_plugin.errors import InputError
+from cfk_plugin.grid import Grid, rows_for_cells
+from cfk_plugin.heom import Heom
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cfk_plugin.population import Population
+    from cfk_plugin.region import Region
+
+
+@dataclass(frozen=True, slots=True)
+class Plausibility:
+    """Mean HEOM distance to training rows, in [0, 1] inside the population's ranges; lower is closer.
+
+    Attributes
+    ----------
+    nearest : float
+        To the nearest training row; 0 means native.
+    nearest_5 : float
+        To the 5 nearest training rows (all, when there are fewer).
+    n : int
+        Number of rows averaged over.
+    """
+
+    nearest: float
+    nearest_5: float
+    n: int
+
+
+def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:
+    """Return how far rows are from the training rows.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Counterfactuals with every feature of the schema, in any order and dtype.
+    population : Population
+
+    Returns
+    -------
+    Plausibility
+        NaN for an empty table.
+
+    Notes
+    -----
+    mean over rows of HEOM to the 1 nearest and of the mean HEOM to the 5 nearest; duplicates in the training
+    data count as often as they occur. Close is good for the advice and bad for privacy: it does not say
+    which.
+
+    References
+    ----------
+    Wilson, Martinez (1997), Improved heterogeneous distance functions.
+    """
+    features = population.schema.features
+    if lost := [name for name in features if name not in rows.columns]:
+        raise InputError(f"the rows lack {', '.join(lost)}")
+    if not len(rows):
+        return Plausibility(float("nan"), float("nan"), 0)
+    heom = heom_of(population)
+    table = heom.encode(population.frame[list(features)])
+    _, distances = heom.nearest(heom.encode(population.conform(rows)), table, k=min(5, population.n_rows))
+    return Plausibility(float(distances[:, 0].mean()), float(distances.mean()), len(rows))
+
+
+def region_plausibility(
+    region: Region,
+    counterfactual: pd.DataFrame,
+    population: Population,
+    *,
+    n: int = 100,
+    random_state: int | np.random.Generator | None = None,
+) -> Plausibility:
+    """Return how far the value combinations that a region stands for are from the training rows.
+
+    Parameters
+    ----------
+    region : Region
+    counterfactual : DataFrame of one row
+        Its private values go with every combination.
+    population : Population
+    n : int
+        Combinations drawn without replacement; all, when the region has no more.
+    random_state : int or Generator, optional
+        Seed of the draws.
+
+    Returns
+    -------
+    Plausibility
+    """
+    if len(counterfactual) != 1 or n < 1:
+        raise InputError("give one counterfactual, and n >= 1")
+    if lost := [name for name in population.schema.features if name not in counterfactual.columns]:
+        raise InputError(f"the counterfactual lacks {', '.join(lost)}")
+    row = population.conform(counterfactual)
+    own = [int(population.domains[q].encode(row[q])[0][0]) for q in population.schema.quasi_identifiers]
+    grid = Grid.of(region, population, [code if code >= 0 else UNKNOWN for code in own])
+    if grid.size == 0:
+        raise InputError("the region holds no value combination of the population")
+    cells = grid.sample(n, np.random.default_rng(random_state))
+    return plausibility(
+        rows_for_cells(population, row, np.zeros(len(cells), dtype=np.int64), cells), population
+    )
+
+
+def heom_of(population: Population) -> Heom:
+    """Return the distance over the features of a population: its ranges, its kinds."""
+    features = list(population.schema.features)
+    numeric = [name for name in features if population.schema[name].kind == "numeric"]
+    return Heom.fit(population.frame[features], numeric=numeric)

@@ -1,0 +1,259 @@
+"""The model as judge: does a value combination get the desired outcome? Asked in batches, each cell once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from math import prod
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.errors import ModelError
+from cfk_plugin.grid import rows_for_cells
+from cfk_plugin.population import Population
+
+Predict = Callable[[pd.DataFrame], Any]
+Judge = Callable[[NDArray[Any], NDArray[np.int64]], NDArray[np.bool_]]
+"""From labels, and the counterfactual each belongs to, to whether they are desired."""
+OPPOSITE = "opposite"
+
+
+class LabelModel:
+    """A model reduced to what is needed of it: one label per row, checked.
+
+    Parameters
+    ----------
+    model : object with ``predict``, or callable
+        scikit-learn estimator or pipeline, MLflow pyfunc, or a function from DataFrame to labels.
+    features : sequence of str
+        Columns the model may be given; an estimator's own ``feature_names_in_`` decides the order.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be called or wants columns that the schema does not have.
+    """
+
+    def __init__(self, model: Any, features: Sequence[str]) -> None:
+        predict = getattr(model, "predict", None) or (model if callable(model) else None)
+        if not callable(predict):
+            raise ModelError(f"a model needs a predict method or to be callable; got {type(model).__name__}")
+        self._predict: Predict = predict
+        wanted = getattr(model, "feature_names_in_", None)
+        self.columns = list(features) if wanted is None else [str(name) for name in wanted]
+        if lost := [name for name in self.columns if name not in features]:
+            raise ModelError(f"the model was fitted on columns that the schema does not have as features: {lost}")
+        self.classes = getattr(model, "classes_", None)
+        self.calls = 0
+        self.rows = 0
+        self.seconds = 0.0
+
+    def __repr__(self) -> str:
+        """Show how much was asked."""
+        return f"LabelModel({self.calls} calls, {self.rows} rows)"
+
+    def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """Return one label per row.
+
+        Raises
+        ------
+        ModelError
+            If the model raises, or returns the wrong number of labels, probabilities or missing labels. The
+            message holds the class of the model's exception, not its text: that may quote rows.
+        """
+        started = perf_counter()
+        try:
+            answer = self._predict(frame[self.columns])
+        except Exception as error:
+            raise ModelError(f"the model raised {type(error).__name__} on {len(frame)} rows") from None
+        finally:
+            self.calls += 1
+            self.rows += len(frame)
+            self.seconds += perf_counter() - started
+        labels = np.asarray(answer)
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.ndim != 1:
+            raise ModelError(f"the model returned an array of shape {labels.shape}; give a model that returns labels")
+        if len(labels) != len(frame):
+            raise ModelError(f"the model returned {len(labels)} labels for {len(frame)} rows")
+        if pd.isna(labels).any():
+            raise ModelError("the model returned missing labels")
+        return labels
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Which labels are desired.
+
+    Attributes
+    ----------
+    desired : object
+        A label; a callable from labels to booleans (for a regressor, say); or ``"opposite"``: any label but the
+        factual's own.
+    """
+
+    desired: Any
+
+    @property
+    def is_opposite(self) -> bool:
+        """Whether the goal depends on the factual's own label."""
+        return isinstance(self.desired, str) and self.desired == OPPOSITE
+
+    def check(self, model: LabelModel, labels: NDArray[Any]) -> None:
+        """Refuse goals that the model cannot meet, before anything is protected.
+
+        Raises
+        ------
+        ModelError
+            If the model returns fractions where labels are needed, or the desired label is not one of its classes.
+        """
+        if callable(self.desired):
+            return
+        if labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
+            raise ModelError("the model returned fractions (probabilities?); give labels or a callable `desired`")
+        if self.is_opposite or model.classes is None or np.ndim(model.classes) != 1:
+            return
+        if self.desired not in list(model.classes):
+            raise ModelError("`desired` is not one of the model's classes; check its spelling and type")
+
+    def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> NDArray[np.bool_]:
+        """Say of every label whether it is desired; `factual_labels` are needed for ``"opposite"``."""
+        if callable(self.desired):
+            met = np.asarray(self.desired(labels))
+            if met.shape != labels.shape or met.dtype != np.bool_:
+                raise ModelError("a callable `desired` must return one boolean per label")
+            return met
+        if self.is_opposite:
+            return np.asarray(labels != factual_labels, dtype=bool)
+        return np.asarray(labels == self.desired, dtype=bool)
+
+
+    def judge(self, factual_labels: NDArray[Any] | None, own_labels: NDArray[Any]) -> Judge:
+        """Return what counts as desired for each of several counterfactuals.
+
+        Parameters
+        ----------
+        factual_labels : array, optional
+            Labels of the instances explained. Without them ``"opposite"`` means the counterfactual's own label.
+        own_labels : array
+            Labels at the counterfactuals themselves.
+        """
+        if not self.is_opposite:
+            return lambda labels, which: self.met(labels)
+        if factual_labels is not None:
+            return lambda labels, which: self.met(labels, factual_labels[which])
+        return lambda labels, which: np.asarray(labels == own_labels[which], dtype=bool)
+
+
+class RowOracle:
+    """Predictions for the population's own rows, each asked at most once."""
+
+    def __init__(self, model: LabelModel, population: Population) -> None:
+        self._model = model
+        self.population = population
+        self._label: NDArray[Any] = np.empty(population.n_rows, dtype=object)
+        self._known = np.zeros(population.n_rows, dtype=bool)
+
+    def labels(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the model's labels for rows of the population."""
+        unknown = np.unique(rows[~self._known[rows]])
+        if len(unknown):
+            self._label[unknown] = self._model(self.population.frame.take(unknown)).astype(object)
+            self._known[unknown] = True
+        return self._label[rows]
+
+
+class Oracle:
+    """Answers for one set of counterfactuals: is the outcome of a cell, or of a training row, the desired one?
+
+    A cell of a counterfactual has the counterfactual's private values and the cell's quasi-identifiers.
+
+    Parameters
+    ----------
+    model : LabelModel
+    judge : callable
+        What is desired for each counterfactual, see `Goal.judge`.
+    rows : RowOracle
+    counterfactuals : DataFrame
+        Conformed counterfactuals, one row each.
+    """
+
+    def __init__(
+        self,
+        model: LabelModel,
+        judge: Judge,
+        rows: RowOracle,
+        counterfactuals: pd.DataFrame,
+    ) -> None:
+        population = rows.population
+        self._model, self._judge, self._rows = model, judge, rows
+        self._population, self._counterfactuals = population, counterfactuals
+        self._answers: dict[Any, bool] = {}
+        self._at = np.arange(len(counterfactuals))
+        sizes = [population.domains[q].size + 1 for q in population.schema.quasi_identifiers]
+        fits = prod(sizes) * max(len(counterfactuals), 1) < np.iinfo(np.int64).max
+        self._radix = np.array([prod(sizes[j + 1 :]) for j in range(len(sizes))], np.int64) if fits else None
+        self._span = prod(sizes)
+
+    def __repr__(self) -> str:
+        """Show how much is known."""
+        return f"Oracle({len(self._answers)} cells known)"
+
+    def restrict(self, at: NDArray[np.int64]) -> Oracle:
+        """Return this oracle for some of its counterfactuals, renumbered from 0; answers stay shared."""
+        part = copy(self)
+        part._at = self._at[at]
+        return part
+
+    def ask(self, which: NDArray[np.int64], cells: NDArray[np.int32], *, reuse: bool = True) -> NDArray[np.bool_]:
+        """Say of every cell whether it gets the desired outcome, in one model call.
+
+        Parameters
+        ----------
+        which : int array, shape (n,)
+            Counterfactual that each cell belongs to.
+        cells : int32 array, shape (n, n_quasi_identifiers)
+            Codes; ``domain.size`` stands for the counterfactual's own value.
+        reuse : bool
+            Whether answers are remembered and repeated; off only to measure an algorithm that does not.
+
+        Returns
+        -------
+        bool array, shape (n,)
+
+        Raises
+        ------
+        ModelError
+            If the model fails.
+        """
+        which = self._at[which]
+        if not reuse:
+            return self._evaluate(which, cells)
+        keys = self._keys(which, cells)
+        answers = self._answers
+        new = [i for i, key in enumerate(keys) if key not in answers]
+        if new:
+            first = {keys[i]: i for i in new}
+            at = np.fromiter(first.values(), dtype=np.int64, count=len(first))
+            answers.update(zip(first, self._evaluate(which[at], cells[at]).tolist(), strict=True))
+        return np.fromiter((answers[key] for key in keys), dtype=bool, count=len(keys))
+
+    def desired_rows(self, which: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say of training rows whether their own prediction is what counterfactual `which` is after."""
+        return self._judge(self._rows.labels(rows), np.full(len(rows), self._at[which]))
+
+    def _evaluate(self, which: NDArray[np.int64], cells: NDArray[np.int32]) -> NDArray[np.bool_]:
+        frame = rows_for_cells(self._population, self._counterfactuals, which, cells)
+        return self._judge(self._model(frame), which)
+
+    def _keys(self, which: NDArray[np.int64], cells: NDArray[np.int32]) -> list[Any]:
+        if self._radix is not None:
+            keys: list[Any] = (cells.astype(np.int64) @ self._radix + which * self._span).tolist()
+            return keys
+        return [(i, cell.tobytes()) for i, cell in zip(which.tolist(), np.ascontiguousarray(cells), strict=True)]

@@ -1,0 +1,195 @@
+"""protect(): an explainer as before, except that everything it gives out is protected."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import pandas as pd
+import wrapt
+
+from cfk_plugin.anonymizer import KAnonymizer
+from cfk_plugin.counterfactual import Entry, Finding, Suppressed
+from cfk_plugin.errors import CFKError, InputError
+from cfk_plugin.explanations import Explanations
+from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.intake import require_features
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.population import Population
+from cfk_plugin.protection.base import Progress, Protector
+from cfk_plugin.source import CounterfactualBatch, CounterfactualSource
+from cfk_plugin.tracking import RunLogger, observe
+
+_log = logging.getLogger("cfk_plugin")
+
+
+def protect(
+    explainer: Any,
+    *,
+    model: Any,
+    population: Population,
+    policy: PrivacyPolicy | None = None,
+    desired: Any = "opposite",
+    method: str | Protector = "exact",
+    plugins: Sequence[object] = (),
+    reference: Population | None = None,
+    track: bool | RunLogger = False,
+    seed: int = 0,
+) -> ProtectedExplainer:
+    """Wrap an explainer so that only protected explanations leave it.
+
+    Parameters
+    ----------
+    explainer : object
+        A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object with ``explain`` or
+        ``generate_counterfactuals``, or anything a plugin has an adapter for.
+    model : object with ``predict``, or callable
+        The model that is explained; returns labels.
+    population : Population
+        The training rows that the explainer may return.
+    policy : PrivacyPolicy, optional
+        Default: ``PrivacyPolicy()``, k = 10.
+    desired : label, "opposite" or callable
+        The outcome that counterfactuals reach; by default any other than the query's own.
+    method : str or Protector
+        See `KAnonymizer`.
+    plugins : sequence
+        Plugins for this run, beside installed ones.
+    reference : Population, optional
+        Larger population for the journalist risk.
+    track : bool or RunLogger
+        Whether every result is logged to MLflow, in the background. Never delays or loses an explanation.
+    seed : int
+        For protectors that draw random numbers.
+
+    Returns
+    -------
+    ProtectedExplainer
+
+    Raises
+    ------
+    CFKError
+        If policy, population, model and explainer do not fit together; see `KAnonymizer.fit`.
+    """
+    anonymizer = KAnonymizer(policy=policy, method=method, plugins=plugins, reference=reference, seed=seed)
+    anonymizer.fit(population, model=model, desired=desired)
+    context = AdaptContext(population.schema.features, population.schema.target)
+    source = anonymizer.manager_.adapt(explainer, context)
+    return ProtectedExplainer(explainer, source, anonymizer, track)
+
+
+class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
+    """Stands in for an explainer: same type checks, same method names, protected results. Made by `protect`.
+
+    `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
+    result types; the result is rebuilt and holds no training row. Other attributes are the explainer's own: whoever
+    holds this object inside the process can reach the explainer and its data, so give callers results, not this
+    object. It refuses to be pickled, as it would take the training rows along.
+    """
+
+    def __init__(
+        self,
+        explainer: Any,
+        source: CounterfactualSource,
+        anonymizer: KAnonymizer,
+        track: bool | RunLogger = False,
+    ) -> None:
+        super().__init__(explainer)
+        self._self_source = source
+        self._self_anonymizer = anonymizer
+        self._self_track = track
+
+    def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None, **options: Any) -> Explanations:
+        """Explain queries; the only counterfactuals that leave are protected ones.
+
+        Parameters
+        ----------
+        queries : DataFrame, shape (n, n_features)
+            Instances to explain, raw feature space.
+        progress : callable, optional
+            Called with (done, total) while protecting.
+        **options
+            Passed to the explainer.
+
+        Returns
+        -------
+        Explanations
+            One entry per counterfactual asked for, in the order of the queries. An explainer that raises gives
+            suppressed entries; its exception's text may quote rows and is not repeated.
+
+        Raises
+        ------
+        InputError
+            If `queries` is no table with every feature.
+        AdapterError
+            If what the explainer returned cannot be read as counterfactuals.
+        """
+        population = self._self_anonymizer.population_
+        frame = require_features(queries, population, "queries")
+        features = frame[list(population.schema.features)]
+        try:
+            batch = self._self_source.generate(features.copy(deep=True), **options)
+        except CFKError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            _log.warning(
+                "the explainer raised %s; its text is withheld as it may quote rows: call it directly to see it",
+                type(error).__name__,
+            )
+            return self._withheld(len(frame))
+        return self._release(batch, features, progress)
+
+    def __call__(self, queries: pd.DataFrame, **options: Any) -> Explanations:
+        """Do as `explain`, for explainers that are functions."""
+        return self.explain(queries, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the protected form of a method that gives out counterfactuals; else the explainer's attribute."""
+        if name in self._self_source.methods:
+            return self._protected_method(name)
+        return getattr(self.__wrapped__, name)
+
+    def __repr__(self) -> str:
+        """Name what is wrapped; the explainer's own repr may show rows."""
+        return f"ProtectedExplainer({self._self_source.name}, {self._self_anonymizer!r})"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be pickled."""
+        raise InputError("a protected explainer holds training rows and refuses to be pickled")
+
+    def _protected_method(self, name: str) -> Callable[..., Any]:
+        source = self._self_source
+
+        def protected(*args: Any, **kwargs: Any) -> Any:
+            batch, native, queries = source.methods[name](*args, **kwargs)
+            return source.restore(native, self._release(batch, queries, None))
+
+        protected.__name__ = name
+        protected.__doc__ = f"{name} of the explainer; what it returns is protected and holds no training row."
+        return protected
+
+    def _release(self, batch: CounterfactualBatch, queries: pd.DataFrame, progress: Progress | None) -> Explanations:
+        anonymizer, population = self._self_anonymizer, self._self_anonymizer.population_
+        entries: list[Entry] = [Suppressed(int(q), "none_found") for q in batch.query]
+        findings: list[Finding | None] = [None] * len(entries)
+        if len(batch.frame):
+            frame = require_features(batch.frame, population, "the explainer's answer")
+            query = batch.query[batch.slot]
+            labels = None
+            if anonymizer.goal_.is_opposite:
+                labels = anonymizer.factual_labels(queries)[query]
+            done, found = anonymizer.release(
+                frame, query, labels, instance_based=self._self_source.instance_based, progress=progress
+            )
+            for slot, entry, finding in zip(batch.slot, done, found, strict=True):
+                entries[slot], findings[slot] = entry, finding
+        return self._finish(entries, findings)
+
+    def _withheld(self, n: int) -> Explanations:
+        return self._finish([Suppressed(i, "explainer_failed") for i in range(n)], [None] * n)
+
+    def _finish(self, entries: list[Entry], findings: list[Finding | None]) -> Explanations:
+        result = self._self_anonymizer.explanations(entries, findings, generator=self._self_source.name)
+        observe(result, self._self_track)
+        return result

@@ -1,0 +1,261 @@
+"""Finding, loading and asking plugins. A manager belongs to one run; nothing is loaded at import."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, get_args
+
+import pluggy
+
+from cfk_plugin import hookspecs
+from cfk_plugin.counterfactual import Finding
+from cfk_plugin.errors import AdapterError, CFKError, PluginError
+from cfk_plugin.source import CounterfactualSource
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cfk_plugin.hookspecs import AdaptContext, ReleaseRecord
+    from cfk_plugin.population import Population
+    from cfk_plugin.protection.base import Proposal, Protector, Task
+
+BUILT_IN = "cfk-plugin"
+DISABLE, TRACE = "CFK_DISABLE_PLUGINS", "CFK_TRACE_PLUGINS"
+_SEVERITY: Mapping[Finding | None, int] = {name: rank for rank, name in enumerate(reversed(get_args(Finding)), 1)}
+
+log = logging.getLogger("cfk_plugin")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """A loaded plugin.
+
+    Attributes
+    ----------
+    name : str
+        Name of the entry point, or of the module or class that was passed.
+    distribution : str, optional
+        Distribution it was installed with; None for one that was passed.
+    version : str
+        Version of the distribution, else the plugin's ``__version__`` or "unknown".
+    hooks : tuple of str
+        Hooks that it implements.
+    """
+
+    name: str
+    distribution: str | None
+    version: str
+    hooks: tuple[str, ...]
+
+
+def load_plugins(
+    plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry_points: bool = True
+) -> PluginManager:
+    """Load plugins for one run.
+
+    Parameters
+    ----------
+    plugins : iterable of object
+        Modules or instances with hook implementations. They are asked before installed ones, the last one first.
+    disable : iterable of str
+        Entry points or distributions not to load; the environment variable ``CFK_DISABLE_PLUGINS`` (separated by
+        commas) adds to it. A disabled plugin is not imported.
+    entry_points : bool
+        Whether to load installed plugins, the built-in adapters among them. Without any, the manager is empty and
+        the host works alone.
+
+    Returns
+    -------
+    PluginManager
+        With ``CFK_TRACE_PLUGINS=1`` in the environment it logs each hook call: names, never arguments.
+
+    Raises
+    ------
+    PluginError
+        If a plugin fails to load, is a class instead of an instance, or implements no or an unknown hook.
+    """
+    manager = PluginManager()
+    if entry_points:
+        disabled = {*disable, *os.environ.get(DISABLE, "").split(",")}
+        for point in _installed({_normal(name) for name in disabled if name.strip()}):
+            manager.load(point)
+    for plugin in plugins:
+        manager.register(plugin)
+    return manager
+
+
+class PluginManager:
+    """The plugins of one run and the questions that the host asks them. Build it with `load_plugins`."""
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._infos: list[PluginInfo] = []
+        if os.environ.get(TRACE, "") not in ("", "0"):
+            self._manager.add_hookcall_monitoring(_trace, lambda *_: None)
+
+    def __repr__(self) -> str:
+        """Name the plugins."""
+        return f"PluginManager({[info.name for info in self._infos]})"
+
+    @property
+    def infos(self) -> tuple[PluginInfo, ...]:
+        """What is loaded, in the order of loading; the last one is asked first."""
+        return tuple(self._infos)
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of each distribution that brought a plugin (of each plugin that was passed)."""
+        return {info.distribution or info.name: info.version for info in self._infos}
+
+    def load(self, point: EntryPoint) -> None:
+        """Import the plugin behind an entry point and register it."""
+        name, version = (point.dist.name, point.dist.version) if point.dist else (point.value, "unknown")
+        plugin = _guarded(point.load, f"plugin {point.name!r} of {name!r} failed to load; disable it with {DISABLE}")
+        self.register(plugin, point.name, name, version)
+
+    def register(
+        self, plugin: Any, name: str | None = None, distribution: str | None = None, version: str | None = None
+    ) -> None:
+        """Add a plugin; one that is there already is left alone.
+
+        Raises
+        ------
+        PluginError
+            See `load_plugins`.
+        """
+        name = name or _name_of(plugin)
+        if isinstance(plugin, type):
+            raise PluginError(f"plugin {name!r} is a class, not an instance; have you forgotten the ()?")
+        if self._manager.is_registered(plugin):
+            return
+        if self._manager.has_plugin(name):
+            name = f"{distribution or 'passed'}:{name}:{len(self._infos)}"
+        try:
+            self._manager.register(plugin, name)
+            self._manager.check_pending()
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise PluginError(f"plugin {name!r} does not fit the hooks: {error}") from None
+        hooks = tuple(sorted(hook.name for hook in self._manager.get_hookcallers(plugin) or ()))
+        if not hooks:
+            raise PluginError(f"plugin {name!r} implements no hook; mark its functions with @hookimpl")
+        version = version or str(getattr(plugin, "__version__", "unknown"))
+        self._infos.append(PluginInfo(name, distribution, version, hooks))
+        log.debug("plugin %s %s registered (%s)", name, version, ", ".join(hooks))
+
+    def adapt(self, explainer: Any, context: AdaptContext) -> CounterfactualSource:
+        """Return the source of counterfactuals for an explainer.
+
+        Raises
+        ------
+        AdapterError
+            If no plugin knows the explainer, or the one that does cannot use it.
+        PluginError
+            If an adapter fails or returns something that is no source.
+        """
+        source = _guarded(
+            lambda: self._manager.hook.cfk_adapt(explainer=explainer, context=context), "an adapter failed"
+        )
+        if source is None:
+            kind = f"{type(explainer).__module__}.{type(explainer).__qualname__}"
+            known = ", ".join(info.name for info in self._infos) or "none"
+            raise AdapterError(
+                f"no adapter knows an explainer of type {kind} (plugins loaded: {known}); "
+                "pass a callable, an object with an explain method, or an adapter in plugins=[...]"
+            )
+        if not isinstance(source, CounterfactualSource):
+            raise PluginError(f"an adapter returned {type(source).__name__}, which is no CounterfactualSource")
+        return source
+
+    def protectors(self) -> dict[str, Callable[[], Protector]]:
+        """Return the protectors that plugins bring, by name."""
+        found: dict[str, Callable[[], Protector]] = {}
+        for some in _guarded(self._manager.hook.cfk_register_protectors, "registering protectors failed"):
+            if taken := sorted(set(some) & set(found)):
+                raise PluginError(f"two plugins bring a protector named {', '.join(taken)}; disable one")
+            found.update(some)
+        return found
+
+    def detect(self, frame: pd.DataFrame, population: Population) -> list[Finding | None]:
+        """Return the plugins' worst finding per counterfactual; to be combined with the host's by `worst`."""
+        answers = _guarded(
+            lambda: self._manager.hook.cfk_detect(frame=frame.copy(deep=True), population=population),
+            "a plugin failed in cfk_detect",
+        )
+        for answer in answers:
+            if len(answer) != len(frame) or any(f is not None and f not in _SEVERITY for f in answer):
+                raise PluginError("a plugin's cfk_detect must return one known finding or None per row")
+        return [worst(*findings) for findings in zip(*answers, strict=True)] if answers else [None] * len(frame)
+
+    def protect(self, task: Task) -> Sequence[Proposal] | None:
+        """Return a plugin's proposals for the task, None when all decline. They still have to be verified."""
+        answer = _guarded(lambda: self._manager.hook.cfk_protect(task=task), "a plugin failed in cfk_protect")
+        if answer is not None and len(answer) != len(task):
+            raise PluginError("a plugin's cfk_protect must return one proposal per counterfactual")
+        return answer  # type: ignore[no-any-return]
+
+    def released(self, record: ReleaseRecord) -> None:
+        """Tell every plugin of a release; one that fails is logged and keeps no other from hearing of it."""
+        for hook in reversed(self._manager.hook.cfk_released.get_hookimpls()):
+            alone = self._manager.subset_hook_caller(
+                "cfk_released", [p for p in self._manager.get_plugins() if p is not hook.plugin]
+            )
+            try:
+                alone(record=record)
+            except Exception as error:  # noqa: BLE001 - the release is done; a listener must not undo it
+                log.warning("plugin %s raised %s in cfk_released", hook.plugin_name, type(error).__name__)
+
+
+def worst(*findings: Finding | None) -> Finding | None:
+    """Return the worst of several findings on one counterfactual."""
+    return max(findings, key=lambda finding: _SEVERITY.get(finding, 0), default=None)
+
+
+def _guarded(call: Callable[[], Any], what: str) -> Any:
+    """Call plugin code; let the product's own errors through and strip others of text, which may quote rows."""
+    try:
+        return call()
+    except CFKError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+        failure = type(error).__name__
+    raise PluginError(f"{what} ({failure})")
+
+
+def _installed(disabled: set[str]) -> list[EntryPoint]:
+    """Return the entry points to load: built-in ones first, so that the others are asked before them."""
+    points, seen = [], set()
+    for point in entry_points(group=hookspecs.PROJECT):
+        names = {_normal(point.name), _normal(point.dist.name if point.dist else point.value)}
+        seen |= names
+        if not names & disabled:
+            points.append(point)
+    for name in sorted(disabled - seen):
+        log.warning("no plugin or distribution %s to disable", name)
+    return sorted(points, key=_loading_order)
+
+
+def _loading_order(point: EntryPoint) -> tuple[bool, str, str]:
+    distribution = _normal(point.dist.name) if point.dist else ""
+    return distribution != BUILT_IN, distribution, point.name
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _name_of(plugin: Any) -> str:
+    if isinstance(plugin, ModuleType):
+        return plugin.__name__
+    kind = plugin if isinstance(plugin, type) else type(plugin)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _trace(hook_name: str, implementations: Sequence[pluggy.HookImpl], arguments: Mapping[str, Any]) -> None:  # noqa: ARG001
+    names = [implementation.plugin_name for implementation in reversed(implementations)]
+    log.info("hook %s -> %s", hook_name, ", ".join(names) or "nobody")

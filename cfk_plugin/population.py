@@ -1,0 +1,279 @@
+"""The population: the training rows, coded and collapsed to equivalence classes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.domain import Domain, conform
+from cfk_plugin.errors import PopulationError
+from cfk_plugin.region import Region
+from cfk_plugin.schema import Schema
+
+_PROCESS_KEY = secrets.token_bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class RiskProfile:
+    """How exposed a population is before any protection.
+
+    Attributes
+    ----------
+    unique : float
+        Share of the people whose combination of quasi-identifiers nobody else has (Table 5 of the paper).
+    below_k : float
+        Share of the people in an equivalence class of fewer than k people.
+    k : int
+        The k asked for.
+    people : int
+        Number of people.
+    classes : int
+        Number of equivalence classes.
+    """
+
+    unique: float
+    below_k: float
+    k: int
+    people: int
+    classes: int
+
+
+class Population:
+    """Training rows as the crowd to hide in. Build it with `Population.from_frame`.
+
+    It holds training rows, so it stays with the data holder: its `repr` shows counts alone and it refuses to be
+    pickled. Distinct combinations of quasi-identifiers are called *cells*; everything is counted over cells.
+
+    Attributes
+    ----------
+    schema : Schema
+    domains : mapping
+        Feature to `Domain`.
+    cells : int32 array, shape (n_cells, n_quasi_identifiers)
+        Codes of the distinct combinations, in the schema's order.
+    cell_people : int64 array, shape (n_cells,)
+        Additive people count of a cell: rows, or, with a subject key, people counted at their first cell only.
+    """
+
+    def __init__(self, frame: pd.DataFrame, schema: Schema, key: bytes | None = None) -> None:
+        if not isinstance(frame, pd.DataFrame) or frame.empty:
+            raise PopulationError("a population needs a pandas DataFrame with at least one row")
+        needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
+        if not frame.columns.is_unique or (lost := [c for c in needed if c not in frame.columns]):
+            raise PopulationError(
+                "the table has duplicate columns"
+                if not frame.columns.is_unique
+                else f"missing columns: {lost}"
+            )
+        self.schema = schema
+        self._key = key or os.environ.get("CFK_KEY", "").encode() or _PROCESS_KEY
+        kept = [*schema.features, *schema.names("target")]
+        self._frame = frame[[c for c in kept if c in frame.columns]].reset_index(drop=True)
+        self.domains: Mapping[str, Domain] = MappingProxyType(
+            {name: Domain.of(self._frame[name], schema[name]) for name in schema.features}
+        )
+        self._codes = {
+            name: self.domains[name].encode(self._frame[name])[0] for name in schema.quasi_identifiers
+        }
+        self.cells, self._cell_of_row = _collapse(
+            [self._codes[q] for q in schema.quasi_identifiers],
+            [self.domains[q].size for q in schema.quasi_identifiers],
+        )
+        self._people = _subjects(frame, schema)
+        self.cell_people = self._additive_people()
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, schema: Schema, *, key: bytes | None = None) -> Population:
+        """Code and collapse a table of training rows.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            One row per training row; must have every feature and the subject key of the schema.
+        schema : Schema
+        key : bytes, optional
+            Key of the fingerprint (HMAC). Default: the environment variable ``CFK_KEY``, else a random key, which
+            makes fingerprints comparable within this process only.
+
+        Returns
+        -------
+        Population
+
+        Raises
+        ------
+        PopulationError
+            If columns are missing, or hold values that the schema does not allow.
+        """
+        return cls(frame, schema, key)
+
+    @classmethod
+    def from_parquet(cls, path: str | Path, schema: Schema, *, key: bytes | None = None) -> Population:
+        """Read the columns that the schema names from a Parquet file, then do as `from_frame`."""
+        columns = [a.name for a in schema.attributes if a.role != "identifier"]
+        return cls(pd.read_parquet(path, columns=columns), schema, key)
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Population({self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold every training row."""
+        raise PopulationError(
+            "a Population holds training rows and refuses to be pickled; rebuild it instead"
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Number of training rows."""
+        return len(self._frame)
+
+    @property
+    def n_people(self) -> int:
+        """Number of distinct people (of rows, without a subject key)."""
+        return int(self.cell_people.sum())
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Return the training rows themselves. Host code only; nothing of it may be released or logged."""
+        return self._frame
+
+    def members(self, region: Region) -> NDArray[np.int64]:
+        """Return the positions of the rows inside a region."""
+        cells = np.flatnonzero(self.cells_inside(region))
+        order, start = self._rows_by_cell
+        if not len(cells):
+            return np.empty(0, dtype=np.int64)
+        return np.sort(np.concatenate([order[start[c] : start[c + 1]] for c in cells]))
+
+    def count(self, region: Region) -> int:
+        """Return the number of distinct people inside a region."""
+        if self._people is None:
+            return int(self.cell_people[self.cells_inside(region)].sum())
+        return len(np.unique(self._people[self.members(region)]))
+
+    def people(self, rows: NDArray[np.int64]) -> int:
+        """Return the number of distinct people behind rows."""
+        return len(rows) if self._people is None else len(np.unique(self._people[rows]))
+
+    def cells_inside(self, region: Region) -> NDArray[np.bool_]:
+        """Say of every cell whether it is inside a region."""
+        inside = np.ones(len(self.cells), dtype=bool)
+        for j, name in enumerate(self.schema.quasi_identifiers):
+            inside &= self.domains[name].inside(region[name])[self.cells[:, j]]
+        return inside
+
+    def cell_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the cell of each row."""
+        return self._cell_of_row[rows]
+
+    def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the features of a table in the training table's order and dtypes, where values survive it."""
+        return pd.DataFrame({name: self._conform(frame[name], name) for name in self.schema.features})
+
+    def _conform(self, column: pd.Series, name: str) -> pd.Series:
+        """Cast one column; categories also take the population's spelling (9000 or "9000")."""
+        column, domain = column.reset_index(drop=True), self.domains[name]
+        if domain.attribute.kind != "numeric":
+            codes, _ = domain.encode(column)
+            if (codes >= 0).all():
+                return domain.restore(codes)
+        return conform(column, domain.dtype)
+
+    def risk_profile(self, k: int = 10) -> RiskProfile:
+        """Return how many people are unique and how many are in a class of fewer than k.
+
+        Parameters
+        ----------
+        k : int
+            Size below which a class counts as small.
+
+        Returns
+        -------
+        RiskProfile
+            Shares in [0, 1]; a person with several rows counts by the smallest class they are in.
+
+        References
+        ----------
+        Goethals, Sörensen, Martens (2023), section 5.1, Table 5.
+        """
+        people = np.arange(self.n_rows) if self._people is None else self._people
+        pairs = (
+            np.unique(np.column_stack([self._cell_of_row, people]), axis=0)
+            if self._people is not None
+            else None
+        )
+        cell, person = (self._cell_of_row, people) if pairs is None else (pairs[:, 0], pairs[:, 1])
+        size = np.bincount(cell, minlength=len(self.cells))
+        smallest = np.full(int(person.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(smallest, person, size[cell])
+        n = len(smallest)
+        return RiskProfile(
+            unique=float((smallest == 1).sum() / n),
+            below_k=float((smallest < k).sum() / n),
+            k=k,
+            people=n,
+            classes=len(self.cells),
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Keyed identity of this population and schema (HMAC-SHA256, 16 hex digits): same rows, same print."""
+        digest = hmac.new(self._key, digestmod=hashlib.sha256)
+        digest.update(repr([(a.name, a.role, a.kind, a.weight) for a in self.schema.attributes]).encode())
+        rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
+        for name in self.schema.features:
+            column = pd.util.hash_pandas_object(self._frame[name].astype(object).map(str), index=False)
+            rows = (rows * np.uint64(0x9E3779B97F4A7C15) + column.to_numpy(dtype=np.uint64)).astype(np.uint64)
+        digest.update(np.sort(rows).tobytes())
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def _rows_by_cell(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        order = np.argsort(self._cell_of_row, kind="stable")
+        start = np.searchsorted(self._cell_of_row[order], np.arange(len(self.cells) + 1))
+        return order, start
+
+    def _additive_people(self) -> NDArray[np.int64]:
+        """Count each person once, at the cell of their first row, so that counts of disjoint cells add up."""
+        rows = (
+            np.arange(self.n_rows) if self._people is None else np.unique(self._people, return_index=True)[1]
+        )
+        return np.bincount(self._cell_of_row[rows], minlength=len(self.cells)).astype(np.int64)
+
+
+def _subjects(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64] | None:
+    if schema.subject is None:
+        return None
+    codes, _ = pd.factorize(frame[schema.subject], use_na_sentinel=True)
+    if (codes < 0).any():
+        raise PopulationError(
+            f"subject key {schema.subject!r} has missing values; every row needs its person"
+        )
+    return np.asarray(codes, dtype=np.int64)
+
+
+def _collapse(columns: list[NDArray[Any]], sizes: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the distinct rows of a code table and, for each row, which of them it is."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    span = 1
+    for codes, size in zip(columns, sizes, strict=True):
+        if span > np.iinfo(np.int64).max // (size + 1):  # renumber before the mixed-radix key overflows
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            span = int(key.max()) + 1
+        key = key * size + codes
+        span *= size
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    cells = np.column_stack([codes[first] for codes in columns]).astype(np.int32)
+    return cells, inverse.astype(np.int64)

@@ -1,0 +1,206 @@
+"""Branch and bound over hulls that hold the anchor.
+
+At each node the candidates are ordered by the cost of the hull with each of them alone; the cheapest is
+included, searched, then excluded. A hull is visited once: what an excluded cell belongs to was seen before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfk_plugin.protection._axes import Floats, Ints, jit
+from cfk_plugin.protection._bound import TOLERANCE, Stack, hopeless
+from cfk_plugin.protection._hull import Hull, Local, engulfs, extend, first_hull, joined, retract
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DONE, PAUSED, FULL, SHALLOW = 0, 1, 2, 3
+DEPTH, NODES, BEST_WEIGHT, BEST_SIZE = 0, 1, 2, 3
+
+
+@jit
+def _penalised(p: Local, hull: Hull, d: int, i: int, penalty: float, limit: float) -> tuple[float, bool]:
+    """Cost as in `joined`, plus the penalty of every forbidden cell inside."""
+    cost, inside = joined(p, hull, d, i, limit)
+    total = cost
+    if penalty > 0.0 and penalty < np.inf:
+        for b in range(p.cells, p.weight.size - 1):
+            # The hull holds the anchor: no forbidden cell inside it is farther from the anchor than it costs.
+            if total >= limit or p.near[b - p.cells] > cost:
+                break
+            if engulfs(p, hull, d, i, b):
+                total += penalty
+    return total, inside and total < limit
+
+
+@jit
+def _fill(
+    p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, penalty: float, limit: float
+) -> int:
+    """Take the candidates of frame ``d`` from ``rows``; returns their weight, absorbs those inside."""
+    at, weight = s.first[d], 0
+    for r in range(rows.size):
+        i = rows[r]
+        if i < 0 or source[r] >= limit:
+            continue
+        cost, inside = _penalised(p, hull, d, i, penalty, limit)
+        if inside:
+            s.held[d] += p.weight[i]
+        elif cost < limit:
+            s.item[at], s.key[at] = i, cost
+            weight += p.weight[i]
+            at += 1
+    s.last[d], s.next[d] = at, s.first[d]
+    return weight
+
+
+@jit
+def _sort(s: Stack, d: int) -> None:
+    """Order a frame's candidates by cost, ties by row."""
+    a, b = s.first[d], s.last[d]
+    item, key = s.item[a:b].copy(), s.key[a:b].copy()
+    order = np.argsort(key, kind="mergesort")
+    for t in range(b - a):
+        s.item[a + t], s.key[a + t] = item[order[t]], key[order[t]]
+        s.seen[a + t] = s.block_first[d]
+
+
+@jit
+def _block(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, limit: float) -> None:
+    """Keep the blockers that can matter at frame ``d``: in reach, and not implied by another one."""
+    at = s.block_first[d]
+    for r in range(rows.size):
+        b = rows[r]
+        if joined(p, hull, d, b, limit)[0] >= limit:
+            continue
+        implied = False
+        for t in range(s.block_first[d], at):
+            if engulfs(p, hull, d, b, s.block[t]):
+                implied = True
+                break
+        if not implied:
+            s.block[at] = b
+            at += 1
+    s.block_last[d] = at
+
+
+@jit
+def begin(p: Local, need: int, cap: float, penalty: float, nodes: int) -> tuple[Hull, Stack]:
+    """First frame of a search for regions that cost less than ``cap``, with ``nodes`` spent already."""
+    depth, room = min(need, 32) + 1, 4 * p.weight.size + 64
+    hull = first_hull(p, depth)
+    s = Stack(
+        np.empty(room, np.int64), np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64),
+        np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64),
+        np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64),
+        np.full(depth, -1, np.int64), np.zeros(4, np.int64), np.full(1, cap),
+    )  # fmt: skip
+    s.counter[DEPTH], s.counter[NODES] = -1, nodes
+    anchor = p.weight.size - 1
+    base, _ = _penalised(p, hull, 0, anchor, penalty, np.inf)
+    if penalty == np.inf:
+        for b in range(p.cells, anchor):
+            if joined(p, hull, 0, b, np.inf)[1]:
+                return hull, s
+    if base >= cap:
+        return hull, s
+    rows = np.arange(p.cells)
+    weight = _fill(p, hull, s, 0, rows, np.zeros(p.cells), penalty, cap)
+    if s.held[0] >= need:
+        s.cost[0], s.counter[BEST_WEIGHT] = base, s.held[0]
+    elif s.held[0] + weight >= need:
+        if penalty == np.inf:
+            _block(p, hull, s, 0, np.arange(p.cells, anchor), cap)
+        _sort(s, 0)
+        s.counter[DEPTH] = 0
+    return hull, s
+
+
+@jit
+def explore(
+    p: Local, hull: Hull, s: Stack, need: int, penalty: float, nodes: int, until_found: bool, best: Ints
+) -> int:
+    """Continue a search until it is done, has spent ``nodes`` in all, or (if asked) found a region.
+
+    Returns a status; on FULL or SHALLOW nothing was lost and the caller provides more room. ``best`` takes
+    the cells that span the best region.
+    """
+    d = s.counter[DEPTH]
+    status = DONE
+    while d >= 0:
+        limit = s.cost[0] - TOLERANCE
+        if s.chosen[d] >= 0:  # its branch is finished: from now on it is excluded
+            s.block[s.block_last[d]] = s.chosen[d]
+            s.block_last[d] += 1
+            s.chosen[d] = -1
+        if hopeless(p, hull, s, d, need - s.held[d], limit):
+            retract(p, hull, d)
+            d -= 1
+            continue
+        e, rest = d + 1, s.last[d] - s.next[d]
+        status = DONE
+        if s.counter[NODES] >= nodes:
+            status = PAUSED
+        elif e >= s.held.size:
+            status = SHALLOW
+        elif s.last[d] + rest > s.item.size or 2 * s.block_last[d] - s.block_first[d] + 2 > s.block.size:
+            status = FULL
+        if status != DONE:
+            break
+        s.counter[NODES] += 1
+        while s.item[s.next[d]] < 0:
+            s.next[d] += 1
+        at = s.next[d]
+        i, cost = s.item[at], s.key[at]
+        s.next[d], s.chosen[d] = at + 1, i
+        extend(p, hull, d, i)
+        s.first[e], s.held[e], s.chosen[e] = s.last[d], s.held[d] + p.weight[i], -1
+        rows, keys = s.item[at + 1 : s.last[d]], s.key[at + 1 : s.last[d]]
+        weight = _fill(p, hull, s, e, rows, keys, penalty, limit)
+        if s.held[e] >= need:
+            s.cost[0], s.counter[BEST_WEIGHT], s.counter[BEST_SIZE] = cost, s.held[e], e
+            best[:e] = s.chosen[:e]
+        elif s.held[e] + weight >= need:
+            s.block_first[e] = s.block_last[d] + 1
+            _block(p, hull, s, e, s.block[s.block_first[d] : s.block_last[d]], limit)
+            _sort(s, e)
+            d = e
+            continue
+        retract(p, hull, e)
+        if until_found and s.counter[BEST_WEIGHT] > 0:
+            status = PAUSED
+            break
+    s.counter[DEPTH] = d
+    return status
+
+
+def roomier(hull: Hull, s: Stack, best: Ints) -> tuple[Hull, Stack, Ints]:
+    """Twice the room for frames and lists, contents kept."""
+
+    def twice(a: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([a, np.zeros_like(a)])
+
+    per_frame = ("first", "last", "next", "block_first", "block_last", "held", "chosen")
+    lists = ("item", "key", "seen", "block")
+    per_hull = ("low", "high", "size", "gap", "added")
+    deeper = hull._replace(**{name: twice(getattr(hull, name)) for name in per_hull})
+    larger = s._replace(**{name: twice(getattr(s, name)) for name in per_frame + lists})
+    return deeper, larger, twice(best)
+
+
+@jit
+def open_bound(p: Local, s: Stack, need: int) -> float:
+    """Smallest cost that an unexplored part of the search could still reach."""
+    least = float(s.cost[0])
+    for d in range(s.counter[DEPTH] + 1):
+        weight = 0
+        for t in range(s.next[d], s.last[d]):
+            if s.item[t] >= 0:
+                weight += p.weight[s.item[t]]
+                if weight >= need - s.held[d]:
+                    least = min(least, float(s.key[t]))
+                    break
+    return least

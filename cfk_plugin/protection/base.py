@@ -1,0 +1,80 @@
+"""What a protector gets and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfk_plugin.oracle import Oracle
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.population import Population
+from cfk_plugin.region import Region
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total) counterfactuals."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Task:
+    """Counterfactuals to protect in one go. Host side only.
+
+    Attributes
+    ----------
+    population : Population
+    policy : PrivacyPolicy
+    codes : int32 array, shape (n, n_quasi_identifiers)
+        Coded quasi-identifiers of the counterfactuals; -1 where a number is not a value of the population.
+    numbers : float64 array, shape (n, n_quasi_identifiers)
+        Their numbers (numeric attributes; dates in seconds), NaN otherwise.
+    oracle : Oracle
+        Answers whether a cell of a counterfactual has the desired outcome; asks the model once per cell.
+    seed : int
+        For protectors that draw random numbers.
+    progress : callable, optional
+        Told how far the work is.
+    """
+
+    population: Population
+    policy: PrivacyPolicy
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float64]
+    oracle: Oracle
+    seed: int = 0
+    progress: Progress | None = None
+
+    def __len__(self) -> int:
+        """Return the number of counterfactuals."""
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A protector's answer for one counterfactual; verification recounts everything it says.
+
+    Attributes
+    ----------
+    region : Region or None
+        None when no region with enough people was found.
+    optimal : bool
+        Whether the protector proved that no better region exists (for the policy's objective).
+    gap : float, optional
+        Proven bound on how much lower the objective's NCP could be; None for a heuristic.
+    """
+
+    region: Region | None
+    optimal: bool = False
+    gap: float | None = None
+
+
+class Protector(Protocol):
+    """Turns counterfactuals into regions. A plugin may bring its own; what it returns is verified."""
+
+    name: str
+
+    def protect(self, task: Task) -> Sequence[Proposal]:
+        """Return one proposal per counterfactual of the task, in order."""
+        ...

@@ -1,0 +1,137 @@
+"""What an adapter hands over: counterfactuals in one shape, whatever explainer they come from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.errors import AdapterError
+
+if TYPE_CHECKING:
+    from cfk_plugin.counterfactual import Explanations
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CounterfactualBatch:
+    """Raw counterfactuals of one call. Never leaves the host; its `repr` shows counts alone.
+
+    Attributes
+    ----------
+    frame : DataFrame, shape (n_found, n_features)
+        Counterfactual instances in the raw feature space; the index means nothing.
+    slot : int array, shape (n_found,)
+        Which of the counterfactuals asked for each row answers.
+    query : int array, shape (n_asked,)
+        Position of the query that each counterfactual asked for belongs to. Slots without a row were not found.
+    """
+
+    frame: pd.DataFrame
+    slot: NDArray[np.int64]
+    query: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Check that the parts fit together."""
+        slot, query = np.asarray(self.slot, dtype=np.int64), np.asarray(self.query, dtype=np.int64)
+        if not isinstance(self.frame, pd.DataFrame) or len(slot) != len(self.frame):
+            raise AdapterError("a batch needs a DataFrame and one slot per row of it")
+        if len(np.unique(slot)) != len(slot) or (len(slot) and not 0 <= slot.min() <= slot.max() < len(query)):
+            raise AdapterError("slots must be distinct positions in `query`")
+        object.__setattr__(self, "frame", self.frame.reset_index(drop=True))
+        object.__setattr__(self, "slot", slot)
+        object.__setattr__(self, "query", query)
+
+    @classmethod
+    def one_each(cls, frame: pd.DataFrame, found: NDArray[np.bool_]) -> CounterfactualBatch:
+        """Build a batch with one counterfactual asked per query, `frame` holding those that were found."""
+        return cls(frame, np.flatnonzero(found), np.arange(len(found)))
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"CounterfactualBatch({len(self.frame)} found of {len(self.query)} asked)"
+
+
+@runtime_checkable
+class CounterfactualSource(Protocol):
+    """An explainer as an adapter presents it. Knows how to call it and how to read it; nothing of privacy.
+
+    Attributes
+    ----------
+    name : str
+        Short name of the generator, for logs and certificates' context.
+    instance_based : bool
+        Whether its answers may be training rows or lightly changed ones, whatever a distance says.
+    methods : mapping
+        The explainer's own public methods that return counterfactuals, name to a callable taking what the method
+        takes and returning ``(batch, native_result, queries)``. They keep their names on the protected explainer.
+    """
+
+    name: str
+    instance_based: bool
+
+    def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
+        """Ask the explainer for counterfactuals of the queries (factual instances, features only).
+
+        Must change neither `queries` nor the explainer nor global random state.
+        """
+        ...
+
+    @property
+    def methods(self) -> Mapping[str, Any]:
+        """Explainer's own methods, see the class."""
+        ...
+
+    def restore(self, native: Any, explanations: Explanations) -> Any:
+        """Rebuild the explainer's own result type from released explanations; nothing of `native` may survive
+        that came from a training row.
+        """
+        ...
+
+
+def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:
+    """Call an explainer and leave no trace of it: random state restored, its exceptions stripped of their text.
+
+    Parameters
+    ----------
+    call : callable
+        Calls the explainer; takes nothing.
+    none_found : callable, optional
+        Says of an exception whether it is the explainer's way to say that there is no counterfactual.
+
+    Returns
+    -------
+    object
+        What `call` returned; None when there is no counterfactual.
+
+    Raises
+    ------
+    AdapterError
+        If the explainer raised. Neither text nor context of its exception is kept: they may quote rows.
+    """
+    try:
+        with _random_state_kept():
+            return call()
+    except AdapterError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+        if none_found(error):
+            return None
+        failure = type(error).__name__
+    raise AdapterError(f"the explainer raised {failure}; call it without protection to see why")
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Restore the global random state of `random` and NumPy, which explainers draw from and re-seed."""
+    plain, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - saved, not used
+    try:
+        yield
+    finally:
+        random.setstate(plain)
+        np.random.set_state(legacy)  # noqa: NPY002 - see above

@@ -1,0 +1,300 @@
+"""Verification: recount what a released region is, from region and population alone.
+
+It runs last, is not pluggable, and knows nothing of how a region was found: a protector's claims about people,
+information loss or pureness are not read. What does not meet the policy is not certified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.counterfactual import Certificate
+from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, to_text
+from cfk_plugin.grid import Grid
+from cfk_plugin.metrics.information import ncp
+from cfk_plugin.metrics.intervals import clopper_pearson
+from cfk_plugin.metrics.risk import l_diversity, t_closeness
+from cfk_plugin.oracle import Oracle
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.population import Population
+from cfk_plugin.region import Interval, Part, Region
+
+
+class Claim(Protocol):
+    """What is read of a proposal: the region, and what was proved about the search that led to it."""
+
+    @property
+    def region(self) -> Region | None:
+        """The region to verify."""
+        ...
+
+    @property
+    def optimal(self) -> bool:
+        """Whether optimality was proved."""
+        ...
+
+    @property
+    def gap(self) -> float | None:
+        """Proven gap."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a region is not certified: a code of `SUPPRESSION_REASONS`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """The recount of one region, before the model is asked."""
+
+    region: Region
+    rows: NDArray[np.int64]
+    k: int
+    ncp: float
+    diversity: int | None
+    closeness: float | None
+
+
+class Verifier:
+    """Certifies regions against a population and a policy.
+
+    Parameters
+    ----------
+    population : Population
+    policy : PrivacyPolicy
+    reference : Population, optional
+        A larger population that the training rows were drawn from, with the same quasi-identifiers: the journalist's
+        point of view.
+    cell_budget : int
+        Largest grid for which pureness is computed exactly.
+    samples : int
+        Combinations drawn without replacement from a larger grid.
+    seed : int
+        Of that draw.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        policy: PrivacyPolicy,
+        *,
+        reference: Population | None = None,
+        cell_budget: int = 10_000,
+        samples: int = 2_000,
+        seed: int = 0,
+    ) -> None:
+        self.population, self.policy, self.reference = population, policy, reference
+        self.cell_budget, self.samples, self.seed = cell_budget, samples, seed
+        self._private = _PrivateValues(population)
+
+    def verify(
+        self,
+        claims: Sequence[Claim],
+        counterfactuals: pd.DataFrame,
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float64],
+        oracle: Oracle,
+        method: str,
+    ) -> list[Certificate | Refusal]:
+        """Certify or refuse one region per counterfactual; the model is asked once for all of them.
+
+        Parameters
+        ----------
+        claims : sequence
+            One per counterfactual.
+        counterfactuals : DataFrame
+            Conformed counterfactuals: their private values are what is released.
+        codes, numbers : arrays, shape (n, n_quasi_identifiers)
+            The counterfactuals' own quasi-identifiers, coded and as numbers.
+        oracle : Oracle
+        method : str
+            Name of the protector, for the certificate.
+
+        Returns
+        -------
+        list of Certificate or Refusal
+
+        Raises
+        ------
+        ModelError
+            If the model fails.
+        """
+        counted = [self._recount(claim.region, codes[i], numbers[i]) for i, claim in enumerate(claims)]
+        released = self._private.of(counterfactuals)
+        accepted = [i for i, count in enumerate(counted) if isinstance(count, _Count)]
+        answers = self._ask({i: c for i, c in enumerate(counted) if isinstance(c, _Count)}, codes, oracle)
+        verdicts: list[Certificate | Refusal] = [c if isinstance(c, Refusal) else Refusal("infeasible") for c in counted]
+        for i in accepted:
+            count = counted[i]
+            assert isinstance(count, _Count)
+            verdicts[i] = self._judge(i, count, claims[i], answers[i], oracle, released[i], method)
+        return verdicts
+
+    def _recount(
+        self, region: Region | None, codes: NDArray[np.int32], numbers: NDArray[np.float64]
+    ) -> _Count | Refusal:
+        """Count people and information loss; refuse what the policy does not allow."""
+        if region is None:
+            return Refusal("infeasible")
+        population, policy = self.population, self.policy
+        if not isinstance(region, Region) or set(region) != set(population.schema.quasi_identifiers):
+            return Refusal("verification_failed")
+        for j, name in enumerate(population.schema.quasi_identifiers):
+            if not _holds(region[name], population.domains[name], int(codes[j]), float(numbers[j])):
+                return Refusal("verification_failed")
+        rows = population.members(region)
+        k, loss = population.people(rows), ncp(region, population)
+        if k < policy.k:
+            return Refusal("verification_failed")
+        if policy.max_ncp is not None and loss > policy.max_ncp:
+            return Refusal("ncp_above_ceiling")
+        diversity, closeness = self._sensitive(rows)
+        if policy.l is not None and diversity is not None and diversity < policy.l:
+            return Refusal("l_diversity")
+        if policy.t is not None and closeness is not None and closeness > policy.t:
+            return Refusal("t_closeness")
+        return _Count(region, rows, k, loss, diversity, closeness)
+
+    def _sensitive(self, rows: NDArray[np.int64]) -> tuple[int | None, float | None]:
+        names = self.population.schema.sensitive
+        if not names:
+            return None, None
+        frame, schema = self.population.frame, self.population.schema
+        inside = {name: frame[name].take(rows) for name in names}
+        ordered = {name: schema[name].kind in ("numeric", "ordinal") for name in names}
+        return (
+            min(l_diversity(values).distinct for values in inside.values()),
+            max(t_closeness(values, frame[name], ordered[name]) for name, values in inside.items()),
+        )
+
+    def _ask(
+        self, counts: dict[int, _Count], codes: NDArray[np.int32], oracle: Oracle
+    ) -> dict[int, tuple[NDArray[np.bool_], NDArray[np.bool_], bool]]:
+        """Ask for the grid of every region and for the members' own cells, in one model call."""
+        grids = {i: Grid.of(count.region, self.population, codes[i]) for i, count in counts.items()}
+        random = np.random.default_rng(self.seed)
+        asked: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
+        for i, grid in grids.items():
+            cells = grid.all() if grid.size <= self.cell_budget else grid.sample(self.samples, random)
+            asked[i] = (cells, self.population.cells[self.population.cell_of(counts[i].rows)])
+        if not asked:
+            return {}
+        owner = np.concatenate([np.full(len(a) + len(b), i) for i, (a, b) in asked.items()])
+        good = oracle.ask(owner, np.concatenate([part for pair in asked.values() for part in pair]))
+        answers, at = {}, 0
+        for i, (cells, own) in asked.items():
+            middle, end = at + len(cells), at + len(cells) + len(own)
+            answers[i] = (good[at:middle], good[middle:end], grids[i].size <= self.cell_budget)
+            at = end
+        return answers
+
+    def _judge(
+        self,
+        i: int,
+        count: _Count,
+        claim: Claim,
+        answers: tuple[NDArray[np.bool_], NDArray[np.bool_], bool],
+        oracle: Oracle,
+        released: np.uint64 | None,
+        method: str,
+    ) -> Certificate | Refusal:
+        good, consistent, exact = answers
+        share = float(good.mean())
+        low, high = (share, share) if exact else clopper_pearson(int(good.sum()), len(good))
+        if self.policy.min_pureness is not None and low < self.policy.min_pureness:
+            return Refusal("pureness_below_floor")
+        people, rows = self.population.people, count.rows
+        desired = oracle.desired_rows(i, rows)
+        same_inside, same_anywhere = self._private.matches(released, rows)
+        in_reference = None if self.reference is None else max(self.reference.count(count.region), 1)
+        return Certificate(
+            k=count.k,
+            k_desired=people(rows[desired]),
+            k_consistent=people(rows[consistent]),
+            k_private=same_inside,
+            private_matches=same_anywhere,
+            ncp=count.ncp,
+            pureness=share,
+            pureness_low=low,
+            pureness_high=high,
+            exact=exact,
+            l=count.diversity,
+            t=count.closeness,
+            prosecutor_risk=1.0 / count.k,
+            journalist_risk=None if in_reference is None else 1.0 / in_reference,
+            optimal=bool(claim.optimal),
+            gap=None if claim.gap is None else float(claim.gap),
+            method=method,
+            guarantee=self.policy.guarantee,
+            policy_hash=self.policy.sha256,
+            population=self.population.fingerprint,
+            majority=2 * int(desired.sum()) >= len(rows),
+        )
+
+
+class _PrivateValues:
+    """Which rows carry exactly the same private values as a counterfactual; by codes, so dtypes do not matter."""
+
+    def __init__(self, population: Population) -> None:
+        self._population = population
+        self._rows: NDArray[np.uint64] | None = None
+
+    def of(self, frame: pd.DataFrame) -> list[np.uint64 | None]:
+        """Return one hash per counterfactual; None where a value is not the population's."""
+        known, hashes = self._hash(frame)
+        return [value if ok else None for ok, value in zip(known, hashes, strict=True)]
+
+    def matches(self, value: np.uint64 | None, rows: NDArray[np.int64]) -> tuple[int, int]:
+        """Return how many of the rows, and how many of all rows, carry these private values."""
+        if value is None:
+            return 0, 0
+        if self._rows is None:
+            self._rows = self._hash(self._population.frame)[1]
+        same = self._rows == value
+        return int(same[rows].sum()), int(same.sum())
+
+    def _hash(self, frame: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
+        known = np.ones(len(frame), dtype=bool)
+        total = np.zeros(len(frame), dtype=np.uint64)
+        for name in self._population.schema.private:
+            codes, _ = self._population.domains[name].encode(frame[name])
+            known &= codes >= 0
+            total = _mix(total + codes.astype(np.int64).view(np.uint64))
+        return known, total
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scramble 64-bit numbers (the finaliser of SplitMix64), so that code combinations do not collide."""
+    x = (x + np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
+    """Say whether a part has the right type for its attribute and holds the counterfactual's own value."""
+    if code in (INVALID, UNEXPECTED_MISSING) or not _well_formed(part, domain):
+        return False
+    if code != UNKNOWN:
+        return bool(domain.inside(part)[code])
+    return domain.attribute.kind == "numeric" and domain.natural(number) in part
+
+
+def _well_formed(part: Part, domain: Domain) -> bool:
+    if not domain.is_interval:
+        known = set(domain.values)
+        return isinstance(part, frozenset) and all(v is None or to_text(v) in known for v in part)
+    if not isinstance(part, Interval) or (part.low is None) != (part.high is None):
+        return False
+    if domain.attribute.kind == "ordinal":
+        return part.levels is not None and set(part.levels) <= set(domain.values)
+    return part.levels is None and not any(isinstance(end, str) for end in (part.low, part.high))

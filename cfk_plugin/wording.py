@@ -1,0 +1,93 @@
+"""Sentences: what an explanation says to the person who asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from cfk_plugin.region import Interval, Part, part_contains, part_to_text
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """How a change of one attribute is said.
+
+    Attributes
+    ----------
+    more, less : str
+        A numeric change, ``{}`` standing for its size: ``"were {} years older"``.
+    equal : str
+        Any other change, ``{}`` standing for the new value: ``"lived in {}"``.
+    """
+
+    more: str
+    less: str
+    equal: str
+
+    @classmethod
+    def default(cls, name: str) -> Phrase:
+        """Return neutral wording for an attribute; an attribute called age is said in years."""
+        if name.lower() == "age":
+            return cls("were {} years older", "were {} years younger", "were {} years of age")
+        label = name.replace("_", " ")
+        return cls(f"had {{}} more {label}", f"had {{}} less {label}", f"had {label} {{}}")
+
+
+def sentence(
+    parts: Mapping[str, Part], factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None
+) -> str:
+    """Write a counterfactual explanation as one sentence; attributes that need no change are left out.
+
+    Parameters
+    ----------
+    parts : mapping
+        Attribute to what is released of it; a single value is an `Interval` or set of one.
+    factual : mapping
+        The values of the person who is told.
+    phrases : mapping, optional
+        Wording per attribute; `Phrase.default` where not given.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> sentence({"age": Interval(24, 27), "city": frozenset({"Antwerp"})}, {"age": 21, "city": "Brussels"})
+    'If you were 3–6 years older and had city Antwerp, the outcome would be the desired one.'
+    """
+    known = phrases or {}
+    changes = [
+        _change(part, factual[name], known.get(name) or Phrase.default(name))
+        for name, part in parts.items()
+        if not part_contains(part, factual[name])
+    ]
+    if not changes:
+        return "Nothing in these attributes needs to change for the desired outcome."
+    listed = changes[0] if len(changes) == 1 else f"{', '.join(changes[:-1])} and {changes[-1]}"
+    return f"If you {listed}, the outcome would be the desired one."
+
+
+def _change(part: Part, value: Any, phrase: Phrase) -> str:
+    if isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
+        if value < part.low:
+            return phrase.more.format(Interval(_less(part.low, value), _less(part.high, value)))
+        return phrase.less.format(Interval(_less(value, part.high), _less(value, part.low)))
+    if isinstance(part, frozenset) and len(part) > 1:
+        *first, last = [part_to_text(frozenset({v})) for v in sorted(part, key=str)]
+        return phrase.equal.format(f"{', '.join(first)} or {last}")
+    return phrase.equal.format(part_to_text(part))
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Number):
+        return False
+    return value == value  # noqa: PLR0124 - NaN is no number to compare with
+
+
+def _less(left: Any, right: Any) -> Any:
+    return round(left - right, 10)

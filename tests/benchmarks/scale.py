@@ -1,0 +1,136 @@
+"""How the solver scales: synthetic populations of 10^5 to 10^7 people with five quasi-identifiers.
+
+Run ``python tests/benchmarks/scale.py`` to print a Markdown table. Anchors are random people, so crowded and
+sparse places are met as often as people live there; the outliers show in the last percentiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfk_plugin.protection._axes import Axes, Axis, Codes, Ints
+from cfk_plugin.protection.solver import CellIndex, solve
+
+SIZES = (80, 500, 2, 6, 16)  # age, postal area, sex, marital status, education
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; times in milliseconds per explanation unless said."""
+
+    postal: str
+    rows: int
+    cells: int
+    k: int
+    build_seconds: float
+    memory_gb: float
+    p50: float
+    p99: float
+    largest: float
+    proven: float
+    checked: int
+
+
+def synthetic_rows(rows: int, seed: int = 0) -> Codes:
+    """Codes of people: a bent age pyramid, postal areas and statuses of very unequal size."""
+    rng = np.random.default_rng(seed)
+    age = (80 * rng.beta(1.3, 1.9, rows)).astype(np.int32)
+    areas = 1.0 / np.arange(1, SIZES[1] + 1) ** 0.8
+    area = rng.choice(rng.permutation(SIZES[1]), rows, p=areas / areas.sum())
+    sex = rng.integers(0, 2, rows)
+    marital = np.where(age < 15, 0, rng.choice(6, rows, p=[0.35, 0.42, 0.11, 0.07, 0.035, 0.015]))
+    education = np.clip(np.round(rng.normal(8.5, 2.8, rows) - (age > 60)), 0, 15)
+    return np.column_stack([age, area, sex, marital, education]).astype(np.int32)
+
+
+def axes_of(postal: str) -> Axes:
+    """Equal weights; the postal area is a set of names or a number on a line."""
+    line = [Axis.interval(np.linspace(0, 0.2, size), 0.2) for size in SIZES]
+    name = [Axis.nominal(size, 0.2) for size in SIZES]
+    return Axes.build([line[0], line[1] if postal == "numeric" else name[1], name[2], name[3], line[4]])
+
+
+def collapse(people: Codes) -> tuple[Codes, Ints]:
+    """Distinct cells and how many people each holds."""
+    number = np.ravel_multi_index(tuple(people.T), SIZES)
+    counts = np.bincount(number, minlength=int(np.prod(SIZES)))
+    present = np.flatnonzero(counts)
+    return np.column_stack(np.unravel_index(present, SIZES)).astype(np.int32), counts[present]
+
+
+def plain_index(index: CellIndex) -> CellIndex:
+    """Take the same cells without a tree, so that every search scans all of them."""
+    tree = index.tree
+    box = {name: getattr(tree, name)[:1] for name in ("start", "stop", "low", "high")}
+    flat = tree._replace(child=np.full(1, -1, np.int64), **box)
+    return CellIndex(index.axes, flat, index.original, index.total)
+
+
+def measure(rows: int, postal: str, k: int, anchors: int, check: int) -> Row:
+    """Build an index, explain random people one by one, compare some with searches that scan all cells."""
+    people = synthetic_rows(rows)
+    start = time.perf_counter()
+    codes, weight = collapse(people)
+    index = CellIndex.build(codes, weight, axes_of(postal))
+    build = time.perf_counter() - start
+    chosen = people[np.random.default_rng(1).choice(rows, anchors, replace=False)]
+    place = np.zeros(chosen.shape)
+    solve(index, chosen[:1], place[:1], k)
+    spent, cost, proven = np.empty(anchors), np.empty(anchors), np.empty(anchors, bool)
+    for a in range(anchors):
+        start = time.perf_counter()
+        answer = solve(index, chosen[a : a + 1], place[:1], k)
+        spent[a] = 1e3 * (time.perf_counter() - start)
+        cost[a], proven[a] = answer.cost[0], answer.proven[0]
+    hard = np.argsort(-spent)[: check // 2]
+    sample = np.append(hard, np.arange(check - hard.size))
+    scanned = solve(plain_index(index), chosen[sample], place[sample], k)
+    if not np.allclose(scanned.cost, cost[sample], atol=1e-11):
+        raise AssertionError("the index changed an optimum")
+    p50, p99 = np.percentile(spent, [50, 99])
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return Row(
+        postal, rows, len(codes), k, build, memory, p50, p99, float(spent.max()), float(proven.mean()), check
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Render as Markdown."""
+    lines = [
+        "| postal area | people | cells | k | build s | peak GB | p50 ms | p99 ms | max ms | proven | same |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {r.postal} | {r.rows:,} | {r.cells:,} | {r.k} | {r.build_seconds:.1f} | {r.memory_gb:.2f} | "
+        f"{r.p50:.2f} | {r.p99:.2f} | {r.largest:.1f} | {r.proven:.1%} | {r.checked} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure all sizes and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7])
+    parser.add_argument("--postal", nargs="+", default=["nominal", "numeric"], choices=["nominal", "numeric"])
+    parser.add_argument("--k", type=int, nargs="+", default=[10])
+    parser.add_argument("--anchors", type=int, default=500)
+    parser.add_argument("--check", type=int, default=20)
+    ask = parser.parse_args(argv)
+    done = [
+        measure(rows, postal, k, ask.anchors, ask.check)
+        for rows in ask.rows
+        for postal in ask.postal
+        for k in ask.k
+    ]
+    print(table(done))
+
+
+if __name__ == "__main__":
+    main()

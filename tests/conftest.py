@@ -1,0 +1,76 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder with the tables of the published experiments; the repository does not hold them."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("needs the tables of the published experiments in ../shared/data beside the repository")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep tests that log without asking for `mlflow_store` from writing to a store of the developer's."""
+    store = tmp_path_factory.mktemp("mlflow") / "stray.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        for name in ("REGISTRY_URI", "EXPERIMENT_ID", "EXPERIMENT_NAME", "RUN_ID"):
+            patch.delenv(f"MLFLOW_{name}", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def _empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create the tables of a store once; copying the file is much faster than MLflow's migrations."""
+    import mlflow
+
+    folder = tmp_path_factory.mktemp("mlflow-empty")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
+    # Whatever SQLite still holds in a side file goes into the one that gets copied.
+    connection = sqlite3.connect(folder / "mlflow.db")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _empty_mlflow_store: Path) -> Iterator[str]:
+    """Give the test an MLflow store of its own, with an active experiment `tests`; yield its tracking URI.
+
+    The working directory is the temporary one, so that artifacts of further experiments land there as well.
+    """
+    import mlflow
+
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    shutil.copyfile(_empty_mlflow_store, tmp_path / "mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # Child processes use the same store.
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "")  # Set by set_experiment(); restored afterwards.
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    mlflow.create_experiment("tests", artifact_location=(tmp_path / "artifacts").as_uri())
+    mlflow.set_experiment("tests")
+    yield uri
+    while mlflow.active_run() is not None:
+        mlflow.end_run()
+    mlflow.set_tracking_uri(None)
+    mlflow.set_registry_uri(None)

@@ -1,0 +1,157 @@
+"""What gets shipped: the wheel's contents, what an import costs, and the size of what one has to read."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import zipfile
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGES = {"cfk_plugin": REPOSITORY / "cfk_plugin", "cfk_adapters": REPOSITORY / "adapters" / "cfk_adapters"}
+MODULES = sorted(path for folder in PACKAGES.values() for path in folder.rglob("*.py"))
+
+ADAPTERS = ("dice", "nice", "nearest", "function")
+LONGEST_MODULE = 400
+LONGEST_FUNCTION = 60
+
+# Absolute paths of somebody's machine; the first look-behind spares URLs and paths inside the repository.
+MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|root|home|Users)/\w|/tmp/venv")
+
+
+def name_of(path: Path) -> str:
+    """Return a path as the repository's reader knows it."""
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def build(*options: str, source: Path, into: Path) -> None:
+    """Build a distribution with the backend of the test environment, so without the network."""
+    command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", str(into), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Return the files of a wheel but for its record, which lists the others."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from the working tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build("--wheel", source=REPOSITORY, into=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_adapters_folder_is_no_package() -> None:
+    # PyPI's `adapters` owns that import name; an `__init__.py` here would shadow it from the repository root.
+    assert not (REPOSITORY / "adapters" / "__init__.py").exists()
+
+
+def test_wheel_holds_the_two_packages_and_nothing_else(wheel: Path) -> None:
+    top = {name.split("/")[0] for name in contents(wheel)}
+    metadata = {name for name in top if name.endswith(".dist-info")}
+    assert top - metadata == set(PACKAGES)
+    assert len(metadata) == 1
+
+
+def test_wheel_holds_every_module(wheel: Path) -> None:
+    expected = {
+        f"{package}/{path.relative_to(folder).as_posix()}"
+        for package, folder in PACKAGES.items()
+        for path in folder.rglob("*.py")
+    }
+    assert expected <= set(contents(wheel))
+
+
+def test_wheel_is_typed(wheel: Path) -> None:
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(contents(wheel))
+
+
+def test_wheel_declares_command_and_adapters(wheel: Path) -> None:
+    (text,) = (data for name, data in contents(wheel).items() if name.endswith("/entry_points.txt"))
+    points = ConfigParser()
+    points.read_string(text.decode())
+    assert points["console_scripts"]["cfk"] == "cfk_plugin.cli:main"
+    assert dict(points["cfk_plugin"]) == {name: f"cfk_adapters.{name}" for name in ADAPTERS}
+
+
+def test_every_adapter_entry_point_names_a_module(wheel: Path) -> None:
+    assert {f"cfk_adapters/{name}.py" for name in ADAPTERS} <= set(contents(wheel))
+
+
+def test_wheel_carries_the_licence(wheel: Path) -> None:
+    assert any(name.endswith("/licenses/LICENSE") for name in contents(wheel))
+
+
+@pytest.mark.slow
+def test_wheel_from_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    # `build` without options makes the source distribution and then the wheel from it.
+    build(source=REPOSITORY, into=tmp_path)
+    (rebuilt,) = tmp_path.glob("*.whl")
+    assert contents(rebuilt) == contents(wheel)
+
+
+def test_import_is_light_and_warns_of_nothing() -> None:
+    code = "import sys, cfk_plugin; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "cfk_plugin" in loaded
+    assert loaded.isdisjoint({"mlflow", "dice_ml", "matplotlib", "cfk_adapters"})
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_module_is_short(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= LONGEST_MODULE, f"{lines} lines; this is two ideas"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_functions_are_short(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    long = {node.name: lines for node in functions if (lines := code_lines(node)) > LONGEST_FUNCTION}
+    assert not long
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return a function's lines from `def` to its end, its documentation left out."""
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    if ast.get_docstring(function) is not None:
+        documentation = function.body[0]
+        lines -= (documentation.end_lineno or documentation.lineno) - documentation.lineno + 1
+    return lines
+
+
+def repository_files() -> list[Path]:
+    """Return the files that git tracks, or would after `git add`."""
+    # The option lets this work in a checkout that belongs to another user, as on some CI machines.
+    git = ["git", "-c", "safe.directory=*"]
+    listing = [*git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(listing, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs git and a checkout")
+    return [path for name in done.stdout.split("\0") if name and (path := REPOSITORY / name).is_file()]
+
+
+def test_no_file_mentions_a_machine() -> None:
+    found = []
+    for path in repository_files():
+        if path == Path(__file__).resolve():
+            continue
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, start=1):
+            if MACHINE_PATH.search(line) or f"{REPOSITORY}/" in line:
+                found.append(f"{name_of(path)}:{number}: {line.strip()[:120]}")
+    assert not found, "\n".join(found)

@@ -1,0 +1,461 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.errors import TrackingError
+from cfk_plugin.explanations import Explanations
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.region import Interval, Region
+from cfk_plugin.tracking import RunLogger, background, observe, spool_folder, track
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COLUMNS = ["age", "city", "salary"]
+
+
+def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
+    figures: dict[str, Any] = {
+        "k": 5,
+        "k_desired": 4,
+        "k_consistent": 3,
+        "k_private": 1,
+        "private_matches": 1,
+        "ncp": 0.25,
+        "pureness": 1.0,
+        "pureness_low": 0.9,
+        "pureness_high": 1.0,
+        "exact": False,
+        "prosecutor_risk": 0.2,
+        "optimal": True,
+        "gap": 0.0,
+        "method": "exact",
+        "guarantee": "nominal",
+        "policy_hash": PrivacyPolicy(k=5).sha256,
+        "population": "00c0ffee",
+        "majority": True,
+    }
+    region = Region({"age": Interval(24, 27), "city": frozenset({"Antwerp", "Ghent"})})
+    return GeneralizedCounterfactual(query, region, {"salary": 60}, Certificate(**{**figures, **certificate}))
+
+
+def explanations(*entries: Any, k: int = 5, findings: Any = None, **provenance: str) -> Explanations:
+    entries = entries or (released(0), Suppressed(1, "infeasible"), released(2, k=9, ncp=0.75, pureness=0.5))
+    return Explanations(
+        entries,
+        policy=PrivacyPolicy(k=k),
+        columns=COLUMNS,
+        findings=findings,
+        provenance={"method": "exact", "generator": "dice", "plugins": "dice 0.1.0"} | provenance,
+    )
+
+
+@pytest.fixture(autouse=True)
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
+    return tmp_path / "spool"
+
+
+@pytest.fixture(autouse=True)
+def own_shipper(monkeypatch: pytest.MonkeyPatch) -> Iterator[background.Shipper]:
+    own = background.Shipper()
+    monkeypatch.setattr(background, "_shipper", [os.getpid(), own])
+    monkeypatch.setattr("cfk_plugin.tracking.logger._default", [])
+    yield own
+    own.close(0)
+
+
+def run_of(run_id: str | None) -> Any:
+    import mlflow
+
+    assert run_id is not None
+    return mlflow.get_run(run_id)
+
+
+def parts_of(run_id: str, folder: Path) -> pd.DataFrame:
+    import mlflow
+
+    path = mlflow.MlflowClient().download_artifacts(run_id, "cfk", str(folder))
+    return pd.concat([pd.read_parquet(p) for p in sorted(Path(path).glob("explanations/part-*.parquet"))])
+
+
+def history(run_id: str, name: str) -> list[tuple[int, float]]:
+    import mlflow
+
+    return sorted((m.step, m.value) for m in mlflow.MlflowClient().get_metric_history(run_id, name))
+
+
+def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
+    run = run_of(explanations(findings=["native", "near-native", "synthetic"]).log())
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {
+        "cfk.k": "5",
+        "cfk.method": "exact",
+        "cfk.guarantee": "nominal",
+        "cfk.generator": "dice",
+    }
+    summary = {
+        "cfk.asked": 3,
+        "cfk.released": 2,
+        "cfk.suppressed": 1,
+        "cfk.k.min": 5,
+        "cfk.k.mean": 7,
+        "cfk.k.p05": 5.2,
+        "cfk.k_desired.min": 4,
+        "cfk.ncp.mean": 0.5,
+        "cfk.pureness.mean": 0.75,
+        "cfk.pureness.min": 0.5,
+        "cfk.pureness.low": 0.9,
+        "cfk.native_rate": 1 / 3,
+        "cfk.near_native_rate": 1 / 3,
+        "cfk.suppressed_rate": 1 / 3,
+        "cfk.released_native": 0,
+    }
+    assert {name: run.data.metrics[name] for name in summary} == pytest.approx(summary)
+    tags = {name: value for name, value in run.data.tags.items() if name.startswith("cfk.")}
+    assert tags == {
+        "cfk.schema_version": "1",
+        "cfk.policy_sha256": PrivacyPolicy(k=5).sha256,
+        "cfk.population_fingerprint": "00c0ffee",
+        "cfk.plugins": "dice 0.1.0",
+        "cfk.verdict": "pass",
+    }
+
+
+def test_the_summary_agrees_with_the_explanations_own(mlflow_store: str) -> None:
+    result = explanations(findings=["native", "synthetic", None])
+    metrics, summary = run_of(result.log()).data.metrics, result.summary()
+    for name in ("k_min", "k_mean", "k_p05", "k_desired_min", "ncp_mean", "ncp_p95", "pureness_low"):
+        head, _, tail = name.rpartition("_")
+        assert metrics[f"cfk.{head}.{tail}"] == pytest.approx(summary[name]), name
+    for name in ("native_rate", "near_native_rate", "suppressed_rate", "released_native"):
+        assert metrics[f"cfk.{name}"] == pytest.approx(summary[name]), name
+
+
+def test_records_and_policy_are_artifacts(mlflow_store: str, tmp_path: Path) -> None:
+    run_id = explanations().log()
+    rows = parts_of(run_id, tmp_path)
+    assert list(rows["step"]) == [0, 1, 2]
+    assert list(rows["reason"].fillna("")) == ["", "infeasible", ""]
+    assert list(rows["feature.age"].fillna("")) == ["24–27", "", "24–27"]
+    assert json.loads(rows["released"][0]) == {"salary": 60}
+    assert json.loads(rows["region"][0])["city"] == {"kind": "set", "values": ["Antwerp", "Ghent"]}
+    assert not {"k_private", "k_consistent", "private_matches", "finding"} & set(rows.columns)
+    policy = json.loads((tmp_path / "cfk" / "policy.json").read_text())
+    assert policy == PrivacyPolicy(k=5).to_dict()
+
+
+def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str, tmp_path: Path) -> None:
+    logger = RunLogger()
+    run_id = logger.log(explanations(findings=["native", "native", "native"]))
+    assert logger.log(explanations(released(0, k=6, k_desired=2))) == run_id
+    other = RunLogger(run_id)
+    other.submit(explanations(released(0, k=7), findings=["synthetic"]))
+    assert other.flush()
+    logger.log(explanations(released(0, k=8)))
+    assert history(run_id, "cfk.k") == [(0, 5), (2, 9), (3, 6), (4, 7), (5, 8)]
+    metrics = run_of(run_id).data.metrics
+    assert metrics["cfk.asked"] == 6
+    assert metrics["cfk.k.mean"] == 7
+    assert metrics["cfk.k_desired.min"] == 2
+    assert metrics["cfk.native_rate"] == 0.75
+    assert sorted(parts_of(run_id, tmp_path)["step"]) == list(range(6))
+
+
+def test_the_active_run_is_used_and_left_running(mlflow_store: str) -> None:
+    import mlflow
+
+    with mlflow.start_run() as run:
+        assert explanations().log() == run.info.run_id
+        assert run_of(run.info.run_id).info.status == "RUNNING"
+
+
+def test_a_name_asks_for_a_run_nested_in_the_active_one(mlflow_store: str) -> None:
+    import mlflow
+
+    with mlflow.start_run() as run:
+        child = run_of(explanations().log(run_name="release 7"))
+    assert child.info.run_name == "release 7"
+    assert child.info.experiment_id == run.info.experiment_id
+    assert child.data.tags["mlflow.parentRunId"] == run.info.run_id
+
+
+def test_experiment_by_name_is_created_once(mlflow_store: str) -> None:
+    import mlflow
+
+    ids = {run_of(explanations().log(experiment="credit")).info.experiment_id for _ in range(2)}
+    assert ids == {mlflow.get_experiment_by_name("credit").experiment_id}
+
+
+def test_other_settings_in_one_run_are_refused(mlflow_store: str) -> None:
+    run_id = explanations().log()
+    with pytest.raises(TrackingError, match=r"another cfk\.k; give each setting its own run"):
+        explanations(k=4).log(run_id=run_id)
+    assert run_of(run_id).data.metrics["cfk.asked"] == 3
+
+
+def test_other_settings_in_the_background_get_a_child_run(mlflow_store: str) -> None:
+    import mlflow
+
+    with mlflow.start_run() as run:
+        observe(explanations(), track=True)
+        observe(explanations(k=4), track=True)
+        observe(explanations(k=4), track=True)
+        assert RunLogger().flush()
+    client = mlflow.MlflowClient()
+    runs = client.search_runs([run.info.experiment_id], "tags.`mlflow.parentRunId` != ''")
+    assert [(r.data.params["cfk.k"], r.data.metrics["cfk.asked"]) for r in runs] == [("4", 6)]
+
+
+def test_verdict_fails_below_k_and_asks_for_review_when_nothing_left(mlflow_store: str) -> None:
+    assert run_of(explanations(released(0, k=4)).log()).data.tags["cfk.verdict"] == "fail"
+    assert run_of(explanations(Suppressed(0, "infeasible")).log()).data.tags["cfk.verdict"] == "review"
+
+
+def test_an_empty_set_is_logged(mlflow_store: str) -> None:
+    empty = Explanations([], policy=PrivacyPolicy(k=5), columns=COLUMNS)
+    assert run_of(empty.log()).data.metrics["cfk.asked"] == 0
+
+
+def test_unknown_run_is_one_clear_error(mlflow_store: str) -> None:
+    with pytest.raises(TrackingError, match="MLflow did not take the records"):
+        explanations().log(run_id="nosuchrun")
+
+
+def test_track_logs_what_is_observed_inside_the_block(mlflow_store: str) -> None:
+    with track(experiment="block", tags={"team": "risk"}) as logger:
+        observe(explanations())
+        observe(explanations())
+    observe(explanations())
+    assert logger.flush()
+    run = run_of(logger.run_id)
+    assert (run.data.metrics["cfk.asked"], run.data.tags["team"], run.info.status) == (6, "risk", "FINISHED")
+
+
+def test_nothing_is_tracked_unless_asked_for(own_shipper: background.Shipper) -> None:
+    observe(explanations())
+    assert own_shipper._thread is None
+
+
+def test_many_small_records_are_few_batches(mlflow_store: str, tmp_path: Path) -> None:
+    logger = RunLogger()
+    start = time.perf_counter()
+    for _ in range(500):
+        logger.submit(explanations(released(0)))
+    assert time.perf_counter() - start < 1
+    assert logger.flush(60)
+    assert logger.run_id is not None
+    rows = parts_of(logger.run_id, tmp_path)
+    assert sorted(rows["step"]) == list(range(500))
+    assert len(list((tmp_path / "cfk" / "explanations").iterdir())) < 20
+
+
+def check_spooled(spool: Path, records: int) -> None:
+    files = sorted(spool.glob("*.json"))
+    assert len(files) == records
+    for path in files:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        assert kept["params"]["cfk.k"] == "5"
+        assert kept["metrics"]["cfk.asked"] == 3
+        assert len(pd.read_parquet(path.with_suffix(".parquet"))) == 3
+    assert oct(spool.stat().st_mode & 0o777) == "0o700"
+
+
+@pytest.fixture
+def nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def hanging() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, and never answers
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("server", ["nobody", "hanging"])
+def test_a_dead_server_neither_delays_nor_loses(
+    server: str,
+    request: pytest.FixtureRequest,
+    spool: Path,
+    own_shipper: background.Shipper,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import mlflow  # noqa: F401 - its own time is not the matter here
+
+    uri = request.getfixturevalue(server)
+    start = time.perf_counter()
+    with track(tracking_uri=uri, timeout=1.0) as logger:
+        for _ in range(3):
+            observe(explanations())
+    assert time.perf_counter() - start < 0.2
+    assert not logger.flush(10)
+    own_shipper.close(0)
+    assert time.perf_counter() - start < 5
+    check_spooled(spool, 3)
+    assert "does not answer" in caplog.text
+    assert len(caplog.records) <= 2
+
+
+@pytest.mark.parametrize("server", ["nobody", "hanging"])
+def test_explicit_log_says_soon_that_the_server_is_down(server: str, request: pytest.FixtureRequest) -> None:
+    start = time.perf_counter()
+    with pytest.raises(TrackingError, match="tracking server does not answer"):
+        explanations().log(tracking_uri=request.getfixturevalue(server), timeout=0.5)
+    assert time.perf_counter() - start < 5
+
+
+def test_a_full_queue_goes_to_the_spool(
+    spool: Path, own_shipper: background.Shipper, hanging: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_shipper.capacity = 0
+    RunLogger(tracking_uri=hanging).submit(explanations())
+    check_spooled(spool, 1)
+
+
+def test_records_are_sent_again_when_the_server_is_back(
+    mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from cfk_plugin.tracking import run
+
+    real, down = run._client, [True]
+
+    def flaky(*args: Any) -> Any:
+        if down[0]:
+            raise run.StoreDownError("the MLflow tracking server does not answer")
+        return real(*args)
+
+    monkeypatch.setattr(run, "_client", flaky)
+    logger = RunLogger()
+    logger.submit(explanations())
+    assert not logger.flush(10)
+    check_spooled(spool, 1)
+    down[0] = False
+    deadline = time.monotonic() + 20
+    while not logger.flush(1) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert run_of(logger.run_id).data.metrics["cfk.asked"] == 3
+    assert not list(spool.iterdir())
+
+
+def test_a_failed_upload_is_not_counted_twice(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cfk_plugin.tracking import run
+
+    logger = RunLogger()
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_log_batch", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(TrackingError, match="OSError"):
+            logger.log(explanations())
+    run_id = logger.log(explanations())
+    assert run_of(run_id).data.metrics["cfk.asked"] == 3
+
+
+def test_a_spool_that_cannot_be_written_falls_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nobody: str, own_shipper: background.Shipper
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    RunLogger(tracking_uri=nobody, spool=tmp_path / "file" / "spool").submit(explanations())
+    own_shipper.flush(10)
+    own_shipper.close(0)
+    assert len(list(tmp_path.glob("cfk-spool-*/*.json"))) == 1
+
+
+def test_spool_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert spool_folder() == tmp_path / "spool"
+    monkeypatch.delenv("CFK_SPOOL")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert spool_folder() == tmp_path / "cfk_plugin" / "spool"
+
+
+def test_nothing_logged_holds_the_private_counts(mlflow_store: str) -> None:
+    run = run_of(explanations(released(0, k_private=31337, private_matches=31337)).log())
+    assert "31337" not in repr(run.to_dictionary())
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = {path!r}
+from test_tracking import explanations
+from cfk_plugin.tracking import observe
+assert "mlflow" not in sys.modules
+observe(explanations(), track=True)
+"""
+
+
+def run_script(tmp_path: Path, uri: str) -> float:
+    path = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(path=path)],
+        check=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "MLFLOW_TRACKING_URI": uri},
+    )
+    return time.perf_counter() - start
+
+
+def test_a_short_script_delivers_before_it_ends(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+    import mlflow
+
+    run_script(tmp_path, mlflow_store)
+    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    assert (run.data.metrics["cfk.asked"], run.info.status) == (3, "FINISHED")
+    assert not spool.exists()
+
+
+def test_a_script_with_a_hanging_server_ends_and_keeps_its_record(tmp_path: Path, spool: Path, hanging: str) -> None:
+    assert run_script(tmp_path, hanging) < 30
+    check_spooled(spool, 1)
+
+
+@pytest.mark.slow
+def test_a_real_server_over_http(tmp_path: Path, spool: Path) -> None:
+    import mlflow
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    uri = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}", "--workers", "1"]
+    command += ["--artifacts-destination", str(tmp_path / "served")]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (tmp_path / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    try:
+        deadline, logger = time.monotonic() + 120, RunLogger(tracking_uri=uri)
+        while True:
+            try:
+                run_id = logger.log(explanations())
+                break
+            except TrackingError:
+                assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
+                time.sleep(1)
+        logger.submit(explanations())
+        assert logger.flush()
+        client = mlflow.MlflowClient(uri)
+        assert client.get_run(run_id).data.metrics["cfk.asked"] == 6
+        names = [f.path for f in client.list_artifacts(run_id, "cfk/explanations")]
+        assert len(names) == 2
+        server.terminate()
+        server.wait(30)
+        start = time.perf_counter()
+        logger.submit(explanations())
+        assert time.perf_counter() - start < 0.2
+        assert not logger.flush(20)
+        check_spooled(spool, 1)
+    finally:
+        server.kill()
+        server.wait(30)
