@@ -17,7 +17,7 @@ SMALL_XGBOOST := $(PIP) download --no-deps --only-binary :all: --platform manyli
 .PHONY: help demo test slow bench check format clean
 
 help:
-	@echo "make demo    protect real explanations, log them and write the report"
+	@echo "make demo    protect real explanations and log them"
 	@echo "make test    run the fast tests"
 	@echo "make slow    run the slow tests"
 	@echo "make bench   run the benchmarks"

@@ -4,15 +4,54 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from cfk_plugin.errors import CFKError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class _Group(TyperGroup):
+    """Says what is wrong with the usage in one line, as with every other error."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command that was asked for."""
+        run = functools.partial(super().main, args, prog_name, complete_var, windows_expand_args=windows_expand_args)
+        if not standalone_mode:
+            return run(standalone_mode=False, **extra)
+        try:
+            code = run(standalone_mode=False, **extra)
+        except typer.Abort:
+            code = 2
+        except Exception as error:
+            if not hasattr(error, "format_message"):
+                raise
+            if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked: typer shows the help
+                return run(**extra)
+            context = getattr(error, "ctx", None)
+            hint = f" (see {context.command_path} --help)" if context is not None else ""
+            typer.echo(f"cfk: {' '.join(error.format_message().split())}{hint}", err=True)
+            code = 2
+        sys.exit(code)
+
+
 app = typer.Typer(
+    cls=_Group,
     help="Privacy for counterfactual explanations: protect them, verify them, see what is at stake.\n\n"
     "Exit codes: 0 pass, 1 fail, 2 usage or error, 3 review.",
     no_args_is_help=True,
@@ -149,10 +188,11 @@ def plugins() -> int:
     return command.run(_console())
 
 
-def _console(*, stderr: bool = False) -> Any:
+def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, soft_wrap=not os.isatty(2 if stderr else 1))
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=100)
 
 
 def main() -> None:

@@ -147,7 +147,7 @@ class Detector:
         return tuple(_worst(*row) for row in tests)
 
     def examine(self, frame: pd.DataFrame) -> Detection:
-        """Return every test for every counterfactual, not only the worst finding. For the data holder only."""
+        """Return every test for every counterfactual, not only the worst finding. For the data holder."""
         frame = self._checked(frame)
         native, native_qi = self._matcher.native(frame)
         distance, ratio = np.zeros(len(frame)), np.zeros(len(frame))

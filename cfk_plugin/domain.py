@@ -16,21 +16,12 @@ from cfk_plugin.hierarchy import to_text
 from cfk_plugin.region import Interval, Part
 from cfk_plugin.schema import Attribute
 
+__all__ = ["INVALID", "UNEXPECTED_MISSING", "UNKNOWN", "Domain", "conform", "holds_dates", "to_numbers", "to_text"]
+
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 """Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
 
 _SNAP = 1e-9  # two numbers closer than this share of the range are the same value
-__all__ = [
-    "INVALID",
-    "UNEXPECTED_MISSING",
-    "UNKNOWN",
-    "Domain",
-    "conform",
-    "holds_dates",
-    "to_numbers",
-    "to_text",
-]
-
 _SLACK = 1e-14  # ends of a range are exact but for the last bits: a wider slack would count people outside
 _BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "false", "0", "0.0")}
 
@@ -154,9 +145,7 @@ class Domain:
 
     def _codes_of_categories(self, column: pd.Series) -> NDArray[np.int32]:
         distinct, inverse = _factorize(column)
-        known = np.array(
-            [self._code_of.get(to_text(v), UNKNOWN) for v in distinct] + [UNKNOWN], dtype=np.int32
-        )
+        known = np.array([self._code_of.get(to_text(v), UNKNOWN) for v in distinct] + [UNKNOWN], dtype=np.int32)
         return known[inverse]
 
     def _codes_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -164,9 +153,7 @@ class Domain:
             return np.full(len(numbers), UNKNOWN, dtype=np.int32)
         right = np.searchsorted(self.values, numbers).clip(max=len(self.values) - 1)
         left = (right - 1).clip(min=0)
-        nearest = np.where(
-            np.abs(self.values[left] - numbers) < np.abs(self.values[right] - numbers), left, right
-        )
+        nearest = np.where(np.abs(self.values[left] - numbers) < np.abs(self.values[right] - numbers), left, right)
         scale = max(float(self.values[-1] - self.values[0]), abs(float(self.values[-1])) * 1e-3, 1e-300)
         with np.errstate(invalid="ignore"):
             same = np.abs(self.values[nearest] - numbers) <= _SNAP * scale
@@ -242,9 +229,7 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
     if isinstance(dtype, pd.CategoricalDtype):
         kind = dtype.categories.dtype
         plain = column.astype(object)
-        plain = (
-            plain.map(to_text, na_action="ignore") if types.is_string_dtype(kind) else conform(plain, kind)
-        )
+        plain = plain.map(to_text, na_action="ignore") if types.is_string_dtype(kind) else conform(plain, kind)
         return plain.astype(dtype) if set(plain.dropna()) <= set(dtype.categories) else column
     try:
         if types.is_integer_dtype(dtype):
@@ -252,7 +237,7 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
         if types.is_bool_dtype(dtype):
             truth = column.astype(object).map({"True": True, "False": False, True: True, False: False})
             return truth.astype(dtype) if truth.isna().sum() == _missing_allowed(column, dtype) else column
-        if types.is_string_dtype(dtype) and dtype != object:
+        if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
             return column.map(to_text, na_action="ignore").astype(dtype)
         return column.astype(dtype)
     except (ValueError, TypeError):
@@ -312,6 +297,6 @@ def holds_dates(column: pd.Series) -> bool:
 
 def _factorize(column: pd.Series) -> tuple[list[Any], NDArray[np.int64]]:
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return list(column.cat.categories), column.cat.codes.to_numpy(dtype=np.int64)
+        return list(column.cat.categories), np.asarray(column.cat.codes, dtype=np.int64)
     codes, distinct = pd.factorize(column)
-    return list(distinct), np.array(codes, dtype=np.int64, ndmin=1)
+    return list(distinct), np.asarray(codes, dtype=np.int64)

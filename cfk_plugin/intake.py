@@ -15,10 +15,11 @@ from cfk_plugin.population import Population
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Intake:
-    """Counterfactuals in the population's terms. Host side only.
+    """Counterfactuals in the population's terms. Host side only: it refuses to be pickled, like the population.
 
     Attributes
     ----------
+    population : Population
     frame : DataFrame
         The features, in the training table's order and dtypes where the values survive that.
     codes : int32 array, shape (n, n_quasi_identifiers)
@@ -29,15 +30,16 @@ class Intake:
         Per counterfactual None, or the reason and the columns for which it cannot be released.
     """
 
+    population: Population
     frame: pd.DataFrame
     codes: NDArray[np.int32]
     numbers: NDArray[np.float64]
     faults: tuple[tuple[str, tuple[str, ...]] | None, ...]
 
     def take(self, at: NDArray[np.int64]) -> Intake:
-        """Return some of the counterfactuals."""
-        frame = self.frame.take(at).reset_index(drop=True)
-        return Intake(frame, self.codes[at], self.numbers[at], tuple(self.faults[i] for i in at))
+        """Return some of the counterfactuals, in better dtypes if only the others stood against it."""
+        frame = self.population.conform(self.frame.take(at))
+        return Intake(self.population, frame, self.codes[at], self.numbers[at], tuple(self.faults[i] for i in at))
 
 
 def require_features(frame: object, population: Population, what: str) -> pd.DataFrame:
@@ -52,8 +54,9 @@ def require_features(frame: object, population: Population, what: str) -> pd.Dat
         raise InputError(f"{what} must be a pandas DataFrame, got {type(frame).__name__}")
     if frame.empty:
         raise InputError(f"{what} must have at least one row and one column")
-    if doubled := sorted({str(c) for c in frame.columns[frame.columns.duplicated()]}):
-        raise InputError(f"{what}: duplicate columns {doubled}; keep one of each")
+    if not frame.columns.is_unique:
+        doubled = [name for name in population.schema.features if (frame.columns == name).sum() > 1]
+        raise InputError(f"{what}: duplicate columns {doubled or 'outside the schema'}; keep one of each")
     if lost := [name for name in population.schema.features if name not in frame.columns]:
         raise InputError(f"{what}: missing columns {lost}; every feature of the schema is needed")
     return frame
@@ -98,6 +101,7 @@ def take_in(frame: pd.DataFrame, population: Population) -> Intake:
         for i in range(n)
     ]
     return Intake(
+        population,
         conformed,
         np.column_stack([coded[q][0] for q in schema.quasi_identifiers]),
         np.column_stack([coded[q][1] for q in schema.quasi_identifiers]),

@@ -48,9 +48,7 @@ class RowMatcher:
 
     def native(self, frame: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Say of every row whether it equals a training row, and whether it does on the quasi-identifiers."""
-        ranges = [
-            self._range(frame[name], self._population.domains[name], j) for j, name in enumerate(self._names)
-        ]
+        ranges = [self._range(frame[name], self._population.domains[name], j) for j, name in enumerate(self._names)]
         low = np.column_stack([r[0] for r in ranges])
         high = np.column_stack([r[1] for r in ranges])
         quasi = [j for j, name in enumerate(self._names) if name in self._population.schema.quasi_identifiers]
@@ -60,9 +58,7 @@ class RowMatcher:
         everywhere[some] = self._match(low[some], high[some], list(range(len(self._names))))
         return everywhere, on_quasi
 
-    def _range(
-        self, column: pd.Series, domain: Domain, at: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _range(self, column: pd.Series, domain: Domain, at: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return first and last code that each value may stand for; first > last when there is none."""
         codes, numbers = domain.encode(column)
         low, high = codes.copy(), np.where(codes < 0, UNKNOWN - 1, codes).astype(np.int32)
@@ -90,9 +86,7 @@ class RowMatcher:
         domains = [self._population.domains[name] for name in self._names]
         return [_decimals(d.values) if d.attribute.kind == "numeric" else 0 for d in domains]
 
-    def _match(
-        self, low: NDArray[np.int32], high: NDArray[np.int32], columns: list[int]
-    ) -> NDArray[np.bool_]:
+    def _match(self, low: NDArray[np.int32], high: NDArray[np.int32], columns: list[int]) -> NDArray[np.bool_]:
         """Look up the columns whose codes are certain; compare the others among the rows that are left."""
         possible = (low[:, columns] <= high[:, columns]).all(axis=1) & (low[:, columns] >= 0).all(axis=1)
         found = np.zeros(len(low), dtype=bool)
@@ -124,9 +118,7 @@ class RowMatcher:
 
 def distinct_rows(codes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first position of every distinct row, and how often it occurs."""
-    _, first, counts = np.unique(
-        _hash(codes, tuple(range(codes.shape[1]))), return_index=True, return_counts=True
-    )
+    _, first, counts = np.unique(_hash(codes, tuple(range(codes.shape[1]))), return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order], counts[order]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import prod
@@ -32,6 +32,8 @@ class LabelModel:
         scikit-learn estimator or pipeline, MLflow pyfunc, or a function from DataFrame to labels.
     features : sequence of str
         Columns the model may be given; an estimator's own ``feature_names_in_`` decides the order.
+    fractions : bool
+        Whether fractions are outcomes (a regressor's) or a sign of probabilities in the place of labels.
 
     Raises
     ------
@@ -39,7 +41,7 @@ class LabelModel:
         If the model cannot be called or wants columns that the schema does not have.
     """
 
-    def __init__(self, model: Any, features: Sequence[str]) -> None:
+    def __init__(self, model: Any, features: Sequence[str], *, fractions: bool = True) -> None:
         predict = getattr(model, "predict", None) or (model if callable(model) else None)
         if not callable(predict):
             raise ModelError(f"a model needs a predict method or to be callable; got {type(model).__name__}")
@@ -49,6 +51,8 @@ class LabelModel:
         if lost := [name for name in self.columns if name not in features]:
             raise ModelError(f"the model was fitted on columns that the schema does not have as features: {lost}")
         self.classes = getattr(model, "classes_", None)
+        self._fractions = fractions
+        self._known = _one_output(self.classes)
         self.calls = 0
         self.rows = 0
         self.seconds = 0.0
@@ -63,27 +67,36 @@ class LabelModel:
         Raises
         ------
         ModelError
-            If the model raises, or returns the wrong number of labels, probabilities or missing labels. The
-            message holds the class of the model's exception, not its text: that may quote rows.
+            If the model raises, or returns the wrong number of labels, probabilities, missing labels or labels
+            that are not among its classes. The message holds the class of the model's exception and the error
+            has no context: text and context may quote rows.
         """
-        started = perf_counter()
+        started, failure = perf_counter(), ""
         try:
-            answer = self._predict(frame[self.columns])
-        except Exception as error:
-            raise ModelError(f"the model raised {type(error).__name__} on {len(frame)} rows") from None
-        finally:
-            self.calls += 1
-            self.rows += len(frame)
-            self.seconds += perf_counter() - started
-        labels = np.asarray(answer)
+            labels = np.asarray(self._predict(frame[self.columns]))
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+            failure = type(error).__name__
+        self.calls += 1
+        self.rows += len(frame)
+        self.seconds += perf_counter() - started
+        if failure:
+            raise ModelError(f"the model raised {failure} on {len(frame)} rows")
+        return self._checked(labels, len(frame))
+
+    def _checked(self, labels: NDArray[Any], n: int) -> NDArray[Any]:
+        """Return one label per row, or say what the answer is instead."""
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if labels.ndim != 1:
             raise ModelError(f"the model returned an array of shape {labels.shape}; give a model that returns labels")
-        if len(labels) != len(frame):
-            raise ModelError(f"the model returned {len(labels)} labels for {len(frame)} rows")
+        if len(labels) != n:
+            raise ModelError(f"the model returned {len(labels)} labels for {n} rows")
         if pd.isna(labels).any():
             raise ModelError("the model returned missing labels")
+        if not self._fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
+            raise ModelError("the model returned fractions (probabilities?); give labels or a callable `desired`")
+        if self._known is not None and not _only(labels, self._known):
+            raise ModelError("the model returned a label that is not one of its classes")
         return labels
 
 
@@ -111,28 +124,34 @@ class Goal:
         Raises
         ------
         ModelError
-            If the model returns fractions where labels are needed, or the desired label is not one of its classes.
+            If `desired` is no label, not one of the model's classes, or a callable that does not return one
+            boolean per label.
         """
         if callable(self.desired):
+            self.met(labels)
             return
-        if labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
-            raise ModelError("the model returned fractions (probabilities?); give labels or a callable `desired`")
-        if self.is_opposite or model.classes is None or np.ndim(model.classes) != 1:
-            return
-        if self.desired not in list(model.classes):
+        if not isinstance(self.desired, Hashable) or np.ndim(self.desired) or pd.isna(self.desired):
+            raise ModelError('`desired` must be one label, "opposite" or a callable from labels to booleans')
+        known = _one_output(model.classes)
+        if not self.is_opposite and known is not None and self.desired not in known:
             raise ModelError("`desired` is not one of the model's classes; check its spelling and type")
 
     def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> NDArray[np.bool_]:
         """Say of every label whether it is desired; `factual_labels` are needed for ``"opposite"``."""
         if callable(self.desired):
-            met = np.asarray(self.desired(labels))
+            met, failure = np.empty(0), ""
+            try:
+                met = np.asarray(self.desired(labels.copy()))
+            except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+                failure = type(error).__name__
+            if failure:
+                raise ModelError(f"the callable `desired` raised {failure}")
             if met.shape != labels.shape or met.dtype != np.bool_:
                 raise ModelError("a callable `desired` must return one boolean per label")
             return met
         if self.is_opposite:
             return np.asarray(labels != factual_labels, dtype=bool)
         return np.asarray(labels == self.desired, dtype=bool)
-
 
     def judge(self, factual_labels: NDArray[Any] | None, own_labels: NDArray[Any]) -> Judge:
         """Return what counts as desired for each of several counterfactuals.
@@ -149,6 +168,21 @@ class Goal:
         if factual_labels is not None:
             return lambda labels, which: self.met(labels, factual_labels[which])
         return lambda labels, which: np.asarray(labels == own_labels[which], dtype=bool)
+
+
+def _one_output(classes: Any) -> frozenset[Any] | None:
+    """Return the classes of a classifier with one output; None where they are not known."""
+    if classes is None or any(np.ndim(label) for label in classes):
+        return None
+    return frozenset(classes)
+
+
+def _only(labels: NDArray[Any], known: frozenset[Any]) -> bool:
+    """Say whether all labels are known ones."""
+    try:
+        return known.issuperset(pd.unique(labels).tolist())
+    except TypeError:  # unhashable, so no label
+        return False
 
 
 class RowOracle:

@@ -15,7 +15,7 @@ import pluggy
 
 from cfk_plugin import hookspecs
 from cfk_plugin.counterfactual import Finding
-from cfk_plugin.errors import AdapterError, CFKError, PluginError
+from cfk_plugin.errors import AdapterError, CFKError, MissingDependencyError, PluginError
 from cfk_plugin.source import CounterfactualSource
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ class PluginInfo:
     hooks: tuple[str, ...]
 
 
-def load_plugins(
-    plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry_points: bool = True
-) -> PluginManager:
+def load_plugins(plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry_points: bool = True) -> PluginManager:
     """Load plugins for one run.
 
     Parameters
@@ -159,7 +157,9 @@ class PluginManager:
             If an adapter fails or returns something that is no source.
         """
         source = _guarded(
-            lambda: self._manager.hook.cfk_adapt(explainer=explainer, context=context), "an adapter failed"
+            lambda: self._manager.hook.cfk_adapt(explainer=explainer, context=context),
+            "an adapter failed",
+            let=(AdapterError, MissingDependencyError),
         )
         if source is None:
             kind = f"{type(explainer).__module__}.{type(explainer).__qualname__}"
@@ -216,11 +216,11 @@ def worst(*findings: Finding | None) -> Finding | None:
     return max(findings, key=lambda finding: _SEVERITY.get(finding, 0), default=None)
 
 
-def _guarded(call: Callable[[], Any], what: str) -> Any:
-    """Call plugin code; let the product's own errors through and strip others of text, which may quote rows."""
+def _guarded(call: Callable[[], Any], what: str, let: tuple[type[CFKError], ...] = ()) -> Any:
+    """Call plugin code; strip all exceptions but those to `let` through of text and context: both may quote rows."""
     try:
         return call()
-    except CFKError:
+    except let:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
         failure = type(error).__name__

@@ -73,9 +73,7 @@ class Population:
         needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
         if not frame.columns.is_unique or (lost := [c for c in needed if c not in frame.columns]):
             raise PopulationError(
-                "the table has duplicate columns"
-                if not frame.columns.is_unique
-                else f"missing columns: {lost}"
+                "the table has duplicate columns" if not frame.columns.is_unique else f"missing columns: {lost}"
             )
         self.schema = schema
         self._key = key or os.environ.get("CFK_KEY", "").encode() or _PROCESS_KEY
@@ -84,15 +82,17 @@ class Population:
         self.domains: Mapping[str, Domain] = MappingProxyType(
             {name: Domain.of(self._frame[name], schema[name]) for name in schema.features}
         )
-        self._codes = {
-            name: self.domains[name].encode(self._frame[name])[0] for name in schema.quasi_identifiers
-        }
+        self._codes = {name: self.domains[name].encode(self._frame[name])[0] for name in schema.quasi_identifiers}
         self.cells, self._cell_of_row = _collapse(
             [self._codes[q] for q in schema.quasi_identifiers],
             [self.domains[q].size for q in schema.quasi_identifiers],
         )
         self._people = _subjects(frame, schema)
         self.cell_people = self._additive_people()
+        learned = [array for domain in self.domains.values() for array in (domain.values, domain.originals)]
+        for array in (self.cells, self.cell_people, self._cell_of_row, *learned):
+            array.setflags(write=False)
+        self._built = True
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, schema: Schema, *, key: bytes | None = None) -> Population:
@@ -128,11 +128,15 @@ class Population:
         """Show counts, never a value."""
         return f"Population({self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells)"
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse changes: what was counted for one explanation must hold for the next."""
+        if hasattr(self, "_built"):
+            raise AttributeError("a Population cannot be changed; build another one")
+        super().__setattr__(name, value)
+
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: the copy would hold every training row."""
-        raise PopulationError(
-            "a Population holds training rows and refuses to be pickled; rebuild it instead"
-        )
+        raise PopulationError("a Population holds training rows and refuses to be pickled; rebuild it instead")
 
     @property
     def n_rows(self) -> int:
@@ -146,8 +150,11 @@ class Population:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Return the training rows themselves. Host code only; nothing of it may be released or logged."""
-        return self._frame
+        """Return the training rows. Host code only; nothing of it may be released or logged.
+
+        The table is the caller's own (copied on write), so a change to it does not reach the population.
+        """
+        return self._frame.copy(deep=False)
 
     def members(self, region: Region) -> NDArray[np.int64]:
         """Return the positions of the rows inside a region."""
@@ -209,11 +216,7 @@ class Population:
         Goethals, Sörensen, Martens (2023), section 5.1, Table 5.
         """
         people = np.arange(self.n_rows) if self._people is None else self._people
-        pairs = (
-            np.unique(np.column_stack([self._cell_of_row, people]), axis=0)
-            if self._people is not None
-            else None
-        )
+        pairs = np.unique(np.column_stack([self._cell_of_row, people]), axis=0) if self._people is not None else None
         cell, person = (self._cell_of_row, people) if pairs is None else (pairs[:, 0], pairs[:, 1])
         size = np.bincount(cell, minlength=len(self.cells))
         smallest = np.full(int(person.max()) + 1, np.iinfo(np.int64).max)
@@ -247,9 +250,7 @@ class Population:
 
     def _additive_people(self) -> NDArray[np.int64]:
         """Count each person once, at the cell of their first row, so that counts of disjoint cells add up."""
-        rows = (
-            np.arange(self.n_rows) if self._people is None else np.unique(self._people, return_index=True)[1]
-        )
+        rows = np.arange(self.n_rows) if self._people is None else np.unique(self._people, return_index=True)[1]
         return np.bincount(self._cell_of_row[rows], minlength=len(self.cells)).astype(np.int64)
 
 
@@ -258,9 +259,7 @@ def _subjects(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64] | None:
         return None
     codes, _ = pd.factorize(frame[schema.subject], use_na_sentinel=True)
     if (codes < 0).any():
-        raise PopulationError(
-            f"subject key {schema.subject!r} has missing values; every row needs its person"
-        )
+        raise PopulationError(f"subject key {schema.subject!r} has missing values; every row needs its person")
     return np.asarray(codes, dtype=np.int64)
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime
+from math import isfinite
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.counterfactual import Certificate
+from cfk_plugin.domain import Domain, to_number, to_text
 from cfk_plugin.errors import ModelError
 from cfk_plugin.intake import Intake
 from cfk_plugin.oracle import Oracle
@@ -17,12 +22,14 @@ from cfk_plugin.plugins import PluginManager
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Progress, Proposal, Protector, Task
-from cfk_plugin.region import Region
+from cfk_plugin.region import Interval, Part, Region
 from cfk_plugin.verification import Refusal, Verifier
 
 _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
+_PLUGIN = "plugin"  # method of a region that came from the hook instead of the protector
+_ENDS = (int, float, pd.Timestamp, datetime, date)
 
 Verdict = Refusal | tuple[Region, Certificate]
 
@@ -36,6 +43,8 @@ class ReleaseStage:
     population : Population
     policy : PrivacyPolicy
     protector : Protector
+    method : str
+        The protector's name, read before it saw any data.
     plugins : PluginManager
         May protect in the protector's place; what they return is verified alike.
     verifier : Verifier
@@ -45,6 +54,7 @@ class ReleaseStage:
     population: Population
     policy: PrivacyPolicy
     protector: Protector
+    method: str
     plugins: PluginManager
     verifier: Verifier
     seed: int
@@ -74,41 +84,117 @@ class ReleaseStage:
     def _attempt(
         self, policy: PrivacyPolicy, intake: Intake, oracle: Oracle, progress: Progress | None
     ) -> list[Verdict]:
-        task = Task(self.population, policy, intake.codes, intake.numbers, oracle, self.seed, progress)
+        # Copies: what a protector does to its task reaches neither verification nor the next attempt.
+        codes, numbers = intake.codes.copy(), intake.numbers.copy()
+        task = Task(self.population, replace(policy), codes, numbers, oracle, self.seed, progress)
         try:
-            proposals = self._proposals(task)
+            found, method = self._proposals(task)
         except ModelError:
             raise
-        except Exception as error:
-            _log.warning("protector %s raised %s; its explanations are withheld", self.protector.name, type(error).__name__)
-            return [Refusal("protector_failed")] * len(task)
-        if policy.k > self.policy.k:  # more people than the policy's k: no claim that nothing better exists
-            proposals = [Proposal(p.region) for p in proposals]
-        certified = self.verifier.verify(
-            proposals, intake.frame, intake.codes, intake.numbers, oracle, self.protector.name
-        )
-        return [
-            (proposal.region, verdict) if isinstance(verdict, Certificate) and proposal.region is not None else _refusal(verdict)
-            for proposal, verdict in zip(proposals, certified, strict=True)
-        ]
+        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            _log.warning("protector %s raised %s; its explanations are withheld", self.method, type(error).__name__)
+            return [Refusal("protector_failed")] * len(codes)
+        # With more people than the policy's k there is no claim that nothing better exists.
+        proposals = [_own_copy(p, self.population, claims=policy.k == self.policy.k) for p in found]
+        sound = [Proposal(None) if p is None else p for p in proposals]
+        certified = self.verifier.verify(sound, intake.frame, intake.codes, intake.numbers, oracle, method)
+        verdicts: list[Verdict] = []
+        for proposal, verdict in zip(proposals, certified, strict=True):
+            if proposal is None:
+                verdicts.append(Refusal("verification_failed"))
+            elif isinstance(verdict, Refusal) or proposal.region is None:
+                verdicts.append(verdict if isinstance(verdict, Refusal) else Refusal("verification_failed"))
+            else:
+                verdicts.append((proposal.region, verdict))
+        return verdicts
 
-    def _proposals(self, task: Task) -> Sequence[Proposal]:
-        proposals = self.plugins.protect(task)
-        if proposals is None:
-            proposals = self.protector.protect(task)
-        if len(proposals) != len(task) or not all(isinstance(p, Proposal) for p in proposals):
+    def _proposals(self, task: Task) -> tuple[list[Proposal], str]:
+        n = len(task)
+        answer = self.plugins.protect(task)
+        method = self.method if answer is None else _PLUGIN
+        proposals = list(self.protector.protect(task) if answer is None else answer)
+        if len(proposals) != n or not all(type(p) is Proposal for p in proposals):
             raise TypeError("a protector must return one Proposal per counterfactual")
-        return proposals
+        return proposals, method
 
 
-def _refusal(verdict: Certificate | Refusal) -> Refusal:
-    return verdict if isinstance(verdict, Refusal) else Refusal("verification_failed")
+def _own_copy(proposal: Proposal, population: Population, *, claims: bool) -> Proposal | None:
+    """Rebuild a proposal from the population's own values, so that nothing else than what is recounted can leave.
+
+    Of a third party's objects only exact types are read, each once: a subclass could say one thing when it is verified
+    and another one when it is released, and a text could be anything.
+
+    Returns
+    -------
+    Proposal or None
+        None when the region is malformed.
+    """
+    try:
+        region, optimal, gap = proposal.region, proposal.optimal, proposal.gap
+        proven = float(gap) if type(gap) in (int, float) and isfinite(gap) and gap >= 0 else None  # type: ignore[arg-type]
+        claim = (optimal is True, proven) if claims else (False, None)
+        return Proposal(None if region is None else _own_region(region, population), *claim)
+    except Exception as error:  # noqa: BLE001 - whatever it is made of, it is not a region
+        _log.debug("a proposed region is malformed (%s)", type(error).__name__)
+        return None
+
+
+def _own_region(region: Region, population: Population) -> Region:
+    names = population.schema.quasi_identifiers
+    if type(region) is not Region or type(region.parts) is not dict or len(region.parts) != len(names):
+        raise TypeError("not a Region over the quasi-identifiers")
+    parts = region.parts.copy()
+    return Region({name: _own_part(parts[name], population.domains[name]) for name in names})
+
+
+def _own_part(part: Part, domain: Domain) -> Part:
+    if not domain.is_interval:
+        if type(part) is not frozenset:
+            raise TypeError("not a frozenset")
+        code_of = {text: code for code, text in enumerate(domain.values)}
+        codes = sorted(code_of[to_text(value)] for value in part if value is not None)
+        own = {domain.value(code) for code in codes}
+        return frozenset(own | {None} if None in part and domain.has_missing else own)
+    if type(part) is not Interval:
+        raise TypeError("not an Interval")
+    low, high, levels = part.low, part.high, part.levels
+    missing = part.missing is True and domain.has_missing
+    if domain.attribute.kind == "ordinal":
+        return _own_levels(levels, missing, domain)
+    if levels is not None:
+        raise TypeError("levels belong to ordinal attributes")
+    if low is None and high is None:
+        return Interval(None, None, missing)
+    return Interval(domain.natural(_end(low)), domain.natural(_end(high)), missing)
+
+
+def _own_levels(levels: Any, missing: bool, domain: Domain) -> Interval:
+    if type(levels) is not tuple:
+        raise TypeError("not a tuple of levels")
+    order = {text: code for code, text in enumerate(domain.values)}
+    codes = [order[to_text(level)] for level in levels]
+    if not codes:
+        return Interval(None, None, missing, ())
+    if codes != list(range(codes[0], codes[0] + len(codes))):
+        raise TypeError("levels must be neighbours")
+    own = tuple(domain.values[codes[0] : codes[-1] + 1].tolist())
+    return Interval(own[0], own[-1], missing, own)
+
+
+def _end(value: Any) -> float:
+    if type(value) not in _ENDS and type(value).__module__ != "numpy":
+        raise TypeError("not a number or date")
+    number = to_number(value)
+    if not isfinite(number):
+        raise ValueError("not a finite number")
+    return number
 
 
 def _distinct(intake: Intake, goals: Sequence[object]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first of each group of equal counterfactuals, and the group of each."""
     groups: dict[tuple[object, ...], int] = {}
-    first, inverse = [], []
+    first: list[int] = []
+    inverse: list[int] = []
     for i, row in enumerate(intake.frame.itertuples(index=False, name=None)):
         group = groups.setdefault((*row, goals[i]), len(groups))
         if group == len(first):

@@ -54,9 +54,7 @@ class Attribute:
     def __post_init__(self) -> None:
         """Check that kind and details belong together."""
         if (self.kind == "ordinal") != (self.levels is not None):
-            raise SchemaError(
-                f"column {self.name!r}: levels belong to ordinal attributes, and each needs them"
-            )
+            raise SchemaError(f"column {self.name!r}: levels belong to ordinal attributes, and each needs them")
         if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not self.levels):
             raise SchemaError(f"column {self.name!r}: ordinal levels must be distinct and not empty")
         if (self.kind == "hierarchical") != (self.hierarchy is not None):
@@ -162,7 +160,7 @@ class Schema:
         if unknown := [name for name in weights if roles.get(name) != "quasi-identifier"]:
             raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
         total = sum(weights.get(q, 1.0) for q in quasi_identifiers)
-        if total <= 0 or any(w < 0 for w in weights.values()):
+        if (quasi_identifiers and total <= 0) or any(w < 0 for w in weights.values()):
             raise SchemaError("weights must be >= 0 and have a positive sum")
         return cls(
             tuple(
@@ -223,9 +221,7 @@ class Schema:
 
 def _known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
     if unknown := [str(name) for name in names if name not in frame.columns]:
-        raise SchemaError(
-            f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}"
-        )
+        raise SchemaError(f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}")
 
 
 def _roles(

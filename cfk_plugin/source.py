@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,16 @@ from numpy.typing import NDArray
 from cfk_plugin.errors import AdapterError
 
 if TYPE_CHECKING:
-    from cfk_plugin.counterfactual import Explanations
+    from cfk_plugin.explanations import Explanations
+
+
+class ExplainerError(AdapterError):
+    """The explainer raised; nothing of its own exception is kept but the class."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CounterfactualBatch:
-    """Raw counterfactuals of one call. Never leaves the host; its `repr` shows counts alone.
+    """Raw counterfactuals of one call. Never leaves the host: its `repr` shows counts and it refuses to be pickled.
 
     Attributes
     ----------
@@ -56,6 +60,10 @@ class CounterfactualBatch:
         """Show counts, never a value."""
         return f"CounterfactualBatch({len(self.frame)} found of {len(self.query)} asked)"
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: counterfactuals may be training rows."""
+        raise AdapterError("a CounterfactualBatch may hold training rows and refuses to be pickled")
+
 
 @runtime_checkable
 class CounterfactualSource(Protocol):
@@ -88,10 +96,16 @@ class CounterfactualSource(Protocol):
         ...
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Rebuild the explainer's own result type from released explanations; nothing of `native` may survive
-        that came from a training row.
+        """Rebuild the explainer's own result type from released explanations.
+
+        Nothing of `native` may survive that came from a training row.
         """
         ...
+
+
+def released_cells(entries: Iterable[Any]) -> list[dict[str, str] | None]:
+    """Return the table cells of each explanation, feature to text; None for one that is withheld."""
+    return [entry.cells() if entry.status == "released" else None for entry in entries]
 
 
 def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:
@@ -111,8 +125,10 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
 
     Raises
     ------
-    AdapterError
+    ExplainerError
         If the explainer raised. Neither text nor context of its exception is kept: they may quote rows.
+    AdapterError
+        If `call` raised one itself.
     """
     try:
         with _random_state_kept():
@@ -123,7 +139,7 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
         if none_found(error):
             return None
         failure = type(error).__name__
-    raise AdapterError(f"the explainer raised {failure}; call it without protection to see why")
+    raise ExplainerError(f"the explainer raised {failure}; call it without protection to see why")
 
 
 @contextmanager

@@ -37,9 +37,7 @@ class Phrase:
         return cls(f"had {{}} more {label}", f"had {{}} less {label}", f"had {label} {{}}")
 
 
-def sentence(
-    parts: Mapping[str, Part], factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None
-) -> str:
+def sentence(parts: Mapping[str, Part], factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
     """Write a counterfactual explanation as one sentence; attributes that need no change are left out.
 
     Parameters

@@ -13,12 +13,12 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask
+from cfk_plugin.source import CounterfactualBatch, ask, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cfk_plugin.counterfactual import Explanations, GeneralizedCounterfactual
+    from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
 
 BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
@@ -83,18 +83,17 @@ class DiceSource:
         usable = table.notna().all(axis=1).to_numpy()
         shown: list[pd.DataFrame | None] = [None] * len(table)
         failures: list[AdapterError] = []
+        explainer = ask(lambda: _working_copy(self._explainer))
 
-        def run() -> None:
-            explainer = _working_copy(self._explainer)
-            for i in np.flatnonzero(usable):
-                query = table.iloc[[i]]
-                try:
-                    native = ask_dice(lambda q=query: explainer.generate_counterfactuals(q, total_CFs, **options))
-                    shown[i] = None if native is None else _shown(native.cf_examples_list[0])
-                except AdapterError as error:
-                    failures.append(error)
+        def one(query: pd.DataFrame) -> pd.DataFrame | None:
+            native = ask_dice(lambda: explainer.generate_counterfactuals(query, total_CFs, **options))
+            return None if native is None else _shown(native.cf_examples_list[0])
 
-        ask(run)
+        for i in np.flatnonzero(usable):
+            try:
+                shown[i] = one(table.iloc[i : i + 1])
+            except AdapterError as error:
+                failures.append(error)
         if failures and len(failures) == usable.sum():
             raise failures[0]
         if failures or not usable.all():
@@ -107,11 +106,13 @@ class DiceSource:
         return {name: self._method(name) for name in METHODS if callable(getattr(self._explainer, name, None))}
 
     def restore(self, native: Native, explanations: Explanations) -> Native:
-        """Build a new ``CounterfactualExplanations`` from released cells; nothing of `native` but the queries,
-        the settings and the importances is in it."""
+        """Build a new ``CounterfactualExplanations`` from released cells.
+
+        Nothing of `native` is in it but the queries, the settings and the importances.
+        """
         return type(native)(
             cf_examples_list=[
-                self._restore_one(examples, [e for e in explanations.for_query(i) if e.status == "released"])  # type: ignore[misc]
+                self._restore_one(examples, [cells for cells in released_cells(explanations.for_query(i)) if cells])
                 for i, examples in enumerate(native.cf_examples_list)
             ],
             local_importance=copy.deepcopy(native.local_importance),
@@ -129,7 +130,7 @@ class DiceSource:
             if bound.arguments.get("cf_examples_list") is not None:
                 raise AdapterError("cf_examples_list cannot be given to a protected explainer; leave it out")
             table = self._table(bound.arguments[first])
-            if missing := [column for column in table if table[column].isna().any()]:
+            if missing := [str(column) for column in table if table[column].isna().any()]:
                 raise AdapterError(f"DiCE takes no missing values; impute column {', '.join(missing)}")
             bound.arguments[first] = table
             method = getattr(_working_copy(self._explainer), name)
@@ -157,7 +158,8 @@ class DiceSource:
         return table
 
     def _batch(self, shown: Sequence[pd.DataFrame | None], asked: int) -> CounterfactualBatch:
-        frames, slots = [], []
+        frames: list[pd.DataFrame] = []
+        slots: list[int] = []
         for i, frame in enumerate(shown):
             if frame is None:
                 continue
@@ -169,7 +171,7 @@ class DiceSource:
         query = np.repeat(np.arange(len(shown)), asked)
         return CounterfactualBatch(found, np.asarray(slots, dtype=np.int64), query)
 
-    def _restore_one(self, examples: Any, released: Sequence[GeneralizedCounterfactual]) -> Any:
+    def _restore_one(self, examples: Any, released: Sequence[Mapping[str, str]]) -> Any:
         from dice_ml.utils.serialize import DummyDataInterface
 
         outcome = examples.data_interface.outcome_name
@@ -179,13 +181,15 @@ class DiceSource:
         label = examples.new_outcome
         if isinstance(label, (list, tuple)):  # a regressor's desired range
             label = f"{label[0]}–{label[1]}"
-        rows = [{**entry.cells(), outcome: label} for entry in released]
+        rows = [{**cells, outcome: label} for cells in released]
         frame = pd.DataFrame(rows, columns=columns, dtype=object) if rows else None
         return type(examples)(
             data_interface=DummyDataInterface(outcome),
             final_cfs_df=frame,
             test_instance_df=factual,
-            final_cfs_df_sparse=None if frame is None or examples.final_cfs_df_sparse is None else frame.copy(deep=True),
+            final_cfs_df_sparse=None
+            if frame is None or examples.final_cfs_df_sparse is None
+            else frame.copy(deep=True),
             posthoc_sparsity_param=examples.posthoc_sparsity_param,
             desired_range=copy.deepcopy(examples.desired_range),
             desired_class=examples.desired_class,
@@ -194,7 +198,7 @@ class DiceSource:
 
 
 def ask_dice(call: Callable[[], Native], none_found: list[Exception] | None = None) -> Native | None:
-    """Call DiCE; None when it found nothing, with DiCE's own exception for that (and no text of it) in `none_found`."""
+    """Call DiCE; None when it found nothing, with an exception of DiCE's own class for that in `none_found`."""
 
     def nothing(error: Exception) -> bool:
         is_nothing = type(error).__name__ == "UserConfigValidationException" and str(error).startswith(

@@ -9,12 +9,12 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask
+from cfk_plugin.source import CounterfactualBatch, ask, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cfk_plugin.counterfactual import Explanations
+    from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
 
 METHODS = ("explain", "generate_counterfactuals")
@@ -73,7 +73,7 @@ class FunctionSource:
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
         """Return the released cells in the container that the explainer uses; a query withheld has None cells."""
-        rows = [dict(entry.cells()) if entry.status == "released" else {} for entry in explanations]
+        rows = [cells or {} for cells in released_cells(explanations)]
         frame = pd.DataFrame(rows, columns=self._features, dtype=object)
         frame = frame.astype(object).where(frame.notna(), None)
         if isinstance(native, list):

@@ -14,14 +14,14 @@ import pandas as pd
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.heom import Heom, HeomCodes
 from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask
+from cfk_plugin.source import CounterfactualBatch, ask, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from cfk_plugin.counterfactual import Explanations
+    from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
 
 
@@ -88,8 +88,7 @@ class NearestUnlikeNeighbour:
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return one training row per query in the queries' index; missing values where there is none."""
         position = self.neighbours(X)
-        rows = self.rows(position.clip(min=0)).set_axis(X.index, axis=0)
-        return rows if (position >= 0).all() else rows.astype(object).where((position >= 0)[:, None], np.nan)
+        return self._train.reindex(position).set_axis(X.index, axis=0)  # -1 is in no index: missing values
 
     def neighbours(self, X: pd.DataFrame) -> NDArray[np.int64]:
         """Return the position of each query's neighbour among the training rows; -1 where there is none."""
@@ -165,6 +164,6 @@ class NearestSource:
 
     def restore(self, native: None, explanations: Explanations) -> pd.DataFrame:  # noqa: ARG002 - holds nothing
         """Return a table of released cells, one row per query; None where the answer is withheld."""
-        rows = [dict(entry.cells()) if entry.status == "released" else {} for entry in explanations]
+        rows = [cells or {} for cells in released_cells(explanations)]
         frame = pd.DataFrame(rows, columns=self._features, dtype=object)
         return frame.where(frame.notna(), None)

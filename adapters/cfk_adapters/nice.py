@@ -10,21 +10,21 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask
+from cfk_plugin.source import CounterfactualBatch, ask, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from cfk_plugin.counterfactual import Explanations
+    from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
 
 
 @hookimpl
 def cfk_adapt(explainer: Any, context: AdaptContext) -> NiceSource | None:
     """Adapt a ``nice.NICE``: it has `explain` and keeps its training rows in ``data.X_train``."""
-    data = getattr(explainer, "data", None)
+    data: Any = getattr(explainer, "data", None)
     is_nice = type(explainer).__module__.split(".")[0] == "nice" and hasattr(data, "X_train")
     if not is_nice or not callable(getattr(explainer, "explain", None)):
         return None
@@ -86,9 +86,8 @@ class NiceSource:
     def restore(self, native: None, explanations: Explanations) -> NDArray[np.object_]:  # noqa: ARG002 - holds nothing
         """Return an array of released cells, one row per query; None in a row that is withheld."""
         out = np.full((len(explanations), len(self._features)), None, dtype=object)
-        for i, entry in enumerate(explanations):
-            if entry.status == "released":
-                cells = entry.cells()
+        for i, cells in enumerate(released_cells(explanations)):
+            if cells is not None:
                 out[i] = [cells[name] for name in self._features]
         return out
 
@@ -98,13 +97,12 @@ class NiceSource:
             options["target_class"] = [int(options["target_class"])]
         kind = self._explainer.data.X_train.dtype
 
-        def run() -> list[NDArray[Any] | None]:
-            explainer = _working_copy(self._explainer)
-            return [
-                ask(lambda r=row: explainer.explain(np.array([r], dtype=kind), **options), _nothing) for row in rows
-            ]
+        explainer = ask(lambda: _working_copy(self._explainer))
 
-        answers = ask(run)
+        def one(row: NDArray[np.object_]) -> Any:
+            return ask(lambda: explainer.explain(np.array([row], dtype=kind), **options), _nothing)
+
+        answers = [one(row) for row in rows]
         found = [np.array(answer, dtype=object).reshape(-1) for answer in answers if answer is not None]
         if any(len(answer) != len(self._features) for answer in found):
             raise AdapterError("NICE's answer does not have one value per feature")

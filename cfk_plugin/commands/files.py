@@ -121,13 +121,14 @@ def _load_mlflow(location: str) -> Any:
 
 def write_output(path: Path, frame: pd.DataFrame, text: str) -> None:
     """Write explanations as their file name says: CSV, Parquet or JSON."""
-    writers = {
-        ".csv": lambda: frame.to_csv(path, index=False),
-        ".parquet": lambda: frame.to_parquet(path, index=False),
-        ".json": lambda: path.write_text(text, encoding="utf-8"),
-    }
+    kind = path.suffix.lower()
     try:
-        writers[path.suffix.lower()]()
+        if kind == ".json":
+            path.write_text(text, encoding="utf-8")
+        elif kind == ".parquet":
+            frame.to_parquet(path, index=False)
+        else:
+            frame.to_csv(path, index=False)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from cfk_plugin.protection.base import Progress as Told
 
 
+_FEW = 20  # more outcomes than these are hardly labels, and are not shown
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What the command was given; see ``cfk protect --help``."""
@@ -87,7 +90,8 @@ def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
     for label in labels:
         if str(label) == text or (_number(text) is not None and _number(label) == _number(text)):
             return label
-    raise InputError(f"--desired {text}: the model has no such outcome; it has {', '.join(map(str, labels[:10]))}")
+    known = f"it has {', '.join(map(str, labels))}" if len(labels) <= _FEW else f"it has {len(labels)} others"
+    raise InputError(f"--desired {text}: the model has no such outcome; {known}")
 
 
 @contextmanager

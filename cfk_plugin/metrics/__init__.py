@@ -1,4 +1,4 @@
-"""Metrics of privacy, validity and utility; each works alone on plain inputs. Definitions: docs/reference/metrics.md."""
+"""Metrics of privacy, validity and utility; each works alone. Definitions: docs/reference/metrics.md."""
 
 from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.information import classification_metric, discernibility, ncp, ncp_by_attribute

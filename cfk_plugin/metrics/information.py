@@ -211,8 +211,6 @@ def _leaves(part: frozenset[Any], domain: Domain) -> float:
     if hierarchy is None or None in part:
         return 1.0
     if not set(values) <= set(hierarchy.leaves):
-        raise InputError(
-            f"the region's set for {domain.attribute.name!r} has values that its hierarchy does not list"
-        )
+        raise InputError(f"the region's set for {domain.attribute.name!r} has values that its hierarchy does not list")
     node = hierarchy.cover(values)
     return float(hierarchy.high[node] - hierarchy.low[node] + 1) / domain.size

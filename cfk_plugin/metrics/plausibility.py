@@ -108,9 +108,7 @@ def region_plausibility(
     if grid.size == 0:
         raise InputError("the region holds no value combination of the population")
     cells = grid.sample(n, np.random.default_rng(random_state))
-    return plausibility(
-        rows_for_cells(population, row, np.zeros(len(cells), dtype=np.int64), cells), population
-    )
+    return plausibility(rows_for_cells(population, row, np.zeros(len(cells), dtype=np.int64), cells), population)
 
 
 def heom_of(population: Population) -> Heom:

@@ -196,9 +196,7 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
     )
 
 
-def t_closeness(
-    values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool
-) -> float:
+def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool) -> float:
     """Return the earth mover's distance between sensitive values inside a region and in the population.
 
     Parameters

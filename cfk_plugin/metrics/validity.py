@@ -121,9 +121,7 @@ def pureness(
     return Pureness(value, low, high, exact, len(cells))
 
 
-def _one_row(
-    counterfactual: Mapping[str, Any] | pd.Series | pd.DataFrame, population: Population
-) -> pd.DataFrame:
+def _one_row(counterfactual: Mapping[str, Any] | pd.Series | pd.DataFrame, population: Population) -> pd.DataFrame:
     features = population.schema.features
     if isinstance(counterfactual, pd.DataFrame):
         if len(counterfactual) != 1:

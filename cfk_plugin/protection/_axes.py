@@ -206,6 +206,8 @@ def box_distance(axes: AxisArrays, j: int, anchor: int, place: float, low: int, 
     """Least cost, on axis ``j``, of the hull of the anchor and one code of a range."""
     kind, weight, missing = axes.kind[j], float(axes.weight[j]), axes.missing[j]
     if kind == INTERVAL:
+        if high < 0:  # a forbidden cell may name the anchor's own value
+            return 0.0
         if missing >= 0 and anchor == missing:
             return 0.0 if high == missing else weight
         if missing >= 0 and high == missing:

@@ -136,9 +136,8 @@ def _dispersed(p: Local, hull: Hull, s: Stack, d: int, j: int, need: int, limit:
 @jit
 def hopeless(p: Local, hull: Hull, s: Stack, d: int, need: int, limit: float) -> bool:
     """Whether no completion from the candidates left costs less than ``limit``."""
-    if _bound(p, hull, s, d, need, limit) >= limit:
-        return True
+    settled = _bound(p, hull, s, d, need, limit) >= limit
     for j in range(p.mode.size):
-        if p.mode[j] == SET and p.wide[j] and _dispersed(p, hull, s, d, j, need, limit):
-            return True
-    return False
+        if not settled and p.mode[j] == SET and p.wide[j]:
+            settled = _dispersed(p, hull, s, d, j, need, limit)
+    return settled

@@ -188,9 +188,7 @@ def retract(p: Local, hull: Hull, d: int) -> None:
 
 
 @jit
-def headcount(
-    tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, span: Ints, rows: Ints
-) -> int:
+def headcount(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, span: Ints, rows: Ints) -> int:
     """Weight of the cells ``rows`` that lie in the hull of the anchor and the cells ``span``."""
     nobody = np.empty((0, anchor.size), np.int32)
     p = localise(tree, axes, anchor, place, np.append(span, rows), nobody, np.empty(0))

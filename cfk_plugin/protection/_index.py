@@ -150,9 +150,7 @@ def _grow(cells: Codes, order: Ints, axes: AxisArrays) -> tuple[Ints, Ints, Ints
 
 
 @jit
-def reach(
-    axes: AxisArrays, anchor: Codes, place: Floats, low: Codes, high: Codes, t: int, limit: float
-) -> float:
+def reach(axes: AxisArrays, anchor: Codes, place: Floats, low: Codes, high: Codes, t: int, limit: float) -> float:
     """Least cost of the hull of the anchor and a cell of box ``t``, or any number >= limit."""
     cost = 0.0
     for j in range(anchor.size):
@@ -180,9 +178,7 @@ def _sift(cost: Floats, cell: Ints, size: int) -> None:
 
 
 @jit
-def nearest(
-    tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, people: int
-) -> tuple[Ints, float]:
+def nearest(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, people: int) -> tuple[Ints, float]:
     """Cells of least cost whose weight reaches ``people``, and the largest of their costs."""
     heap_cost, heap_cell, size, held = np.empty(64), np.empty(64, np.int64), 0, 0
     todo, todo_cost, top = np.empty(128, np.int64), np.empty(128), 1
@@ -255,9 +251,7 @@ def ball(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, limit: 
 
 
 @jit
-def within(
-    axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float
-) -> tuple[Codes, Floats]:
+def within(axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float) -> tuple[Codes, Floats]:
     """Select the given cells whose hull with the anchor costs less than ``limit``; by cost, with the costs."""
     cost = np.empty(cells.shape[0])
     for i in range(cells.shape[0]):

@@ -22,31 +22,29 @@ DEPTH, NODES, BEST_WEIGHT, BEST_SIZE = 0, 1, 2, 3
 
 
 @jit
-def _penalised(p: Local, hull: Hull, d: int, i: int, penalty: float, limit: float) -> tuple[float, bool]:
-    """Cost as in `joined`, plus the penalty of every forbidden cell inside."""
-    cost, inside = joined(p, hull, d, i, limit)
+def _fine(p: Local, hull: Hull, d: int, i: int, penalty: float, cost: float, limit: float) -> float:
+    """Cost of a hull plus the penalty of every forbidden cell inside, or any number >= limit."""
     total = cost
-    if penalty > 0.0 and penalty < np.inf:
-        for b in range(p.cells, p.weight.size - 1):
-            # The hull holds the anchor: no forbidden cell inside it is farther from the anchor than it costs.
-            if total >= limit or p.near[b - p.cells] > cost:
-                break
-            if engulfs(p, hull, d, i, b):
-                total += penalty
-    return total, inside and total < limit
+    for b in range(p.cells, p.weight.size - 1):
+        # The hull holds the anchor: no forbidden cell inside it is farther from the anchor than it costs.
+        if total >= limit or p.near[b - p.cells] > cost:
+            break
+        if engulfs(p, hull, d, i, b):
+            total += penalty
+    return total
 
 
 @jit
-def _fill(
-    p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, penalty: float, limit: float
-) -> int:
+def _fill(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, penalty: float, limit: float) -> int:
     """Take the candidates of frame ``d`` from ``rows``; returns their weight, absorbs those inside."""
-    at, weight = s.first[d], 0
+    at, weight, fined = s.first[d], 0, 0.0 < penalty < np.inf
     for r in range(rows.size):
         i = rows[r]
         if i < 0 or source[r] >= limit:
             continue
-        cost, inside = _penalised(p, hull, d, i, penalty, limit)
+        cost, inside = joined(p, hull, d, i, limit)
+        if fined and not inside:
+            cost = _fine(p, hull, d, i, penalty, cost, limit)
         if inside:
             s.held[d] += p.weight[i]
         elif cost < limit:
@@ -100,7 +98,9 @@ def begin(p: Local, need: int, cap: float, penalty: float, nodes: int) -> tuple[
     )  # fmt: skip
     s.counter[DEPTH], s.counter[NODES] = -1, nodes
     anchor = p.weight.size - 1
-    base, _ = _penalised(p, hull, 0, anchor, penalty, np.inf)
+    base = joined(p, hull, 0, anchor, np.inf)[0]
+    if 0.0 < penalty < np.inf:
+        base = _fine(p, hull, 0, anchor, penalty, base, np.inf)
     if penalty == np.inf:
         for b in range(p.cells, anchor):
             if joined(p, hull, 0, b, np.inf)[1]:

@@ -140,7 +140,7 @@ class Search:
             rows = [row for row in range(len(active)) if found.feasible[row]]
             which = [active[row] for row in rows]
             regions = [self.region(active[row], found, row) for row in rows]
-            tried = trials.evaluate(which, regions, [found.cost[row] for row in rows])
+            tried = trials.evaluate(which, regions)
             active = []
             for i, row, trial in zip(which, rows, tried, strict=True):
                 if trial.pureness < 1.0:

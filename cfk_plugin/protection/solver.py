@@ -116,7 +116,8 @@ def solve(
     k : int
         People that a region must hold.
     forbidden : sequence of arrays of shape (b, q), optional
-        For each anchor, the grid cells that its region must not contain.
+        For each anchor, the grid cells that its region must not contain; -1 on an interval axis stands for the
+        anchor's own value.
     penalty : float
         Infinite: forbidden cells are excluded. Finite: each one inside adds this much to the cost.
     node_limit : int
@@ -165,8 +166,9 @@ def _banned(index: CellIndex, anchors: int, forbidden: Sequence[ArrayLike] | Non
     if len(forbidden) != anchors:
         raise ValueError("expected one array of forbidden cells per anchor")
     banned = [np.ascontiguousarray(cells, np.int32).reshape(-1, q) for cells in forbidden]
+    least = np.where(index.axes.arrays.kind == INTERVAL, -1, 0)
     for cells in banned:
-        if cells.size and (cells.min() < 0 or np.any(cells.max(axis=0) >= index.axes.cardinality)):
+        if cells.size and (np.any(cells.min(axis=0) < least) or np.any(cells.max(axis=0) >= index.axes.cardinality)):
             raise ValueError("a forbidden cell lies outside a quasi-identifier")
     return banned
 
@@ -243,7 +245,5 @@ def _branch(
     spent = int(stack.counter[NODES])
     if not stack.counter[BEST_WEIGHT]:
         return _Region(), bound, spent
-    found = _Region(
-        float(stack.cost[0]), int(stack.counter[BEST_WEIGHT]), rows[best[: stack.counter[BEST_SIZE]]]
-    )
+    found = _Region(float(stack.cost[0]), int(stack.counter[BEST_WEIGHT]), rows[best[: stack.counter[BEST_SIZE]]])
     return found, min(found.cost, bound), spent

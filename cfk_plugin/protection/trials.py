@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.domain import UNKNOWN
 from cfk_plugin.grid import Grid
+from cfk_plugin.metrics.information import ncp
 from cfk_plugin.protection.base import Task
 from cfk_plugin.protection.preference import Rank, rank
 from cfk_plugin.region import Region
@@ -64,9 +65,10 @@ class Trials:
         self.cell_budget = cell_budget
         self.records = [Record() for _ in range(len(task))]
 
-    def evaluate(self, which: Sequence[int], regions: Sequence[Region], ncps: Sequence[float]) -> list[Trial]:
+    def evaluate(self, which: Sequence[int], regions: Sequence[Region]) -> list[Trial]:
         """Return the figures of regions, in one model call; better ones become their counterfactual's best."""
-        grids = [Grid.of(region, self.task.population, self.task.codes[i]) for i, region in zip(which, regions)]
+        population = self.task.population
+        grids = [Grid.of(r, population, self.task.codes[i]) for i, r in zip(which, regions, strict=True)]
         random = np.random.default_rng(self.task.seed)
         cells = [g.all() if g.size <= self.cell_budget else g.sample(self.cell_budget, random) for g in grids]
         if not cells:
@@ -76,8 +78,8 @@ class Trials:
             self.task.oracle.ask(owner, np.concatenate(cells)), np.cumsum([len(c) for c in cells])[:-1]
         )
         trials = []
-        for i, region, ncp, grid, asked, good in zip(which, regions, ncps, grids, cells, answers, strict=True):
-            trial = Trial(region, float(ncp), float(good.mean()), grid.size <= self.cell_budget)
+        for i, region, grid, asked, good in zip(which, regions, grids, cells, answers, strict=True):
+            trial = Trial(region, ncp(region, population), float(good.mean()), grid.size <= self.cell_budget)
             self._keep(i, trial, asked[~good])
             trials.append(trial)
         return trials

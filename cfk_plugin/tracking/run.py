@@ -185,9 +185,7 @@ def _refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> N
         )
 
 
-def _log_batch(
-    client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int, tally: Tally
-) -> None:
+def _log_batch(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int, tally: Tally) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
     steps = _values_by_step(records, first_step)
@@ -196,9 +194,7 @@ def _log_batch(
     metrics += [Metric(name, value, last, tally.asked) for name, value in tally.metrics().items()]
     params = [Param(name, value) for name, value in records[0].params.items()]
     tags = {**records[-1].tags, "cfk.verdict": tally.verdict}
-    client.log_batch(
-        run_id, metrics=metrics, params=params, tags=[RunTag(name, value) for name, value in tags.items()]
-    )
+    client.log_batch(run_id, metrics=metrics, params=params, tags=[RunTag(name, value) for name, value in tags.items()])
 
 
 def _values_by_step(records: Sequence[Record], first_step: int) -> list[tuple[str, float, int, int]]:

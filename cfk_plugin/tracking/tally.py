@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PER_EXPLANATION = ("k", "ncp", "pureness")
 """Fields of a certificate that get a metric with one value per explanation."""
 
+
 def _none() -> NDArray[np.float64]:
     return np.empty(0)
 

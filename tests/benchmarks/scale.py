@@ -95,9 +95,7 @@ def measure(rows: int, postal: str, k: int, anchors: int, check: int) -> Row:
         raise AssertionError("the index changed an optimum")
     p50, p99 = np.percentile(spent, [50, 99])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return Row(
-        postal, rows, len(codes), k, build, memory, p50, p99, float(spent.max()), float(proven.mean()), check
-    )
+    return Row(postal, rows, len(codes), k, build, memory, p50, p99, float(spent.max()), float(proven.mean()), check)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -124,10 +122,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--check", type=int, default=20)
     ask = parser.parse_args(argv)
     done = [
-        measure(rows, postal, k, ask.anchors, ask.check)
-        for rows in ask.rows
-        for postal in ask.postal
-        for k in ask.k
+        measure(rows, postal, k, ask.anchors, ask.check) for rows in ask.rows for postal in ask.postal for k in ask.k
     ]
     print(table(done))
 

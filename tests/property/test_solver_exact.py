@@ -72,6 +72,7 @@ def random_case(seed):
             anchor[j], place[j] = -1, axis.weight * rng.uniform(-0.3, 1.3)
     some = int(rng.integers(0, 8)) if rng.random() < 0.7 else 0
     forbidden = rng.integers(0, card, (some, q)).astype(np.int32)
+    forbidden[(rng.random(forbidden.shape) < 0.3) & (anchor < 0)] = -1  # the anchor's own value
     penalty = np.inf if rng.random() < 0.6 else float(rng.choice([0.0, 0.02, 0.3]))
     return Case(axes, codes, weight, anchor, place, forbidden, penalty, int(rng.integers(1, len(rows) + 2)))
 
@@ -86,7 +87,7 @@ def choices(axis, anchor, place, column):
     elif axis.kind == INTERVAL:
         numbers = axis.position[:-1] if axis.missing >= 0 else axis.position
         lost = column == axis.missing if axis.missing >= 0 else np.zeros(len(column), bool)
-        at = axis.position[column]
+        at = np.where(column < 0, place, axis.position[column])
         start = place if anchor < 0 else None if anchor == axis.missing else axis.position[anchor]
         if start is None:
             yield lost, 0.0
@@ -139,7 +140,8 @@ def inside(axis, anchor, place, members, value):
             return value in codes
         numbers = [axis.position[c] for c in codes if c >= 0 and c != axis.missing]
         numbers += [place] if anchor < 0 else []
-        return bool(numbers) and min(numbers) <= axis.position[value] <= max(numbers)
+        at = place if value < 0 else axis.position[value]
+        return bool(numbers) and min(numbers) <= at <= max(numbers)
     spans = zip(axis.low, axis.high, strict=True)
     cover = [(b - a, a, b) for a, b in spans if all(a <= c <= b for c in (anchor, *members))]
     return min(cover)[1] <= value <= min(cover)[2]

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,11 @@ import pytest
 from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.explanations import Explanations
+from cfk_plugin.pipeline import protect
 from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.population import Population
 from cfk_plugin.region import Interval, Region
+from cfk_plugin.schema import Schema
 from cfk_plugin.tracking import RunLogger, background, observe, spool_folder, track
 
 if TYPE_CHECKING:
@@ -382,6 +386,46 @@ def test_spool_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, t
 def test_nothing_logged_holds_the_private_counts(mlflow_store: str) -> None:
     run = run_of(explanations(released(0, k_private=31337, private_matches=31337)).log())
     assert "31337" not in repr(run.to_dictionary())
+
+
+def protected(track: bool | RunLogger) -> Any:
+    train = pd.DataFrame({"age": [24, 25, 26, 27, 50, 52], "salary": [60, 61, 30, 80, 90, 70]})
+    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]))
+    return protect(
+        lambda queries: train.head(len(queries)).set_index(queries.index),
+        model=lambda rows: rows["salary"] > 50,
+        population=population,
+        policy=PrivacyPolicy(k=2),
+        desired=True,
+        plugins=[import_module("cfk_adapters.function")],
+        track=track,
+    )
+
+
+def test_a_protected_explainer_tracks(mlflow_store: str) -> None:
+    import mlflow
+
+    queries = pd.DataFrame({"age": [30, 31], "salary": [10, 20]})
+    with mlflow.start_run() as run:
+        protected(track=True).explain(queries)
+        assert RunLogger().flush()
+    data = run_of(run.info.run_id).data
+    assert data.metrics["cfk.asked"] == 2
+    assert data.metrics["cfk.native_rate"] == 1
+    assert data.params["cfk.k"] == "2"
+
+
+def test_a_protected_explainer_does_not_wait_for_a_hanging_server(
+    hanging: str, spool: Path, own_shipper: background.Shipper, caplog: pytest.LogCaptureFixture
+) -> None:
+    queries = pd.DataFrame({"age": [30, 31], "salary": [10, 20]})
+    plain, tracked = protected(track=False), protected(track=RunLogger(tracking_uri=hanging))
+    expected = plain.explain(queries)
+    start = time.perf_counter()
+    assert tracked.explain(queries) == expected
+    assert time.perf_counter() - start < 0.5
+    own_shipper.close(0)
+    assert len(list(spool.glob("*.json"))) == 1
 
 
 SCRIPT = """

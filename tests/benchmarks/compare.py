@@ -1,0 +1,188 @@
+"""Compare the protectors on the same models and counterfactuals, in one process; print Markdown tables.
+
+Run it with ``python tests/benchmarks/compare.py --data FOLDER [--tables adult,cmc] [--limit 50] [--k 10]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cfk_plugin import KAnonymizer, PrivacyPolicy
+from cfk_plugin.grid import Grid
+from cfk_plugin.intake import take_in
+from cfk_plugin.metrics import ncp
+from cfk_plugin.oracle import Goal, LabelModel, Oracle, RowOracle
+from cfk_plugin.protection.base import Proposal, Protector, Task
+from cfk_plugin.protection.exact import ExactProtector
+from cfk_plugin.protection.grasp import GraspProtector
+from cfk_plugin.protection.mondrian import MondrianProtector
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tables import TABLES, Case, case
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures of one method on one table; times are milliseconds per explanation."""
+
+    method: str
+    found: int
+    k_min: int
+    ncp: float
+    pureness: float
+    pure: float
+    proven: float
+    whole: float
+    model: float
+    calls: float
+
+    @property
+    def solver(self) -> float:
+        """Everything but the model."""
+        return self.whole - self.model
+
+
+def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
+    """Return a fresh task: nothing that an earlier method asked is remembered."""
+    population = table.population
+    model = LabelModel(table.model, population.schema.features)
+    rows = RowOracle(model, population)
+    rows.labels(np.arange(population.n_rows))  # the paper's method needs them; known before the clock starts
+    intake = take_in(table.counterfactuals, population)
+    judge = Goal(table.desired).judge(None, model(intake.frame))
+    oracle = Oracle(model, judge, rows, intake.frame)
+    model.calls, model.rows, model.seconds = 0, 0, 0.0
+    return Task(population, policy, intake.codes, intake.numbers, oracle), model
+
+
+def measure(method: str, table: Case, policy: PrivacyPolicy, protector: Protector) -> Row:
+    """Run one method on one table and recount what it found: NCP of the region, pureness of the whole grid."""
+    task, model = task_for(table, policy)
+    started = time.perf_counter()
+    proposals = protector.protect(task)
+    whole = time.perf_counter() - started
+    spent, calls, n = model.seconds, model.calls, len(task)
+    regions = [(i, p.region) for i, p in enumerate(proposals) if p.region is not None]
+    pureness = [exact_pureness(task, i, p) for i, p in enumerate(proposals) if p.region is not None]
+    return Row(
+        method,
+        len(regions),
+        min(table.population.count(region) for _, region in regions),
+        100 * float(np.mean([ncp(region, table.population) for _, region in regions])),
+        100 * float(np.mean(pureness)),
+        100 * float(np.mean([p == 1.0 for p in pureness])),
+        100 * float(np.mean([p.optimal for p in proposals])),
+        1e3 * whole / n,
+        1e3 * spent / n,
+        calls / n,
+    )
+
+
+def exact_pureness(task: Task, i: int, proposal: Proposal, budget: int = 20_000) -> float:
+    """Pureness over every combination (20,000 of them where there are more), asked apart from the measured time."""
+    assert proposal.region is not None
+    grid = Grid.of(proposal.region, task.population, task.codes[i])
+    cells = grid.all() if grid.size <= budget else grid.sample(budget, np.random.default_rng(0))
+    return float(task.oracle.ask(np.full(len(cells), i), cells).mean())
+
+
+def methods(k: int) -> list[tuple[str, PrivacyPolicy, Protector]]:
+    """Return what is compared."""
+    least, purest = PrivacyPolicy(k=k, objective="ncp"), PrivacyPolicy(k=k)
+    return [
+        ("exact, ncp", least, ExactProtector()),
+        ("exact, pureness", purest, ExactProtector()),
+        ("grasp, ncp", least, GraspProtector()),
+        ("grasp, pureness", purest, GraspProtector()),
+        ("mondrian", purest, MondrianProtector()),
+        ("mondrian, raw widths", purest, MondrianProtector(normalise=False)),
+    ]
+
+
+def print_comparison(table: Case, k: int) -> dict[str, Row]:
+    """Print one row per method and return them by name."""
+    rows = {name: measure(name, table, policy, protector) for name, policy, protector in methods(k)}
+    for r in rows.values():
+        print(
+            f"| {table.name} | {r.method} | {r.found} | {r.k_min} | {r.ncp:.2f} | {r.pureness:.2f} | {r.pure:.0f} "
+            f"| {r.proven:.0f} | {r.solver:.2f} | {r.model:.2f} | {r.whole:.2f} | {r.calls:.2f} |",
+            flush=True,
+        )
+    return rows
+
+
+def print_ratios(name: str, rows: dict[str, Row]) -> None:
+    """Print how many times less the exact method needs than GRASP with the same objective."""
+    for objective in ("ncp", "pureness"):
+        ours, theirs = rows[f"exact, {objective}"], rows[f"grasp, {objective}"]
+        print(
+            f"| {name} | {objective} | {theirs.solver / ours.solver:.0f} | {theirs.whole / ours.solver:.0f} "
+            f"| {theirs.whole / ours.whole:.0f} | {ours.ncp - theirs.ncp:+.2f} | {ours.pureness - theirs.pureness:+.2f} |",
+            flush=True,
+        )
+
+
+def print_proofs(table: Case) -> None:
+    """Print the share of explanations with a proven optimum, and the largest proven gap of the others."""
+    for objective in ("ncp", "pureness"):
+        for k in (5, 10, 20):
+            task, _ = task_for(table, PrivacyPolicy(k=k, objective=objective))  # type: ignore[arg-type]
+            proposals = ExactProtector().protect(task)
+            proven = 100 * np.mean([p.optimal for p in proposals])
+            gaps = [p.gap for p in proposals if p.gap is not None and not p.optimal]
+            heuristic = 100 * np.mean([p.gap is None for p in proposals])
+            widest = f"{100 * max(gaps):.3f}" if gaps else "-"
+            print(f"| {table.name} | {objective} | {k} | {proven:.0f} | {widest} | {heuristic:.0f} |", flush=True)
+
+
+def print_overhead(table: Case, k: int) -> None:
+    """Print what the whole pipeline costs beside the model, one explanation at a time and as a batch."""
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k)).fit(table.population, table.model, table.desired)
+    anonymizer.transform(table.counterfactuals.head(2))
+    single = []
+    for i in range(len(table.counterfactuals)):
+        single.append(_without_model(anonymizer, table.counterfactuals.iloc[i : i + 1]))
+    batch = _without_model(anonymizer, table.counterfactuals) / len(table.counterfactuals)
+    print(f"| {table.name} | {np.median(single):.2f} | {np.percentile(single, 95):.2f} | {batch:.2f} |", flush=True)
+
+
+def _without_model(anonymizer: KAnonymizer, frame: object) -> float:
+    before, started = anonymizer.model_.seconds, time.perf_counter()
+    anonymizer.transform(frame)  # type: ignore[arg-type]
+    return 1e3 * (time.perf_counter() - started - (anonymizer.model_.seconds - before))
+
+
+def main() -> None:
+    """Print all tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the tables and their descriptions")
+    parser.add_argument("--tables", default=",".join(TABLES))
+    parser.add_argument("--limit", type=int, default=50, help="explanations per table")
+    parser.add_argument("--k", type=int, default=10)
+    options = parser.parse_args()
+    cases = [case(name, options.data, options.limit) for name in options.tables.split(",")]
+    for table in cases:  # compile, and build each index, before anything is timed
+        ExactProtector().protect(task_for(table, PrivacyPolicy(k=options.k))[0])
+    print("| table | method | found | k min | NCP % | pureness % | pure % | proven % | solver ms | model ms | whole ms | calls |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    rows = {table.name: print_comparison(table, options.k) for table in cases}
+    print("\n| table | objective | solver / solver | GRASP whole / our solver | whole / whole | NCP points | pureness points |")
+    print("|---|---|---|---|---|---|---|")
+    for name, some in rows.items():
+        print_ratios(name, some)
+    print("\n| table | objective | k | proven % | widest proven gap, NCP points | no proof % |\n|---|---|---|---|---|---|")
+    for table in cases:
+        print_proofs(table)
+    print("\n| table | one by one: median ms | 95th percentile ms | batch: ms each |\n|---|---|---|---|")
+    for table in cases:
+        print_overhead(table, options.k)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Nearest unlike neighbour: what is nearest, ties, goals, and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from cfk_adapters import nearest
+from cfk_adapters.nearest import NearestUnlikeNeighbour
+
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.heom import Heom
+from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.plugins import load_plugins
+
+TRAIN = pd.DataFrame(
+    {
+        "age": [20, 25, 60, 60, 65],
+        "city": pd.Categorical(["A", "B", "A", "A", "B"]),
+        "member": [True, False, True, True, False],
+        "income": [1.5, 2.5, 3.5, 3.5, 9.5],
+    }
+)
+CONTEXT = AdaptContext(tuple(TRAIN.columns))
+
+
+def old(rows: pd.DataFrame) -> np.ndarray:
+    return (rows["age"] > 40).astype(int).to_numpy()
+
+
+def test_answer_is_the_first_of_the_nearest_rows_with_another_prediction() -> None:
+    answer = NearestUnlikeNeighbour(TRAIN, old).explain(TRAIN.set_axis(list("vwxyz")))
+    assert answer.index.tolist() == list("vwxyz")
+    assert answer["age"].tolist() == [60, 65, 20, 20, 25]
+    assert (answer.dtypes == TRAIN.dtypes).all()
+
+
+def test_position_agrees_with_a_plain_loop() -> None:
+    rng = np.random.default_rng(0)
+    train = pd.DataFrame({"age": rng.integers(0, 90, 300), "city": rng.choice(list("ABCD"), 300)})
+    explainer = NearestUnlikeNeighbour(train, old)
+    distances = Heom.fit(train).distances(train, train)
+    unlike = explainer.predicted[:, None] != explainer.predicted[None, :]
+    expected = [int(np.argmin(np.where(u, np.round(d, 11), 9))) for d, u in zip(distances, unlike, strict=True)]
+    assert explainer.neighbours(train).tolist() == expected
+
+
+@pytest.mark.parametrize("desired", [1, lambda labels: labels > 0])
+def test_goal_may_be_a_label_or_a_function(desired: object) -> None:
+    explainer = NearestUnlikeNeighbour(TRAIN, old, desired=desired)
+    assert explainer.neighbours(TRAIN).tolist() == [2, 4, 2, 2, 4]
+
+
+def test_no_unlike_neighbour_is_a_row_of_missing_values() -> None:
+    explainer = NearestUnlikeNeighbour(TRAIN, old, desired=7)
+    assert explainer.explain(TRAIN).isna().all(axis=None)
+    mixed = NearestUnlikeNeighbour(TRAIN[TRAIN["age"] > 40], old)
+    answer = mixed.explain(TRAIN)
+    assert answer["age"].tolist()[:2] == [60, 60]
+    assert answer[2:].isna().all(axis=None)
+    batch = load_plugins([nearest], entry_points=False).adapt(mixed, CONTEXT).generate(TRAIN)
+    assert batch.slot.tolist() == [0, 1]
+    assert batch.query.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_model_is_asked_for_the_training_rows_once() -> None:
+    asked = []
+
+    def model(rows: pd.DataFrame) -> np.ndarray:
+        asked.append(len(rows))
+        return old(rows)
+
+    explainer = NearestUnlikeNeighbour(TRAIN, model)
+    explainer.explain(TRAIN[:2])
+    explainer.explain(TRAIN[:3])
+    assert sorted(asked) == [2, 3, 5]
+
+
+def test_label_column_is_left_out() -> None:
+    labelled = TRAIN.assign(label=old(TRAIN))
+    explainer = NearestUnlikeNeighbour(labelled, old, features=list(TRAIN.columns))
+    assert list(explainer.explain(labelled).columns) == list(TRAIN.columns)
+
+
+def test_it_refuses_to_be_pickled_and_shows_counts() -> None:
+    explainer = NearestUnlikeNeighbour(TRAIN, old)
+    with pytest.raises(AdapterError, match="refuses to be pickled"):
+        pickle.dumps(explainer)
+    assert repr(explainer) == "NearestUnlikeNeighbour(5 rows, 4 features)"
+
+
+def test_wrong_columns_are_named() -> None:
+    with pytest.raises(AdapterError, match="no column zip"):
+        NearestUnlikeNeighbour(TRAIN, old, features=["zip"])
+    with pytest.raises(AdapterError, match="no column income"):
+        NearestUnlikeNeighbour(TRAIN, old).explain(TRAIN.drop(columns="income"))
+    with pytest.raises(AdapterError, match="feature zip"):
+        load_plugins([nearest], entry_points=False).adapt(
+            NearestUnlikeNeighbour(TRAIN, old), AdaptContext(("age", "zip"))
+        )
+
+
+def test_model_must_return_one_label_per_row() -> None:
+    with pytest.raises(AdapterError, match="2 labels for 5 rows"):
+        NearestUnlikeNeighbour(TRAIN, lambda rows: [0, 1]).explain(TRAIN)
+
+
+def test_adapter_says_it_is_instance_based_and_restores_a_table() -> None:
+    source = load_plugins([nearest], entry_points=False).adapt(NearestUnlikeNeighbour(TRAIN, old), CONTEXT)
+    assert source.instance_based
+    batch, native, queries = source.methods["explain"](TRAIN)
+    assert native is None
+    assert len(batch.frame) == len(queries) == 5
+    cells = {"age": "20–25", "city": "A", "member": "True", "income": "1.5"}
+    released = SimpleNamespace(query=0, status="released", cells=lambda: cells)
+    withheld = SimpleNamespace(query=1, status="suppressed")
+    table = source.restore(native, [released, withheld])
+    assert table.iloc[0].to_dict() == cells
+    assert table.iloc[1].tolist() == [None] * 4

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+from typer.testing import CliRunner, Result
+
+from cfk_plugin.cli import app
+
+CANARY = "canary-7f3a"
+FEATURES = ["age", "sex", "salary"]
+
+
+@pytest.fixture(scope="module")
+def train() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "name": [f"{CANARY}-{i}" for i in range(120)],
+            "age": random.integers(18, 80, 120),
+            "sex": random.integers(0, 2, 120),
+            "salary": random.integers(20, 120, 120),
+        }
+    )
+    frame["outcome"] = np.where(frame["salary"] + frame["age"] > 110, "yes", "no")
+    return frame
+
+
+@pytest.fixture(scope="module")
+def model(train: pd.DataFrame) -> DecisionTreeClassifier:
+    return DecisionTreeClassifier(max_depth=3, random_state=0).fit(train[FEATURES], train["outcome"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, train: pd.DataFrame, model: DecisionTreeClassifier, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    train.to_csv("train.csv", index=False)
+    train[FEATURES][model.predict(train[FEATURES]) == "yes"].head(5).to_csv("cf.csv", index=False)
+    joblib.dump(model, "model.joblib")
+    write_schema()
+    return tmp_path
+
+
+def write_schema(**changes: Any) -> None:
+    schema = {"quasi_identifiers": ["age", "sex"], "identifiers": ["name"], "target": "outcome", "nominal": ["sex"]}
+    Path("schema.json").write_text(json.dumps(schema | changes))
+
+
+def cfk(command: str, code: int | None = 0) -> Result:
+    result = CliRunner().invoke(app, command.split())
+    assert CANARY not in result.output
+    assert result.exit_code == code, result.output
+    return result
+
+
+PROTECT = "protect train.csv cf.csv -s schema.json -m model.joblib --desired yes"
+RELEASE = f"{PROTECT} --k 5 -o released.json"
+VERIFY = "verify released.json train.csv -s schema.json"
+
+
+def test_help_has_examples_and_every_command(folder: Path) -> None:
+    assert all(name in cfk("--help").output for name in ("demo", "protect", "verify", "plugins"))
+    assert "cfk protect train.csv cf.csv" in cfk("protect --help").output
+    assert cfk("", code=2).output
+
+
+def test_starting_is_quick_and_imports_nothing_heavy() -> None:
+    check = "import sys, cfk_plugin.cli; sys.exit(bool({'pandas', 'mlflow', 'sklearn'} & set(sys.modules)))"
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=30)
+    assert time.perf_counter() - start < 5  # 0.2 s on an idle machine
+
+
+def test_protect_writes_json_that_verify_passes(folder: Path) -> None:
+    result = cfk(RELEASE)
+    assert "5 released, 0 withheld" in result.stderr
+    assert result.stdout == ""
+    content = json.loads(Path("released.json").read_text(encoding="utf-8"))
+    assert [entry["status"] for entry in content["explanations"]] == ["released"] * 5
+    assert "pass" in cfk(VERIFY).stdout
+    assert "fewer than 60 people" in cfk(f"{VERIFY} --k 60", code=1).stdout
+
+
+def test_protect_without_output_is_pure_json_on_stdout(folder: Path) -> None:
+    assert json.loads(cfk(f"{PROTECT} --k 5").stdout)["policy"]["k"] == 5
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_protect_writes_tables(folder: Path, suffix: str) -> None:
+    cfk(f"{PROTECT} --k 5 -o released.{suffix}")
+    frame = pd.read_csv("released.csv") if suffix == "csv" else pd.read_parquet("released.parquet")
+    assert len(frame) == 5
+    assert frame["k"].min() >= 5
+    assert "name" not in frame.columns
+
+
+def test_protect_reads_parquet_policy_and_factuals(folder: Path, train: pd.DataFrame) -> None:
+    train.to_parquet("train.parquet")
+    no = train[train["outcome"] == "no"].head(5)
+    no.to_csv("facts.csv", index=False)
+    Path("policy.json").write_text(json.dumps({"k": 50, "objective": "ncp"}))
+    command = (
+        "protect train.parquet cf.csv -s schema.json -m model.joblib --factuals facts.csv --policy policy.json --k 6"
+    )
+    policy = json.loads(cfk(command).stdout)["policy"]
+    assert (policy["k"], policy["objective"]) == (6, "ncp")
+
+
+def test_protect_with_an_mlflow_model_and_tracking(
+    mlflow_store: str, folder: Path, model: DecisionTreeClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    mlflow.sklearn.save_model(model, "saved", serialization_format="cloudpickle", pip_requirements=["scikit-learn"])
+    result = cfk(f"{RELEASE.replace('model.joblib', 'saved')} --experiment credit")
+    experiment = mlflow.get_experiment_by_name("credit").experiment_id
+    (run,) = mlflow.search_runs([experiment], output_format="list")
+    assert run.info.run_id in result.stderr
+    assert run.data.metrics["cfk.asked"] == 5
+
+
+def test_some_withheld_is_review_and_none_released_is_fail(
+    folder: Path, train: pd.DataFrame, model: DecisionTreeClassifier
+) -> None:
+    features = train[FEATURES]
+    no = features[model.predict(features) == "no"].head(2)
+    no.to_csv("cf.csv", index=False)
+    assert "does not give the desired outcome" in cfk(RELEASE, code=1).stderr
+    assert "review" in cfk(VERIFY, code=3).stdout
+    pd.concat([no, features[model.predict(features) == "yes"].head(2)]).to_csv("cf.csv", index=False)
+    assert "2 released, 2 withheld" in cfk(RELEASE, code=3).stderr
+
+
+def test_numeric_labels_are_understood(folder: Path, train: pd.DataFrame) -> None:
+    labels = (train["outcome"] == "yes").astype(float)
+    joblib.dump(DecisionTreeClassifier(max_depth=3, random_state=0).fit(train[FEATURES], labels), "model.joblib")
+    cfk(PROTECT.replace("yes", "1"))
+
+
+WRONG = {
+    "no training file": ("protect nope.csv cf.csv -s schema.json -m model.joblib", "nope.csv: no such file"),
+    "no counterfactuals": ("protect train.csv nope.csv -s schema.json -m model.joblib", "nope.csv: no such file"),
+    "no schema": ("protect train.csv cf.csv -s nope.json -m model.joblib", "nope.json: no such file"),
+    "no model": ("protect train.csv cf.csv -s schema.json -m nope.joblib", "nope.joblib: no such file"),
+    "no policy": (f"{PROTECT} --policy nope.json", "nope.json: no such file"),
+    "k too small": (f"{PROTECT} --k 1", "k must be a whole number >= 2"),
+    "k no number": (f"{PROTECT} --k ten", "Invalid value for '--k'"),
+    "k above the population": (f"{PROTECT} --k 1000", "k = 1000 is above the number of people, 120"),
+    "unknown method": (f"{PROTECT} --method magic", "magic"),
+    "unknown objective": (f"{PROTECT} --objective speed", "objective must be one of"),
+    "pureness above 1": (f"{PROTECT} --min-pureness 90", "min_pureness must be a number between 0 and 1"),
+    "unknown outcome": (PROTECT.replace("yes", "maybe"), "the model has no such outcome; it has no, yes"),
+    "unknown option": (f"{PROTECT} --speed 3", "No such option"),
+    "output of another kind": (f"{PROTECT} -o out.xlsx", "out.xlsx: the output must end in"),
+    "output folder missing": (f"{PROTECT} -o no/out.csv", "the folder does not exist"),
+    "table as model": (PROTECT.replace("model.joblib", "train.csv"), "train.csv: not a model"),
+    "unknown MLflow model": (PROTECT.replace("model.joblib", "models:/nope/1"), "MLflow cannot load this model"),
+    "model as table": ("protect model.joblib cf.csv -s schema.json -m model.joblib", "not a readable"),
+    "table as released": ("verify train.csv train.csv -s schema.json", "train.csv: not valid JSON"),
+    "schema as released": ("verify schema.json train.csv -s schema.json --k 5", "no list `explanations`"),
+    "no k anywhere": ("verify schema.json train.csv -s schema.json", "names no k of a policy; give --k"),
+    "released missing": ("verify nope.json train.csv -s schema.json", "nope.json: no such file"),
+    "no patients": ("demo --patients 0", "Invalid value for '--patients'"),
+    "demo with k = 1": ("demo --k 1", "k must be a whole number >= 2"),
+    "unknown command": ("protekt", "No such command"),
+}
+
+
+@pytest.mark.parametrize(("command", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_input_is_one_clear_line_and_exit_2(folder: Path, mlflow_store: str, command: str, message: str) -> None:
+    os.chdir(folder)
+    result = cfk(command, code=2)
+    assert message in result.stderr
+    assert result.stderr.startswith("cfk: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+SCHEMAS = {
+    "no JSON": ("{", "schema.json: not valid JSON (line 1, column 2)"),
+    "a list": ("[]", "no object at the top"),
+    "unknown key": ('{"quasi_identifiers": ["age"], "secret": []}', "unknown key secret"),
+    "no quasi-identifiers": ('{"sensitive": ["salary"]}', "quasi_identifiers is missing"),
+    "a string for a list": ('{"quasi_identifiers": "age"}', "quasi_identifiers must be a list of columns"),
+    "unknown column": ('{"quasi_identifiers": ["agee"]}', "unknown column agee"),
+    "bounds of the wrong form": (
+        '{"quasi_identifiers": ["age"], "bounds": {"age": 3}}',
+        "a setting has the wrong form",
+    ),
+    "weights of a private column": ('{"quasi_identifiers": ["age"], "weights": {"salary": 1}}', "weights are for"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), SCHEMAS.values(), ids=SCHEMAS.keys())
+def test_a_wrong_schema_is_one_clear_line(folder: Path, content: str, message: str) -> None:
+    Path("schema.json").write_text(content)
+    assert message in cfk(PROTECT, code=2).stderr
+
+
+def test_a_pickle_that_is_no_model(folder: Path, train: pd.DataFrame) -> None:
+    joblib.dump(train, "model.joblib")
+    assert "model.joblib: holds a DataFrame, which has no predict method" in cfk(PROTECT, code=2).stderr
+    Path("model.joblib").write_bytes(b"not a pickle")
+    assert "model.joblib: the model cannot be loaded" in cfk(PROTECT, code=2).stderr
+
+
+def test_a_wrong_policy_file(folder: Path) -> None:
+    Path("policy.json").write_text('{"k": 5, "kk": 6}')
+    assert "policy.json: unknown setting kk" in cfk(f"{PROTECT} --policy policy.json", code=2).stderr
+    Path("policy.json").write_text('{"k": "ten"}')
+    assert "k must be a whole number" in cfk(f"{PROTECT} --policy policy.json", code=2).stderr
+
+
+def test_counterfactuals_without_a_feature(folder: Path) -> None:
+    pd.read_csv("cf.csv").drop(columns="salary").to_csv("cf.csv", index=False)
+    assert "salary" in cfk(PROTECT, code=2).stderr
+
+
+def test_an_unexpected_error_shows_no_value(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError(CANARY)
+
+    monkeypatch.setattr("cfk_plugin.commands.protect.read_table", broken)
+    assert cfk(PROTECT, code=2).stderr == "cfk: unexpected KeyError; CFK_DEBUG=1 shows where\n"
+
+
+TAMPERING = {
+    "narrower region": (lambda e: e["region"]["age"].update(low=20, high=20), 1, "fewer than 5 people"),
+    "another k": (lambda e: e["certificate"].update(k=999), 3, "something else"),
+    "exact value": (lambda e: e["released"].update(age=20), 1, "releases age exactly"),
+    "identifier": (lambda e: e["released"].update(name="x"), 1, "releases name exactly"),
+    "missing column": (lambda e: e["region"].pop("age"), 2, "not over the quasi-identifiers age, sex"),
+    "no status": (lambda e: e.pop("status"), 2, "explanation 0: no status"),
+    "withheld with values": (lambda e: e.update(status="suppressed"), 1, "suppressed, but holds values"),
+    "no part": (lambda e: e["region"].update(age=3), 2, "explanation 0: its region cannot be read"),
+    "a word for a number": (lambda e: e["region"]["age"].update(low="x"), 1, "fewer than 5 people"),
+}
+
+
+@pytest.mark.parametrize(("change", "code", "message"), TAMPERING.values(), ids=TAMPERING.keys())
+def test_verify_finds_tampering(folder: Path, change: Any, code: int, message: str) -> None:
+    cfk(RELEASE)
+    content = json.loads(Path("released.json").read_text(encoding="utf-8"))
+    change(content["explanations"][0])
+    Path("released.json").write_text(json.dumps(content))
+    assert message in cfk(VERIFY, code=code).output
+
+
+def test_plugins_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    point = EntryPoint("nearest", "cfk_adapters.nearest", "cfk_plugin")
+    monkeypatch.setattr("cfk_plugin.plugins.entry_points", lambda group: [point])
+    output = cfk("plugins").output
+    assert "nearest" in output
+    assert "cfk_adapt" in output
+    monkeypatch.setattr("cfk_plugin.plugins.entry_points", lambda group: [])
+    assert cfk("plugins").output == "no plugins are installed\n"
+
+
+def test_a_plugin_that_fails_to_load_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    point = EntryPoint("broken", "no_such_module", "cfk_plugin")
+    monkeypatch.setattr("cfk_plugin.plugins.entry_points", lambda group: [point])
+    assert "plugin 'broken'" in cfk("plugins", code=2).stderr
+
+
+def test_as_a_process_with_pipes_there_is_no_bar_and_no_colour(folder: Path) -> None:
+    command = [sys.executable, "-m", "cfk_plugin.cli", *PROTECT.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout)["explanations"]
+    assert "\x1b" not in done.stderr
+    assert done.stderr.splitlines()[0] == "5 released, 0 withheld"
