@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ from cfk_plugin.release import ReleaseStage
 from cfk_plugin.verification import Refusal, Verifier
 
 _log = logging.getLogger("cfk_plugin")
+_FINDINGS: dict[str | None, Finding | None] = {None: None, **{name: name for name in get_args(Finding)}}
 _TRIED = 256  # training rows that the model is tried on before anything is promised
 
 
@@ -102,7 +103,7 @@ class KAnonymizer:
         ModelError
             If the model cannot be used.
         InputError
-            If something else than a `Population` is given, or the method is unknown.
+            If something else than a `Population` is given, the method is unknown, or it has a built-in one's name.
         """
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
@@ -112,15 +113,17 @@ class KAnonymizer:
         if (self.policy_.l or self.policy_.t is not None) and not population.schema.sensitive:
             raise PolicyError("l and t need sensitive attributes in the schema; name them with `sensitive=`")
         self.manager_ = load_plugins(self.plugins)
-        self.protector_ = self._protector()
+        self.protector_, self.method_ = self._protector()
         self.population_ = population
         self.goal_ = Goal(desired)
-        self.model_ = LabelModel(model, population.schema.features)
+        self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
         self.goal_.check(self.model_, self.model_(population.frame.head(_TRIED)))
         self.rows_ = RowOracle(self.model_, population)
         self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
         verifier = Verifier(population, self.policy_, reference=self.reference, seed=self.seed)
-        self.stage_ = ReleaseStage(population, self.policy_, self.protector_, self.manager_, verifier, self.seed)
+        self.stage_ = ReleaseStage(
+            population, self.policy_, self.protector_, self.method_, self.manager_, verifier, self.seed
+        )
         return self
 
     def transform(
@@ -207,7 +210,7 @@ class KAnonymizer:
             findings=findings,
             n_people=self.population_.n_people,
             provenance={
-                "method": self.protector_.name,
+                "method": self.method_,
                 "generator": generator,
                 "population": self.population_.fingerprint,
                 "plugins": ", ".join(f"{name} {version}" for name, version in self.manager_.versions().items()),
@@ -233,7 +236,7 @@ class KAnonymizer:
         usable = np.array([i for i, fault in enumerate(intake.faults) if fault is None], dtype=np.int64)
         if not len(usable):
             return entries
-        own = self.model_(intake.frame.take(usable)).astype(object)
+        own = self.model_(intake.take(usable).frame).astype(object)
         factual = None if factual_labels is None else factual_labels[usable]
         desired = self.goal_.judge(factual, own)(own, np.arange(len(usable)))
         usable, own = usable[desired], own[desired]
@@ -242,7 +245,8 @@ class KAnonymizer:
         factual = None if factual is None else factual[desired]
         accepted = intake.take(usable)
         oracle = Oracle(self.model_, self.goal_.judge(factual, own), self.rows_, accepted.frame)
-        verdicts = self.stage_.run(accepted, own if factual is None else factual, oracle, progress)
+        goals = (own if factual is None else factual).tolist()
+        verdicts = self.stage_.run(accepted, goals, oracle, progress)
         for row, (at, verdict) in enumerate(zip(usable.tolist(), verdicts, strict=True)):
             if isinstance(verdict, Refusal):
                 entries[at] = Suppressed(int(query[at]), verdict.reason)
@@ -254,15 +258,22 @@ class KAnonymizer:
     def _detect(self, frame: pd.DataFrame, instance_based: bool) -> tuple[Finding | None, ...]:
         """Say what each raw counterfactual is; plugins may find worse, never better, than the host."""
         own = self.detector_.find(frame, instance_based=instance_based)
-        return tuple(worst(a, b) for a, b in zip(own, self.manager_.detect(frame, self.population_), strict=True))
+        others = self.manager_.detect(frame, self.population_)
+        return tuple(_FINDINGS[worst(a, b)] for a, b in zip(own, others, strict=True))
 
-    def _protector(self) -> Protector:
-        if not isinstance(self.method, str):
-            return self.method
-        known = {**self.manager_.protectors(), **BUILT_IN}
-        if self.method not in known:
-            raise InputError(f"unknown method {self.method!r}; known: {', '.join(sorted(known))}")
-        return known[self.method]()
+    def _protector(self) -> tuple[Protector, str]:
+        """Return the protector and its name, which is read before it sees data: certificates show it."""
+        if isinstance(self.method, str):
+            known: dict[str, Callable[[], Protector]] = {**self.manager_.protectors(), **BUILT_IN}
+            if self.method not in known:
+                raise InputError(f"unknown method {self.method!r}; known: {', '.join(sorted(known))}")
+            return known[self.method](), self.method
+        name = getattr(self.method, "name", None)
+        if type(name) is not str or not callable(getattr(self.method, "protect", None)):
+            raise InputError(f"method must be a name or a protector; got {type(self.method).__name__}")
+        if name in BUILT_IN and not isinstance(self.method, BUILT_IN[name]):
+            raise InputError(f"a protector calls itself {name!r}, which is a built-in one; give it another name")
+        return self.method, name
 
     def _announce(self, result: Explanations) -> None:
         for entry in result:
@@ -271,7 +282,7 @@ class KAnonymizer:
                 ReleaseRecord(
                     status=entry.status,
                     reason=entry.reason if isinstance(entry, Suppressed) else None,
-                    method=self.protector_.name,
+                    method=self.method_,
                     k=certificate.k if certificate else None,
                     ncp=certificate.ncp if certificate else None,
                     pureness=certificate.pureness if certificate else None,

@@ -130,7 +130,8 @@ class Goal:
         if callable(self.desired):
             self.met(labels)
             return
-        if not isinstance(self.desired, Hashable) or np.ndim(self.desired) or pd.isna(self.desired):
+        label: Any = self.desired
+        if np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable):
             raise ModelError('`desired` must be one label, "opposite" or a callable from labels to booleans')
         known = _one_output(model.classes)
         if not self.is_opposite and known is not None and self.desired not in known:
@@ -139,7 +140,7 @@ class Goal:
     def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> NDArray[np.bool_]:
         """Say of every label whether it is desired; `factual_labels` are needed for ``"opposite"``."""
         if callable(self.desired):
-            met, failure = np.empty(0), ""
+            met, failure = np.empty(0, dtype=bool), ""
             try:
                 met = np.asarray(self.desired(labels.copy()))
             except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
@@ -164,7 +165,7 @@ class Goal:
             Labels at the counterfactuals themselves.
         """
         if not self.is_opposite:
-            return lambda labels, which: self.met(labels)
+            return lambda labels, _: self.met(labels)
         if factual_labels is not None:
             return lambda labels, which: self.met(labels, factual_labels[which])
         return lambda labels, which: np.asarray(labels == own_labels[which], dtype=bool)
@@ -204,7 +205,7 @@ class RowOracle:
 
 
 class Oracle:
-    """Answers for one set of counterfactuals: is the outcome of a cell, or of a training row, the desired one?
+    """Says for one set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
 
     A cell of a counterfactual has the counterfactual's private values and the cell's quasi-identifiers.
 

@@ -6,19 +6,21 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import pandas as pd
 import wrapt
+from numpy.typing import NDArray
 
 from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.counterfactual import Entry, Finding, Suppressed
-from cfk_plugin.errors import CFKError, InputError
+from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.intake import require_features
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Progress, Protector
-from cfk_plugin.source import CounterfactualBatch, CounterfactualSource
+from cfk_plugin.source import CounterfactualBatch, CounterfactualSource, ExplainerError
 from cfk_plugin.tracking import RunLogger, observe
 
 _log = logging.getLogger("cfk_plugin")
@@ -79,7 +81,7 @@ def protect(
     return ProtectedExplainer(explainer, source, anonymizer, track)
 
 
-class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
+class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """Stands in for an explainer: same type checks, same method names, protected results. Made by `protect`.
 
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
@@ -97,6 +99,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
     ) -> None:
         super().__init__(explainer)
         self._self_source = source
+        self._self_name = str(source.name)
         self._self_anonymizer = anonymizer
         self._self_track = track
 
@@ -123,22 +126,22 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
         InputError
             If `queries` is no table with every feature.
         AdapterError
-            If what the explainer returned cannot be read as counterfactuals.
+            If what the explainer returned cannot be read as counterfactuals, or does not belong to the queries.
         """
         population = self._self_anonymizer.population_
         frame = require_features(queries, population, "queries")
-        features = frame[list(population.schema.features)]
+        features = frame[list(population.schema.features)].reset_index(drop=True)
         try:
-            batch = self._self_source.generate(features.copy(deep=True), **options)
+            batch = self._self_source.generate(frame[list(features)].copy(deep=True), **options)
+        except ExplainerError as error:
+            _log.warning("%s", error)  # holds the class of the explainer's exception alone
         except CFKError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
-            _log.warning(
-                "the explainer raised %s; its text is withheld as it may quote rows: call it directly to see it",
-                type(error).__name__,
-            )
-            return self._withheld(len(frame))
-        return self._release(batch, features, progress)
+            _log.warning("the adapter raised %s; its text is withheld as it may quote rows", type(error).__name__)
+        else:
+            return self._release(batch, features, progress)
+        return self._withheld(np.arange(len(frame)), "explainer_failed")
 
     def __call__(self, queries: pd.DataFrame, **options: Any) -> Explanations:
         """Do as `explain`, for explainers that are functions."""
@@ -152,7 +155,15 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         """Name what is wrapped; the explainer's own repr may show rows."""
-        return f"ProtectedExplainer({self._self_source.name}, {self._self_anonymizer!r})"
+        return f"ProtectedExplainer({self._self_name}, {self._self_anonymizer!r})"
+
+    def __str__(self) -> str:
+        """Do as `repr`."""
+        return repr(self)
+
+    def __format__(self, spec: str) -> str:
+        """Do as `repr`."""
+        return format(repr(self), spec)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled."""
@@ -163,7 +174,16 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
 
         def protected(*args: Any, **kwargs: Any) -> Any:
             batch, native, queries = source.methods[name](*args, **kwargs)
-            return source.restore(native, self._release(batch, queries, None))
+            explanations, failure = self._release(batch, queries, None), ""
+            try:
+                restored = source.restore(native, explanations)
+            except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
+                failure = type(error).__name__
+            if failure:
+                raise AdapterError(f"the adapter cannot rebuild what {name} returns ({failure}); use explain()")
+            if restored is native and native is not None:
+                raise AdapterError(f"the adapter gives back what {name} returned instead of rebuilding it")
+            return restored
 
         protected.__name__ = name
         protected.__doc__ = f"{name} of the explainer; what it returns is protected and holds no training row."
@@ -171,6 +191,10 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
 
     def _release(self, batch: CounterfactualBatch, queries: pd.DataFrame, progress: Progress | None) -> Explanations:
         anonymizer, population = self._self_anonymizer, self._self_anonymizer.population_
+        if not isinstance(batch, CounterfactualBatch):
+            raise AdapterError(f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch")
+        if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
+            raise AdapterError("an adapter answered queries that were not asked")
         entries: list[Entry] = [Suppressed(int(q), "none_found") for q in batch.query]
         findings: list[Finding | None] = [None] * len(entries)
         if len(batch.frame):
@@ -178,7 +202,11 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
             query = batch.query[batch.slot]
             labels = None
             if anonymizer.goal_.is_opposite:
-                labels = anonymizer.factual_labels(queries)[query]
+                try:
+                    labels = anonymizer.factual_labels(queries)[query]
+                except ModelError as error:
+                    _log.warning("explanations withheld: %s", error)
+                    return self._withheld(batch.query, "model_failed")
             done, found = anonymizer.release(
                 frame, query, labels, instance_based=self._self_source.instance_based, progress=progress
             )
@@ -186,10 +214,10 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[misc]
                 entries[slot], findings[slot] = entry, finding
         return self._finish(entries, findings)
 
-    def _withheld(self, n: int) -> Explanations:
-        return self._finish([Suppressed(i, "explainer_failed") for i in range(n)], [None] * n)
+    def _withheld(self, query: NDArray[np.int64], reason: str) -> Explanations:
+        return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query))
 
     def _finish(self, entries: list[Entry], findings: list[Finding | None]) -> Explanations:
-        result = self._self_anonymizer.explanations(entries, findings, generator=self._self_source.name)
+        result = self._self_anonymizer.explanations(entries, findings, generator=self._self_name)
         observe(result, self._self_track)
         return result

@@ -89,8 +89,10 @@ class Population:
         )
         self._people = _subjects(frame, schema)
         self.cell_people = self._additive_people()
-        learned = [array for domain in self.domains.values() for array in (domain.values, domain.originals)]
-        for array in (self.cells, self.cell_people, self._cell_of_row, *learned):
+        arrays: list[NDArray[Any]] = [self.cells, self.cell_people, self._cell_of_row]
+        for domain in self.domains.values():
+            arrays += [domain.values, domain.originals]
+        for array in arrays:
             array.setflags(write=False)
         self._built = True
 

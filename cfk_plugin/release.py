@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date
 from math import isfinite
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.counterfactual import Certificate
@@ -29,7 +28,6 @@ _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
 _PLUGIN = "plugin"  # method of a region that came from the hook instead of the protector
-_ENDS = (int, float, pd.Timestamp, datetime, date)
 
 Verdict = Refusal | tuple[Region, Certificate]
 
@@ -77,7 +75,8 @@ class ReleaseStage:
                 break
             policy = replace(policy, k=2 * policy.k)
             at = np.array(alike)
-            for i, verdict in zip(alike, self._attempt(policy, intake.take(at), oracle.restrict(at), None), strict=True):
+            again = self._attempt(policy, intake.take(at), oracle.restrict(at), None)
+            for i, verdict in zip(alike, again, strict=True):
                 verdicts[i] = verdict
         return verdicts
 
@@ -130,10 +129,10 @@ def _own_copy(proposal: Proposal, population: Population, *, claims: bool) -> Pr
         None when the region is malformed.
     """
     try:
-        region, optimal, gap = proposal.region, proposal.optimal, proposal.gap
-        proven = float(gap) if type(gap) in (int, float) and isfinite(gap) and gap >= 0 else None  # type: ignore[arg-type]
-        claim = (optimal is True, proven) if claims else (False, None)
-        return Proposal(None if region is None else _own_region(region, population), *claim)
+        region, optimal = proposal.region, claims and proposal.optimal is True
+        gap = None if proposal.gap is None or not claims else float(proposal.gap)
+        proven = gap if gap is not None and isfinite(gap) and gap >= 0 else None
+        return Proposal(None if region is None else _own_region(region, population), optimal, proven)
     except Exception as error:  # noqa: BLE001 - whatever it is made of, it is not a region
         _log.debug("a proposed region is malformed (%s)", type(error).__name__)
         return None
@@ -182,7 +181,7 @@ def _own_levels(levels: Any, missing: bool, domain: Domain) -> Interval:
 
 
 def _end(value: Any) -> float:
-    if type(value) not in _ENDS and type(value).__module__ != "numpy":
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, date)):
         raise TypeError("not a number or date")
     number = to_number(value)
     if not isfinite(number):

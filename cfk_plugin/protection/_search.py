@@ -26,8 +26,9 @@ def _fine(p: Local, hull: Hull, d: int, i: int, penalty: float, cost: float, lim
     """Cost of a hull plus the penalty of every forbidden cell inside, or any number >= limit."""
     total = cost
     for b in range(p.cells, p.weight.size - 1):
-        # The hull holds the anchor: no forbidden cell inside it is farther from the anchor than it costs.
-        if total >= limit or p.near[b - p.cells] > cost:
+        # The hull holds the anchor: no forbidden cell inside it is farther from the anchor than it costs. The two
+        # sums are rounded apart from each other.
+        if total >= limit or p.near[b - p.cells] > cost + TOLERANCE:
             break
         if engulfs(p, hull, d, i, b):
             total += penalty

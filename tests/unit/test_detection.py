@@ -71,7 +71,21 @@ def spelled(rows, how):
 
 @pytest.mark.parametrize(
     "how",
-    "object,category,string,float,float codes,float32,bools as numbers,order,label,missing,0,1,2".split(","),
+    [
+        "object",
+        "category",
+        "string",
+        "float",
+        "float codes",
+        "float32",
+        "bools as numbers",
+        "order",
+        "label",
+        "missing",
+        "0",
+        "1",
+        "2",
+    ],
 )
 def test_no_spelling_hides_a_native_row(train, detector, how):
     rows = train.sample(40, random_state=1)

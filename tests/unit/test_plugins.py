@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,6 +98,20 @@ def test_plugin_that_fails_to_import_is_named_and_not_quoted(installed: Path) ->
         load_plugins()
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_built_in_adapters_are_found_and_import_no_explainer() -> None:
+    code = (
+        "import sys; from cfk_plugin.plugins import load_plugins; "
+        "print(*[i.name for i in load_plugins().infos if i.distribution == 'cfk-plugin']); "
+        "print(sorted({'dice_ml', 'nice'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, imported = done.stdout.splitlines()
+    if not names:
+        pytest.skip("needs cfk-plugin to be installed: `pip install --no-deps -e .`")
+    assert names.split() == ["dice", "function", "nearest", "nice"]
+    assert imported == "[]"
 
 
 def test_without_plugins_the_host_works_alone() -> None:
