@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from cfk_plugin.region import Interval, Part, Region, json_value, part_to_dict, part_to_text
+from cfk_plugin.region import Interval, Part, Region, json_value, part_to_text
 from cfk_plugin.wording import Phrase, sentence
 
 Finding = Literal["native", "native-qi", "near-native", "synthetic"]
@@ -221,7 +221,7 @@ class Suppressed:
         if self.reason not in SUPPRESSION_REASONS:
             raise ValueError("unknown suppression reason; use a key of SUPPRESSION_REASONS")
 
-    def text(self, factual: Mapping[str, Any] | None = None, phrases: object = None) -> str:
+    def text(self, factual: object = None, phrases: object = None) -> str:  # noqa: ARG002 - as a released entry takes
         """Say that the explanation is withheld, and why."""
         where = f" ({', '.join(self.columns)})" if self.columns else ""
         return f"This explanation is withheld: {SUPPRESSION_REASONS[self.reason]}{where}."

@@ -86,7 +86,7 @@ class BoxSpace:
 
     def changes(self, box: Box) -> Iterator[Box]:
         """Yield boxes with a value added to a single value, or removed from a list."""
-        for j, domain in enumerate(self.domains):
+        for j in range(len(self.domains)):
             inside = np.flatnonzero(box[j])
             if len(inside) == 1:
                 for code in self._addable(j, int(inside[0])):

@@ -13,7 +13,8 @@ from cfk_plugin.protection import ExactProtector, GraspProtector
 from cfk_plugin.protection.base import Proposal, Protector, Task
 
 spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("toy.py"))
-assert spec is not None and spec.loader is not None
+assert spec is not None
+assert spec.loader is not None
 toy = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(toy)
 
