@@ -103,13 +103,14 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         self._self_anonymizer = anonymizer
         self._self_track = track
 
-    def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None, **options: Any) -> Explanations:
+    def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
         """Explain queries; the only counterfactuals that leave are protected ones.
 
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features)
-            Instances to explain, raw feature space.
+            Instances to explain, raw feature space. Anything else is given to the explainer's own ``explain``, if
+            it has one (NICE takes an array), and comes back in the explainer's own result type, protected.
         progress : callable, optional
             Called with (done, total) while protecting.
         **options
@@ -128,6 +129,8 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         AdapterError
             If what the explainer returned cannot be read as counterfactuals, or does not belong to the queries.
         """
+        if not isinstance(queries, pd.DataFrame) and "explain" in self._self_source.methods:
+            return self._protected_method("explain")(queries, **options)
         population = self._self_anonymizer.population_
         frame = require_features(queries, population, "queries")
         features = frame[list(population.schema.features)].reset_index(drop=True)
@@ -143,7 +146,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
             return self._release(batch, features, progress)
         return self._withheld(np.arange(len(frame)), "explainer_failed")
 
-    def __call__(self, queries: pd.DataFrame, **options: Any) -> Explanations:
+    def __call__(self, queries: Any, **options: Any) -> Any:
         """Do as `explain`, for explainers that are functions."""
         return self.explain(queries, **options)
 
