@@ -37,7 +37,8 @@ def anchor_positions(population: Population, codes: Codes, numbers: NDArray[np.f
         on_grid = (codes[:, j] >= 0) & (codes[:, j] != domain.missing_code)
         positions[on_grid, j] = domain.positions[codes[on_grid, j]]
         off_grid = codes[:, j] < 0
-        positions[off_grid, j] = domain.place(numbers[off_grid, j])
+        if off_grid.any():  # numbers only: a level that the population does not have is no level
+            positions[off_grid, j] = domain.place(numbers[off_grid, j])
         positions[:, j] *= domain.attribute.weight
     return positions
 

@@ -6,12 +6,12 @@ Run it with ``python tests/benchmarks/compare.py --data FOLDER [--tables adult,c
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tables import TABLES, Case, case
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.grid import Grid
@@ -22,9 +22,6 @@ from cfk_plugin.protection.base import Proposal, Protector, Task
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.protection.grasp import GraspProtector
 from cfk_plugin.protection.mondrian import MondrianProtector
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tables import TABLES, Case, case
 
 TIMES = ("solver ms", "model ms", "whole ms", "model calls")
 RATIOS = ("GRASP solver / our solver", "GRASP whole / our solver", "GRASP whole / our whole")

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+import toy
 
 from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, Phrase, PrivacyPolicy
 from cfk_plugin.protection import ExactProtector, GraspProtector
 from cfk_plugin.protection.base import Proposal, Protector, Task
-
-spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("toy.py"))
-assert spec is not None
-assert spec.loader is not None
-toy = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(toy)
-
 
 class PaperRegion:
     """Proposes the region of the paper's Figure 2: Fiona joined with Gina."""

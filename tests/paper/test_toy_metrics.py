@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
+import toy
 
 from cfk_plugin import metrics
 from cfk_plugin.region import Interval
 from cfk_plugin.wording import Phrase, sentence
-
-
-def _toy():
-    spec = importlib.util.spec_from_file_location("cfk_toy", Path(__file__).with_name("toy.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-toy = _toy()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,177 @@
+"""Every code block of README.md and docs/ runs, and prints what the page says it prints.
+
+The blocks of one page run in order, in one namespace and one empty folder. A ``text`` block right below a block is its
+output and is compared exactly. Console lines that start with ``cfk`` run through the command line in the same folder;
+``# exit code 3`` at the end of a line is the exit code it must have, 0 where nothing is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cfk_plugin.cli import app
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$(?:\n\s*^```text\n(.*?)^```$)?", re.M | re.S)
+EXIT_CODE = re.compile(r"# exit code (\d)$")
+
+RUN_ELSEWHERE = {
+    "docs/how-to/write-an-adapter.md": "its files are written out, installed and run by test_write_an_adapter.py",
+}
+NOT_RUN = {
+    "make ": "sets up an environment of its own",
+    "pip install": "changes the environment",
+    "mlflow ui": "starts a server",
+    "cfk demo": "run by tests/integration/test_demo.py",
+    "models:/": "needs a model registry",
+}
+"""Beginnings or parts of console lines that are not run here, each with the reason."""
+
+NEEDS = {
+    "README.md": "dice_ml",
+    "docs/tutorials/protect-dice.md": "dice_ml",
+    "docs/how-to/use-nice.md": "nice",
+}
+"""The library that a page explains with; its page is skipped where it is not installed."""
+
+SLOW: set[str] = set()  # pages that take more than 10 seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block: its language, text, line in the page, and the output that the page says it has."""
+
+    language: str
+    text: str
+    line: int
+    output: str | None
+
+
+def pages() -> list[str]:
+    found = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    return [path.relative_to(REPOSITORY).as_posix() for path in found]
+
+
+def blocks(page: str) -> list[Block]:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    return [
+        Block(match[1], match[2], text.count("\n", 0, match.start()) + 2, match[3]) for match in FENCE.finditer(text)
+    ]
+
+
+def runnable() -> list[Any]:
+    found = []
+    for page in pages():
+        if page in RUN_ELSEWHERE or not any(b.language in RUN for b in blocks(page)):
+            continue
+        found.append(pytest.param(page, id=page, marks=[pytest.mark.slow] if page in SLOW else []))
+    return found
+
+
+def run_python(page: str, block: Block, namespace: dict[str, Any]) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile("\n" * (block.line - 1) + block.text, page, "exec"), namespace)
+    return said.getvalue()
+
+
+def run_console(page: str, block: Block, namespace: dict[str, Any]) -> str:
+    said = ""
+    for line in block.text.splitlines():
+        if not line.strip() or any(part in line for part in NOT_RUN):
+            continue
+        words = shlex.split(line, comments=True)
+        given = dict(word.split("=", 1) for word in words[: words.index("cfk")])
+        done = CliRunner().invoke(app, words[words.index("cfk") + 1 :], env=given)
+        expected = EXIT_CODE.search(line)
+        assert done.exit_code == int(expected[1] if expected else 0), f"{page}: {line}\n{done.output}"
+        said += done.output
+    return said
+
+
+def run_json(page: str, block: Block, namespace: dict[str, Any]) -> str:
+    json.loads(block.text)
+    return ""
+
+
+def run_toml(page: str, block: Block, namespace: dict[str, Any]) -> str:
+    tomllib.loads(block.text)
+    return ""
+
+
+RUN: dict[str, Callable[[str, Block, dict[str, Any]], str]] = {
+    "python": run_python,
+    "console": run_console,
+    "sh": run_console,
+    "json": run_json,
+    "toml": run_toml,
+}
+
+
+def files_of_the_command_line_page() -> None:
+    """Write the tables, schema and model that docs/reference/cli.md speaks of."""
+    import joblib
+    import numpy as np
+    import pandas as pd
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+    from sklearn.tree import DecisionTreeClassifier
+
+    random = np.random.default_rng(0)
+    train = pd.DataFrame({"age": random.integers(20, 60, 300), "income": random.integers(20, 90, 300)})
+    keep = FunctionTransformer(feature_names_out="one-to-one")
+    model = make_pipeline(keep, DecisionTreeClassifier(max_depth=2, random_state=0))
+    model.fit(train, np.where(train["income"] > 50, "yes", "no"))
+    train.to_csv("train.csv", index=False)
+    train[train["income"] > 50].head(5).to_csv("cf.csv", index=False)
+    Path("schema.json").write_text('{"quasi_identifiers": ["age"]}', encoding="utf-8")
+    joblib.dump(model, "model.joblib")
+
+
+BEFORE: dict[str, Callable[[], None]] = {"docs/reference/cli.md": files_of_the_command_line_page}
+"""What a page takes for granted and does not make itself."""
+
+
+@pytest.mark.parametrize("page", runnable())
+@pytest.mark.usefixtures("mlflow_store")
+def test_blocks_run_and_print_what_the_page_says(page: str) -> None:
+    if page in NEEDS:
+        pytest.importorskip(NEEDS[page], reason=f"{page} explains with it")
+    BEFORE.get(page, lambda: None)()
+    namespace: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page):
+        if block.language in RUN:
+            said = RUN[block.language](page, block, namespace)
+            assert block.output is None or said.splitlines() == block.output.splitlines(), f"{page}:{block.line}\n{said}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_block_has_a_language_that_is_run_or_is_text(page: str) -> None:
+    assert {block.language for block in blocks(page)} <= {*RUN, "text"}
+
+
+@pytest.mark.parametrize("page", pages())
+def test_fences_are_balanced(page: str) -> None:
+    lines = (REPOSITORY / page).read_text(encoding="utf-8").splitlines()
+    assert sum(line.startswith("```") for line in lines) == 2 * sum(
+        1 + (block.output is not None) for block in blocks(page)
+    )
+
+
+def test_nothing_is_excused_that_is_not_there() -> None:
+    there = pages()
+    assert set(RUN_ELSEWHERE) | set(NEEDS) | SLOW | set(BEFORE) <= set(there)
+    console = "".join(b.text for page in there for b in blocks(page) if b.language in ("console", "sh"))
+    assert [part for part in NOT_RUN if part not in console] == []

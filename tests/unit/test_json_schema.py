@@ -1,0 +1,146 @@
+"""The published JSON Schema is valid, says what the code writes, and refuses everything else."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any, get_args
+
+import pandas as pd
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.counterfactual import SUPPRESSION_REASONS
+from cfk_plugin.explanations import SCHEMA_VERSION
+from cfk_plugin.policy import Guarantee, Objective, OnInfeasible
+
+SCHEMA = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))
+VALIDATOR = Draft202012Validator(SCHEMA)
+DEFINITIONS = SCHEMA["$defs"]
+
+
+def train() -> pd.DataFrame:
+    """Return a table with every kind of attribute, and missing values where a region can hold them."""
+    n = 60
+    return pd.DataFrame(
+        {
+            "age": [20 + i % 12 for i in range(n)],
+            "weight": [None if i % 9 == 0 else 50.5 + i % 7 for i in range(n)],
+            "since": pd.to_datetime(["2020-01-01"]).repeat(n) + pd.to_timedelta([i % 5 for i in range(n)], "D"),
+            "school": [("low", "mid", "high")[i % 3] for i in range(n)],
+            "city": [("Antwerp", "Ghent", None)[i % 3] for i in range(n)],
+            "zip": [("2000", "2018", "9000")[i % 3] for i in range(n)],
+            "smoker": [i % 2 == 0 for i in range(n)],
+            "salary": [30 + i for i in range(n)],
+            "note": [None if i % 4 == 0 else "text" for i in range(n)],
+        }
+    )
+
+
+def written(k: int = 5, **settings: Any) -> dict[str, Any]:
+    """Return what is written of explanations of which some are withheld."""
+    rows = train()
+    schema = Schema.from_frame(
+        rows,
+        quasi_identifiers=["age", "weight", "since", "school", "city", "zip", "smoker"],
+        ordinal={"school": ["low", "mid", "high"]},
+        hierarchies={"zip": {"2000": ["2*"], "2018": ["2*"], "9000": ["9*"]}},
+    )
+    population = Population.from_frame(rows, schema)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, **settings))
+    anonymizer.fit(population, model=lambda table: table["salary"] > 40, desired=True)
+    answer: dict[str, Any] = json.loads(anonymizer.transform(rows.iloc[::4]).to_json())
+    return answer
+
+
+def test_the_schema_is_valid() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("settings", [{}, {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"}])
+def test_real_output_is_valid(settings: dict[str, Any]) -> None:
+    content = written(**settings)
+    VALIDATOR.validate(content)
+    found = {entry["status"] for entry in content["explanations"]}
+    assert found == {"released", "suppressed"}
+    parts = [p for e in content["explanations"] if e["status"] == "released" for p in e["region"].values()]
+    assert {part["kind"] for part in parts} == {"interval", "set"}
+    assert any("levels" in part for part in parts)
+    assert any(isinstance(part.get("low"), str) and "levels" not in part for part in parts)  # a date
+
+
+def test_a_sampled_pureness_and_a_wide_region_are_valid() -> None:
+    content = written(k=40)
+    VALIDATOR.validate(content)
+    assert any(part.get("missing") for e in content["explanations"] for part in e.get("region", {}).values())
+
+
+def break_unknown_key(content: dict[str, Any]) -> None:
+    content["rows"] = []
+
+
+def break_policy(content: dict[str, Any]) -> None:
+    content["policy"]["k"] = 1
+
+
+def break_certificate(content: dict[str, Any]) -> None:
+    released(content)["certificate"]["k_private"] = 1
+
+
+def break_region(content: dict[str, Any]) -> None:
+    released(content)["region"] = {}
+
+
+def break_reason(content: dict[str, Any]) -> None:
+    next(e for e in content["explanations"] if e["status"] == "suppressed")["reason"] = "age is 24"
+
+
+def break_suppression(content: dict[str, Any]) -> None:
+    next(e for e in content["explanations"] if e["status"] == "suppressed")["released"] = {"salary": 60}
+
+
+def released(content: dict[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = next(e for e in content["explanations"] if e["status"] == "released")
+    return entry
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [break_unknown_key, break_policy, break_certificate, break_region, break_reason, break_suppression],
+    ids=lambda harm: harm.__name__,
+)
+def test_other_content_is_refused(harm: Callable[[dict[str, Any]], None]) -> None:
+    content = copy.deepcopy(written())
+    harm(content)
+    with pytest.raises(ValidationError):
+        VALIDATOR.validate(content)
+
+
+def test_every_object_of_fixed_keys_is_closed() -> None:
+    def objects(node: Any) -> list[dict[str, Any]]:
+        if isinstance(node, list):
+            return [found for item in node for found in objects(item)]
+        if not isinstance(node, dict):
+            return []
+        return [node] * ("properties" in node) + [found for item in node.values() for found in objects(item)]
+
+    assert all(node["additionalProperties"] is False for node in objects(SCHEMA) if node.get("type") == "object")
+
+
+def test_settings_and_reasons_are_those_of_the_code() -> None:
+    policy = DEFINITIONS["policy"]
+    assert set(policy["properties"]) == set(policy["required"]) == set(PrivacyPolicy().to_dict())
+    assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(Guarantee))
+    assert set(policy["properties"]["objective"]["enum"]) == set(get_args(Objective))
+    assert set(policy["properties"]["on_infeasible"]["enum"]) == set(get_args(OnInfeasible))
+    assert DEFINITIONS["suppressed"]["properties"]["reason"]["enum"] == list(SUPPRESSION_REASONS)
+    assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
+
+
+def test_certificate_has_the_public_fields() -> None:
+    certificate = DEFINITIONS["certificate"]
+    content = released(written())["certificate"]
+    assert set(certificate["properties"]) == set(certificate["required"]) == set(content)
