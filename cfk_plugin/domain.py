@@ -21,6 +21,7 @@ __all__ = ["INVALID", "UNEXPECTED_MISSING", "UNKNOWN", "Domain", "conform", "hol
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 """Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
 
+_FEW = 32  # up to here a loop over values is faster than pandas' machinery
 _SNAP = 1e-9  # two numbers closer than this share of the range are the same value
 _SLACK = 1e-14  # ends of a range are exact but for the last bits: a wider slack would count people outside
 _BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "false", "0", "0.0")}
@@ -132,21 +133,25 @@ class Domain:
         numbers : float64 array
             The number (or seconds) of a numeric attribute; NaN otherwise.
         """
-        if self.attribute.kind == "numeric":
-            numbers, invalid = to_numbers(column)
-            codes = self._codes_of_numbers(numbers)
-        else:
-            codes = self._codes_of_categories(column)
-            numbers, invalid = np.full(len(column), np.nan), np.zeros(len(column), bool)
-        is_missing = column.isna().to_numpy()
-        codes[is_missing] = self.missing_code if self.has_missing else UNEXPECTED_MISSING
-        codes[invalid & ~is_missing] = INVALID
+        if self.attribute.kind != "numeric":
+            return self._codes_of_categories(column), np.full(len(column), np.nan)
+        numbers, invalid = to_numbers(column)
+        codes = self._codes_of_numbers(numbers)
+        codes[np.isnan(numbers)] = self._code_if_missing
+        codes[invalid] = INVALID
         return codes, numbers
 
+    @property
+    def _code_if_missing(self) -> int:
+        return self.missing_code if self.has_missing else UNEXPECTED_MISSING
+
     def _codes_of_categories(self, column: pd.Series) -> NDArray[np.int32]:
-        distinct, inverse = _factorize(column)
-        known = np.array([self._code_of.get(to_text(v), UNKNOWN) for v in distinct] + [UNKNOWN], dtype=np.int32)
-        return known[inverse]
+        if len(column) <= _FEW:
+            distinct, inverse = column.tolist(), np.arange(len(column))
+        else:
+            distinct, inverse = _factorize(column)
+        known = [self._code_if_missing if pd.isna(v) else self._code_of.get(to_text(v), UNKNOWN) for v in distinct]
+        return np.array([*known, self._code_if_missing], dtype=np.int32)[inverse]
 
     def _codes_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
         if not len(self.values):
@@ -179,8 +184,8 @@ class Domain:
             if part.missing and self.has_missing:
                 allowed[-1] = True
             return allowed
-        wanted = {to_text(v) for v in part if v is not None}
-        allowed[: len(self.values)] = [text in wanted for text in self.values]
+        known = (self._code_of.get(to_text(v)) for v in part if v is not None)
+        allowed[[code for code in known if code is not None]] = True
         if None in part and self.has_missing:
             allowed[-1] = True
         return allowed
@@ -203,23 +208,20 @@ class Domain:
             return int(number)
         return number
 
-    def restore(self, codes: NDArray[np.integer[Any]], own: Any = None) -> pd.Series:
-        """Rebuild a column in the population's dtype; code ``size`` stands for the value `own`."""
-        pool = self._pool
-        if own is not None:
-            pool = pool.copy()
-            pool[self.size] = own
-        return conform(pd.Series(pool[codes], dtype=object), self.dtype)
+    def restore(self, codes: NDArray[np.integer[Any]]) -> pd.Series:
+        """Rebuild a column in the population's dtype."""
+        return pd.Series(self._pool.array.take(codes), dtype=self._pool.dtype)
 
     @cached_property
-    def _pool(self) -> NDArray[Any]:
-        pool = np.empty(self.size + 1, object)
-        pool[: self.size] = [self.value(code) for code in range(self.size)]
+    def _pool(self) -> pd.Series:
+        """Every value once, in the population's dtype: rebuilding a column is one lookup."""
+        pool = np.empty(self.size, object)
+        pool[:] = [self.value(code) for code in range(self.size)]
         if self.attribute.kind == "ordinal":
             pool[: len(self.values)] = self.originals
         if self.has_missing:
             pool[self.size - 1] = self.missing
-        return pool
+        return conform(pd.Series(pool, dtype=object), self.dtype)
 
 
 def conform(column: pd.Series, dtype: Any) -> pd.Series:
@@ -259,6 +261,9 @@ def _missing_allowed(column: pd.Series, dtype: Any) -> int:
 
 def to_numbers(column: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Read a column as float64 (dates as seconds); also say which entries are no finite number."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        plain = column.to_numpy(dtype=np.float64)
+        return plain, np.isinf(plain)
     missing = column.isna().to_numpy()
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)

@@ -68,7 +68,11 @@ class Search:
         self.positions = anchor_positions(task.population, task.codes, task.numbers)
 
     def solve(
-        self, which: Sequence[int], forbidden: Sequence[NDArray[np.int32]] | None = None, penalty: float = np.inf
+        self,
+        which: Sequence[int],
+        forbidden: Sequence[NDArray[np.int32]] | None = None,
+        penalty: float = np.inf,
+        node_limit: int | None = None,
     ) -> Solutions:
         """Run the compiled solver for some of the counterfactuals."""
         at = np.asarray(which, dtype=np.int64)
@@ -79,7 +83,7 @@ class Search:
             self.task.policy.k,
             forbidden=forbidden,
             penalty=penalty,
-            node_limit=self.settings.node_limit,
+            node_limit=min(self.settings.node_limit, node_limit or self.settings.node_limit),
             time_limit=self.settings.time_limit,
             threads=self.settings.threads,
         )

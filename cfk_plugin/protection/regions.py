@@ -70,13 +70,16 @@ def part_of(domain: Domain, codes: Codes, own: float | None = None) -> Part:
     present = codes[codes != domain.missing_code] if domain.has_missing else codes
     if domain.attribute.kind == "numeric":
         return _range(domain, present, own, missing)
+    free = domain.attribute.weight == 0  # generalising costs nothing here, and the search counts on it
     if domain.attribute.kind == "ordinal":
         if not len(present):
             return Interval(None, None, True, ())
-        low, high = int(present.min()), int(present.max())
+        low, high = (0, len(domain.values) - 1) if free else (int(present.min()), int(present.max()))
         levels = tuple(domain.values[low : high + 1])
         return Interval(levels[0], levels[-1], missing, levels)
     if domain.attribute.hierarchy is not None:
+        if free:
+            present, missing = np.arange(len(domain.values)), domain.has_missing
         return _node(domain, domain.attribute.hierarchy, present, missing)
     return frozenset(domain.value(int(code)) for code in codes)
 

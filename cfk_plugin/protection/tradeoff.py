@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from cfk_plugin.protection.exact import Search
 
 _DOMINANT = 10.0  # a penalty per bad cell above any NCP: fewest bad cells first
-_ROUNDS = 20  # model calls of each of the two searches
+_NODES = 200  # per solve: nothing is proven here, and good regions are found long before a proof
+_LAZY_ROUNDS = 6  # model calls of the first search; the second one makes up for more
+_CHANGE_ROUNDS = 20  # model calls of the second search
 _LARGEST_POPULATION = 200_000  # cells; above it counting every small change takes longer than it is worth
 
 
 def improve(search: Search, trials: Trials, which: Sequence[int]) -> None:
     """Try to better the best region of some counterfactuals; what is found stays in the trials' records.
 
-    First the regions with the fewest bad cells are found exactly (a bad cell costs more than any NCP), lazily as
-    for pure ones. Then the best region of each counterfactual is changed by one value at a time, as in the paper's
+    First regions with few bad cells are looked for (a bad cell costs more than any NCP), lazily as for pure ones. Then the best region of each counterfactual is changed by one value at a time, as in the paper's
     local search but with exact pureness, for as long as that betters it.
     """
     _fewest_bad_cells(search, trials, which)
@@ -32,9 +33,10 @@ def improve(search: Search, trials: Trials, which: Sequence[int]) -> None:
 
 def _fewest_bad_cells(search: Search, trials: Trials, which: Sequence[int]) -> None:
     active = list(which)
-    for _ in range(_ROUNDS):
+    for _ in range(_LAZY_ROUNDS):
         known = [len(trials.records[i].bad_cells) for i in active]
-        found = search.solve(active, [trials.records[i].bad_cells for i in active], penalty=_DOMINANT)
+        bad = [trials.records[i].bad_cells for i in active]
+        found = search.solve(active, bad, penalty=_DOMINANT, node_limit=_NODES)
         rows = [row for row in range(len(active)) if found.feasible[row]]
         trials.evaluate([active[row] for row in rows], [search.region(active[row], found, row) for row in rows])
         active = [active[row] for row in rows if len(trials.records[active[row]].bad_cells) > known[row]]
@@ -46,7 +48,7 @@ def _small_changes(trials: Trials, which: Sequence[int]) -> None:
     task = trials.task
     spaces = {i: BoxSpace(task, i) for i in which if trials.records[i].best is not None}
     active = list(spaces)
-    for _ in range(_ROUNDS):
+    for _ in range(_CHANGE_ROUNDS):
         changes = [(i, box) for i in active for box in _allowed_changes(spaces[i], trials, i)]
         if not changes:
             return

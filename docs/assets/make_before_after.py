@@ -20,8 +20,8 @@ from cfk_plugin.demo import LOW, load_patients
 PICTURE = Path(__file__).with_name("before-after.svg")
 K = 10
 KNOWN = ["age", "sex", "bmi"]
-WIDTH, PANEL, HEIGHT, TOP = 880, 400, 452, 84  # the drawing; a panel's width; where the plots begin
-PLOT = 232  # height of a plot
+WIDTH, HEIGHT, PANEL, TOP = 880, 464, 400, 84  # the drawing; a panel's width; where the plots begin
+MARGIN, PLOT = 30, 232  # room for the labels left of a plot; its height
 AGES, BMIS = (18, 82), (17.0, 43.0)
 
 STYLE = """
@@ -58,7 +58,7 @@ def explain() -> tuple[pd.DataFrame, pd.Series, GeneralizedCounterfactual]:
 
 
 def x_of(age: float, left: float) -> float:
-    return left + (age - AGES[0]) / (AGES[1] - AGES[0]) * PANEL
+    return left + MARGIN + (age - AGES[0]) / (AGES[1] - AGES[0]) * (PANEL - MARGIN)
 
 
 def y_of(bmi: float) -> float:
@@ -71,17 +71,18 @@ def text(x: float, y: float, words: str, kind: str = "ink", anchor: str = "start
 
 def plot(train: pd.DataFrame, left: float, sex: int, inside: pd.Series, kind: str) -> list[str]:
     """Draw every patient by age and BMI: those whose sex does not fit pale, those who fit in colour and last."""
-    out = [f'<path class="axis" d="M{left} {TOP} V{TOP + PLOT} H{left + PANEL}"/>']
+    out = [f'<path class="axis" d="M{left + MARGIN} {TOP} V{TOP + PLOT} H{left + PANEL}"/>']
     groups = {"other": train["sex"] != sex, "same": (train["sex"] == sex) & ~inside, kind: inside}
     for name, rows in groups.items():
-        radius = 4.2 if name == kind else 2.4
+        radius = 3.4 if name == kind else 2.4
         out += [
             f'<circle class="{name}" cx="{x_of(age, left):.1f}" cy="{y_of(bmi):.1f}" r="{radius}"/>'
             for age, bmi in train.loc[rows, ["age", "bmi"]].itertuples(index=False)
         ]
     out += [text(x_of(age, left), TOP + PLOT + 17, str(age), "soft", "middle") for age in (20, 40, 60, 80)]
-    out.append(text(left + PANEL / 2, TOP + PLOT + 34, "age", "soft", "middle"))
-    out += [text(left + 6, y_of(bmi) + 4, f"BMI {bmi}" if bmi == 40 else str(bmi), "soft") for bmi in (20, 30, 40)]
+    out.append(text(left + (MARGIN + PANEL) / 2, TOP + PLOT + 34, "age", "soft", "middle"))
+    out += [text(left + MARGIN - 6, y_of(bmi) + 4, str(bmi), "soft", "end") for bmi in (20, 30, 40)]
+    out.append(text(left, TOP + 4, "BMI", "soft"))
     return out
 
 
@@ -100,11 +101,11 @@ def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual) 
     cells, certificate = entry.cells(), entry.certificate
     below = TOP + PLOT + 64
     area = (
-        f'<rect class="area" x="{x_of(ages.low, right) - 5:.1f}" y="{y_of(bmis.high) - 5:.1f}" '
-        f'width="{x_of(ages.high, right) - x_of(ages.low, right) + 10:.1f}" '
-        f'height="{y_of(bmis.low) - y_of(bmis.high) + 10:.1f}" rx="5"/>'
+        f'<rect class="area" x="{x_of(ages.low, right) - 4:.1f}" y="{y_of(bmis.high) - 4:.1f}" '
+        f'width="{x_of(ages.high, right) - x_of(ages.low, right) + 8:.1f}" '
+        f'height="{y_of(bmis.low) - y_of(bmis.high) + 8:.1f}" rx="4"/>'
     )
-    ring = f'<circle class="ring" cx="{x_of(raw["age"], left):.1f}" cy="{y_of(raw["bmi"]):.1f}" r="10"/>'
+    ring = f'<circle class="ring" cx="{x_of(raw["age"], left):.1f}" cy="{y_of(raw["bmi"]):.1f}" r="9"/>'
     lines = [
         text(left, 36, "Before: a training patient", "before title"),
         text(left, 58, f"age {raw['age']:.0f}, sex {sex}, BMI {raw['bmi']}, and {len(private)} private values"),
@@ -121,7 +122,7 @@ def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual) 
         text(right, below + 20, f"Information loss (NCP) {certificate.ncp:.3f}; the model keeps the promise for"),
         text(right, below + 40, f"{certificate.pureness:.0%} of the value combinations inside (pureness)."),
     ]
-    legend = f"Dark dots: patients of sex {sex}. Pale dots: the others. Data: diabetes patients of scikit-learn, public."
+    legend = f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of scikit-learn, public."
     described = (
         f"Two scatter plots of {len(train)} patients by age and BMI. Before: the explanation is one patient. "
         f"After: it is a rectangle that {certificate.k} patients fit."

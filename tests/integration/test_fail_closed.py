@@ -454,7 +454,8 @@ def test_vandal_detector_reaches_nobody() -> None:
         @hookimpl
         def cfk_detect(self, frame: pd.DataFrame, population: Population) -> Any:
             frame.loc[:, "age"] = 0
-            population.frame.loc[:, "age"] = 0
+            rows = population.frame
+            rows.loc[:, "age"] = 0
             return [None] * len(frame)
 
     given = RAW.copy(deep=True)
