@@ -63,6 +63,8 @@ class ReleaseStage:
         """Return a certified region or a refusal per counterfactual; equal ones of equal goal are solved once."""
         first, inverse = _distinct(intake, goals)
         once = self._run_distinct(intake.take(first), oracle.restrict(first), progress)
+        if progress is not None:
+            progress(len(first), len(first))
         return [once[i] for i in inverse]
 
     def _run_distinct(self, intake: Intake, oracle: Oracle, progress: Progress | None) -> list[Verdict]:

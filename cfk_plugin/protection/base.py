@@ -51,9 +51,11 @@ class Task:
         return len(self.codes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Proposal:
     """A protector's answer for one counterfactual; verification recounts everything it says.
+
+    Its `repr` shows no value: a region that was not verified may be somebody's row.
 
     Attributes
     ----------
@@ -68,6 +70,11 @@ class Proposal:
     region: Region | None
     optimal: bool = False
     gap: float | None = None
+
+    def __repr__(self) -> str:
+        """Show whether there is a region, never a value."""
+        region = "None" if self.region is None else "withheld"
+        return f"Proposal(region={region}, optimal={self.optimal}, gap={self.gap})"
 
 
 class Protector(Protocol):

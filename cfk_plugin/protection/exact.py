@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.protection.base import Proposal, Task
 from cfk_plugin.protection.preference import needs_model
-from cfk_plugin.protection.regions import anchor_positions, hull, index_of
-from cfk_plugin.protection.solver import Solutions, solve
+from cfk_plugin.protection.search import Search
+from cfk_plugin.protection.solver import Solutions
 from cfk_plugin.protection.tradeoff import improve
-from cfk_plugin.protection.trials import Trials
-from cfk_plugin.region import Region
+from cfk_plugin.protection.trials import Trial, Trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,119 +49,73 @@ class ExactProtector:
 
     def protect(self, task: Task) -> Sequence[Proposal]:
         """Return the best region per counterfactual."""
-        search = Search(self, task)
+        search = Search(task, self.node_limit, self.time_limit, self.threads)
         if not needs_model(task.policy):
-            return search.least_ncp()
-        return search.best_valid()
+            return _least_ncp(search)
+        trials = Trials(task, self.cell_budget)
+        gaps = _lazy_rounds(search, trials, self.rounds)
+        if unfinished := [i for i, gap in enumerate(gaps) if gap is None]:
+            improve(search, trials, unfinished)
+        return [
+            Proposal(None if record.best is None else record.best.region, optimal=gap == 0.0, gap=gap)
+            for record, gap in zip(trials.records, gaps, strict=True)
+        ]
 
 
-class Search:
-    """One run of the exact protector over a task, all counterfactuals in lockstep."""
+def _least_ncp(search: Search) -> list[Proposal]:
+    """Objective "ncp" alone: one solve per counterfactual, the model is not asked."""
+    found = search.solve(range(len(search.task)))
+    return [
+        Proposal(search.region(i, found, i), optimal=bool(found.proven[i]), gap=_gap(found, i))
+        if found.feasible[i]
+        else Proposal(None, optimal=bool(found.proven[i]))
+        for i in range(len(search.task))
+    ]
 
-    def __init__(self, settings: ExactProtector, task: Task) -> None:
-        self.settings = settings
-        self.task = task
-        self.index = index_of(task.population)
-        self.positions = anchor_positions(task.population, task.codes, task.numbers)
 
-    def solve(
-        self,
-        which: Sequence[int],
-        forbidden: Sequence[NDArray[np.int32]] | None = None,
-        penalty: float = np.inf,
-        node_limit: int | None = None,
-    ) -> Solutions:
-        """Run the compiled solver for some of the counterfactuals."""
-        at = np.asarray(which, dtype=np.int64)
-        return solve(
-            self.index,
-            self.task.codes[at],
-            self.positions[at],
-            self.task.policy.k,
-            forbidden=forbidden,
-            penalty=penalty,
-            node_limit=min(self.settings.node_limit, node_limit or self.settings.node_limit),
-            time_limit=self.settings.time_limit,
-            threads=self.settings.threads,
-        )
+def _lazy_rounds(search: Search, trials: Trials, rounds: int) -> list[float | None]:
+    """Ask only for the cells of the best region left, forbid the bad ones, repeat.
 
-    def region(self, i: int, solutions: Solutions, row: int) -> Region:
-        """Turn one solution into a region."""
-        chosen = solutions.cells[row][solutions.cells[row] >= 0]
-        return hull(
-            self.task.population, self.task.codes[i], self.task.numbers[i], self.task.population.cells[chosen]
-        )
+    Returns
+    -------
+    list
+        Per counterfactual the proven gap of its best region (0 when optimal), or None where no region that settles
+        the objective was found.
+    """
+    task = search.task
+    gaps: list[float | None] = [None] * len(task)
+    active = list(range(len(task)))
+    for _ in range(rounds):
+        if not active:
+            break
+        found = search.solve(active, [trials.records[i].bad_cells for i in active])
+        rows = [row for row in range(len(active)) if found.feasible[row]]
+        which = [active[row] for row in rows]
+        tried = trials.evaluate(which, [search.region(active[row], found, row) for row in rows])
+        active = []
+        for i, row, trial in zip(which, rows, tried, strict=True):
+            if _settles(task.policy, trial, first=len(trials.records[i].bad) <= (trial.pureness < 1)):
+                gaps[i] = _gap(found, row)
+            elif trial.pureness < 1:
+                active.append(i)
+        if task.progress is not None:
+            task.progress(len(task) - len(active), len(task))
+    return gaps
 
-    def least_ncp(self) -> list[Proposal]:
-        """Objective "ncp" alone: one solve per counterfactual, the model is not asked."""
-        found = self.solve(range(len(self.task)))
-        proposals = []
-        for i in range(len(self.task)):
-            if not found.feasible[i]:
-                proposals.append(Proposal(None, optimal=bool(found.proven[i])))
-                continue
-            gap = max(0.0, float(found.cost[i] - found.lower_bound[i]))
-            proposals.append(Proposal(self.region(i, found, i), optimal=bool(found.proven[i]), gap=gap))
-        return proposals
 
-    def best_valid(self) -> list[Proposal]:
-        """Look for least NCP at pureness 1 (lazily asked), then for the best trade-off where there is none."""
-        trials = Trials(self.task, self.settings.cell_budget)
-        proofs = self.lazy_rounds(trials)
-        unfinished = [i for i, proof in enumerate(proofs) if proof is None]
-        if unfinished:
-            improve(self, trials, unfinished)
-        proposals = []
-        for record, proof in zip(trials.records, proofs, strict=True):
-            if record.best is None:
-                proposals.append(Proposal(None))
-            elif proof is None:
-                proposals.append(Proposal(record.best.region))
-            else:
-                proposals.append(Proposal(record.best.region, optimal=proof == 0.0, gap=proof))
-        return proposals
+def _settles(policy: PrivacyPolicy, trial: Trial, *, first: bool) -> bool:
+    """Say whether the region of least NCP, among those without a known bad cell, is the best for the policy.
 
-    def lazy_rounds(self, trials: Trials) -> list[float | None]:
-        """Ask only for the cells of the best region left, forbid the bad ones, repeat.
+    A pure one is, for the objective "pureness". For the other objectives an impure region of less NCP may be better,
+    unless this is the very first one, which has least NCP of all.
+    """
+    if policy.max_ncp is not None and trial.ncp > policy.max_ncp:
+        return False
+    if trial.pureness == 1:
+        return trial.complete and (first or policy.objective == "pureness")
+    return first and trial.complete and policy.objective == "ncp" and trial.pureness >= (policy.min_pureness or 0.0)
 
-        Returns
-        -------
-        list
-            Per counterfactual the proven gap of its best region (0 when optimal), or None where no region that
-            settles the objective was found.
-        """
-        policy = self.task.policy
-        proofs: list[float | None] = [None] * len(self.task)
-        active = list(range(len(self.task)))
-        for _ in range(self.settings.rounds):
-            if not active:
-                break
-            forbidden = [trials.records[i].bad_cells for i in active]
-            found = self.solve(active, forbidden)
-            rows = [row for row in range(len(active)) if found.feasible[row]]
-            which = [active[row] for row in rows]
-            regions = [self.region(active[row], found, row) for row in rows]
-            tried = trials.evaluate(which, regions)
-            active = []
-            for i, row, trial in zip(which, rows, tried, strict=True):
-                if trial.pureness < 1.0:
-                    if not self._settled(trial.pureness, len(trials.records[i].bad)):
-                        active.append(i)
-                    else:
-                        proofs[i] = max(0.0, float(found.cost[row] - found.lower_bound[row]))
-                elif trial.complete and (policy.max_ncp is None or trial.ncp <= policy.max_ncp):
-                    proofs[i] = self._gap(trials, i, found, row)
-            if self.task.progress is not None:
-                self.task.progress(len(self.task) - len(active), len(self.task))
-        return proofs
 
-    def _settled(self, pureness: float, impure_trials: int) -> bool:
-        """Objective "ncp" with a floor: the very first region, which has least NCP of all, may meet it."""
-        policy = self.task.policy
-        return policy.objective == "ncp" and impure_trials == 1 and pureness >= (policy.min_pureness or 0.0)
-
-    def _gap(self, trials: Trials, i: int, found: Solutions, row: int) -> float | None:
-        """Proven gap of a pure region; None where an impure one may still be better for the objective."""
-        if self.task.policy.objective != "pureness" and trials.records[i].bad:
-            return None
-        return max(0.0, float(found.cost[row] - found.lower_bound[row]))
+def _gap(found: Solutions, row: int) -> float:
+    """Proven bound on how much less NCP another region could have."""
+    return 0.0 if found.proven[row] else max(0.0, float(found.cost[row] - found.lower_bound[row]))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfk_plugin.protection.boxes import Box, BoxSpace
+from cfk_plugin.protection.search import Search
 from cfk_plugin.protection.trials import Trials
-
-if TYPE_CHECKING:
-    from cfk_plugin.protection.exact import Search
 
 _DOMINANT = 10.0  # a penalty per bad cell above any NCP: fewest bad cells first
 _NODES = 200  # per solve: nothing is proven here, and good regions are found long before a proof
@@ -23,8 +20,9 @@ _LARGEST_POPULATION = 200_000  # cells; above it counting every small change tak
 def improve(search: Search, trials: Trials, which: Sequence[int]) -> None:
     """Try to better the best region of some counterfactuals; what is found stays in the trials' records.
 
-    First regions with few bad cells are looked for (a bad cell costs more than any NCP), lazily as for pure ones. Then the best region of each counterfactual is changed by one value at a time, as in the paper's
-    local search but with exact pureness, for as long as that betters it.
+    First regions with few bad cells are looked for, lazily as for pure ones; a bad cell costs more than any NCP. Then
+    the best region of each counterfactual is changed by one value at a time, as in the paper's local search but with
+    exact pureness, for as long as that betters it.
     """
     _fewest_bad_cells(search, trials, which)
     if len(search.task.population.cells) <= _LARGEST_POPULATION:

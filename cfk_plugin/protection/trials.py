@@ -74,9 +74,7 @@ class Trials:
         if not cells:
             return []
         owner = np.repeat(np.asarray(which, dtype=np.int64), [len(c) for c in cells])
-        answers = np.split(
-            self.task.oracle.ask(owner, np.concatenate(cells)), np.cumsum([len(c) for c in cells])[:-1]
-        )
+        answers = np.split(self.task.oracle.ask(owner, np.concatenate(cells)), np.cumsum([len(c) for c in cells])[:-1])
         trials = []
         for i, region, grid, asked, good in zip(which, regions, grids, cells, answers, strict=True):
             trial = Trial(region, ncp(region, population), float(good.mean()), grid.size <= self.cell_budget)
