@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -155,6 +156,12 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         if name in self._self_source.methods:
             return self._protected_method(name)
         return getattr(self.__wrapped__, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """Pass for the explainer's class, but not for a function: pickle libraries copy those by what they hold."""
+        wrapped = self.__wrapped__
+        return type(self) if isinstance(wrapped, (FunctionType, MethodType)) else wrapped.__class__
 
     def __repr__(self) -> str:
         """Name what is wrapped; the explainer's own repr may show rows."""

@@ -130,12 +130,12 @@ class Verifier:
         """
         counted = [self._recount(claim.region, codes[i], numbers[i]) for i, claim in enumerate(claims)]
         released = self._private.of(counterfactuals)
-        accepted = [i for i, count in enumerate(counted) if isinstance(count, _Count)]
-        answers = self._ask({i: c for i, c in enumerate(counted) if isinstance(c, _Count)}, codes, oracle)
-        verdicts: list[Certificate | Refusal] = [c if isinstance(c, Refusal) else Refusal("infeasible") for c in counted]
-        for i in accepted:
-            count = counted[i]
-            assert isinstance(count, _Count)
+        accepted = {i: count for i, count in enumerate(counted) if isinstance(count, _Count)}
+        answers = self._ask(accepted, codes, oracle)
+        verdicts: list[Certificate | Refusal] = [
+            count if isinstance(count, Refusal) else Refusal("verification_failed") for count in counted
+        ]
+        for i, count in accepted.items():
             verdicts[i] = self._judge(i, count, claims[i], answers[i], oracle, released[i], method)
         return verdicts
 

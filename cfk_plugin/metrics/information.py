@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.domain import Domain, to_numbers, to_text
+from cfk_plugin.domain import Domain, to_number, to_text
 from cfk_plugin.errors import InputError
 from cfk_plugin.region import Interval, Part, Region
 
@@ -199,10 +199,10 @@ def _rank(end: Any, domain: Domain) -> float:
 
 
 def _number(end: Any, domain: Domain) -> float:
-    numbers, _ = to_numbers(pd.Series([end]))
-    if not np.isfinite(numbers[0]):
+    number = to_number(end)
+    if not np.isfinite(number):
         raise InputError(f"the region's range for {domain.attribute.name!r} does not end at a number")
-    return float(numbers[0])
+    return number
 
 
 def _leaves(part: frozenset[Any], domain: Domain) -> float:

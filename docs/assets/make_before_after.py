@@ -91,7 +91,7 @@ def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual) 
     left, right = 26.0, WIDTH - PANEL - 26.0
     sex = int(raw["sex"])
     same = (train[KNOWN] == raw[KNOWN]).all(axis=1)
-    fits = train.apply(lambda row: entry.region.contains(row), axis=1)
+    fits = train.apply(entry.region.contains, axis=1)
     private = [name for name in train.columns if name not in KNOWN]
     equal = int((train.loc[same, private] == raw[private]).all(axis=1).sum())
     assert int(same.sum()) == equal == 1
@@ -122,17 +122,18 @@ def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual) 
         text(right, below + 20, f"Information loss (NCP) {certificate.ncp:.3f}; the model keeps the promise for"),
         text(right, below + 40, f"{certificate.pureness:.0%} of the value combinations inside (pureness)."),
     ]
-    legend = f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of scikit-learn, public."
+    legend = (
+        f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of scikit-learn, public."
+    )
     described = (
         f"Two scatter plots of {len(train)} patients by age and BMI. Before: the explanation is one patient. "
         f"After: it is a rectangle that {certificate.k} patients fit."
     )
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-            f'aria-labelledby="title text">',
-            '<title id="title">One explanation before and after protection</title>',
-            f'<desc id="text">{described}</desc>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="t d">',
+            '<title id="t">One explanation before and after protection</title>',
+            f'<desc id="d">{described}</desc>',
             f"<style>{STYLE}</style>",
             f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8"/>',
             *lines,

@@ -3,6 +3,8 @@
 The blocks of one page run in order, in one namespace and one empty folder. A ``text`` block right below a block is its
 output and is compared exactly. Console lines that start with ``cfk`` run through the command line in the same folder;
 ``# exit code 3`` at the end of a line is the exit code it must have, 0 where nothing is said.
+
+After a change that alters an output, ``python tests/docs/test_code_blocks.py docs/PAGE.md ...`` writes it anew.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import io
 import json
 import re
 import shlex
+import sys
+import tempfile
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +37,6 @@ RUN_ELSEWHERE = {
 NOT_RUN = {
     "make ": "sets up an environment of its own",
     "pip install": "changes the environment",
-    "mlflow ui": "starts a server",
     "cfk demo": "run by tests/integration/test_demo.py",
     "models:/": "needs a model registry",
 }
@@ -154,7 +157,8 @@ def test_blocks_run_and_print_what_the_page_says(page: str) -> None:
     for block in blocks(page):
         if block.language in RUN:
             said = RUN[block.language](page, block, namespace)
-            assert block.output is None or said.splitlines() == block.output.splitlines(), f"{page}:{block.line}\n{said}"
+            if block.output is not None:
+                assert said.splitlines() == block.output.splitlines(), f"{page}:{block.line}"
 
 
 @pytest.mark.parametrize("page", pages())
@@ -175,3 +179,26 @@ def test_nothing_is_excused_that_is_not_there() -> None:
     assert set(RUN_ELSEWHERE) | set(NEEDS) | SLOW | set(BEFORE) <= set(there)
     console = "".join(b.text for page in there for b in blocks(page) if b.language in ("console", "sh"))
     assert [part for part in NOT_RUN if part not in console] == []
+
+
+def write_outputs(page: str) -> None:
+    """Run a page in an empty folder and put what its blocks print in the place of what it says they do."""
+    path = REPOSITORY / page
+    text = path.read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {"__name__": "page"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        BEFORE.get(page, lambda: None)()
+        at = 0
+        for block in blocks(page):
+            said = RUN[block.language](page, block, namespace) if block.language in RUN else ""
+            if block.output is not None:
+                at = text.index(block.text, at) + len(block.text)
+                start = text.index("```text\n", at) + len("```text\n")
+                end = start + len(block.output)
+                text = text[:start] + "".join(f"{line}\n" for line in said.splitlines()) + text[end:]
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for given in sys.argv[1:]:
+        write_outputs(Path(given).resolve().relative_to(REPOSITORY).as_posix())

@@ -215,7 +215,9 @@ def test_constant_quasi_identifier(constant: Any, alone: bool) -> None:
     result = protect_table(TRAIN.assign(constant=constant), ["constant"] if alone else ["age", "constant"])
     assert len(result.released) == 3
     for entry in result.released:
-        assert entry.region.contains({"age": 0, "constant": constant} if alone else _middle(entry) | {"constant": constant})
+        assert entry.region.contains(
+            {"age": 0, "constant": constant} if alone else _middle(entry) | {"constant": constant}
+        )
         assert entry.certificate.ncp < 1
         assert entry.certificate.k == len(TRAIN) if alone else entry.certificate.k >= 4
 
@@ -247,7 +249,8 @@ def test_quasi_identifier_of_a_hundred_thousand_texts() -> None:
     for entry in result.released:
         assert len(entry.region["code"]) >= 4  # type: ignore[arg-type]
         inside = train["code"].isin(entry.region["code"]) & train["age"].between(  # type: ignore[arg-type]
-            entry.region["age"].low, entry.region["age"].high  # type: ignore[union-attr]
+            entry.region["age"].low,
+            entry.region["age"].high,  # type: ignore[union-attr]
         )
         assert inside.sum() == entry.certificate.k >= 4
 
@@ -479,7 +482,19 @@ def quoting_goal(labels: Any) -> Any:
 
 @pytest.mark.parametrize(
     "desired",
-    [None, np.nan, pd.NA, [1], [0, 1], np.array([1]), {"label": 1}, {1}, quoting_goal, lambda labels: labels, lambda labels: True],
+    [
+        None,
+        np.nan,
+        pd.NA,
+        [1],
+        [0, 1],
+        np.array([1]),
+        {"label": 1},
+        {1},
+        quoting_goal,
+        lambda labels: labels,
+        lambda labels: True,
+    ],
 )
 def test_goal_that_is_none(desired: Any) -> None:
     with pytest.raises(ModelError, match="desired") as caught:
@@ -524,9 +539,7 @@ def explain(answer: Any, queries: pd.DataFrame = RAW) -> Explanations:
     return result
 
 
-@pytest.mark.parametrize(
-    "nothing", [None, [], (), pd.DataFrame(), RAW.head(0), [None] * 4, RAW.mask(RAW.notna())]
-)
+@pytest.mark.parametrize("nothing", [None, [], (), pd.DataFrame(), RAW.head(0), [None] * 4, RAW.mask(RAW.notna())])
 def test_explainer_that_finds_nothing(nothing: Any) -> None:
     assert reasons(explain(nothing)) == ["none_found"] * len(RAW)
 

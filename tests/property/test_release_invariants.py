@@ -90,7 +90,7 @@ def model(rows: pd.DataFrame) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("error")
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=160, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(case=cases())
 def test_certificate_is_a_plain_recount(
     case: tuple[pd.DataFrame, Schema, pd.DataFrame, PrivacyPolicy, str],

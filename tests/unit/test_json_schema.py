@@ -60,7 +60,9 @@ def test_the_schema_is_valid() -> None:
     Draft202012Validator.check_schema(SCHEMA)
 
 
-@pytest.mark.parametrize("settings", [{}, {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"}]
+)
 def test_real_output_is_valid(settings: dict[str, Any]) -> None:
     content = written(**settings)
     VALIDATOR.validate(content)
