@@ -1,0 +1,156 @@
+"""The reference pages name everything that there is, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import cfk_plugin
+from cfk_plugin import Certificate, Explanations, PrivacyPolicy, Schema, errors, hookspecs
+from cfk_plugin.counterfactual import SUPPRESSION_REASONS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCS = REPOSITORY / "docs"
+PAGES = [*REPOSITORY.glob("*.md"), REPOSITORY / "adapters" / "README.md", *DOCS.rglob("*.md")]
+NAMES = [path.relative_to(REPOSITORY).as_posix() for path in PAGES]
+HOOKS = {name: hook for name, hook in vars(hookspecs).items() if hasattr(hook, "cfk_plugin_spec")}
+
+FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
+LINK = re.compile(r"\[(?:[^\]]*)\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.M)
+SETTINGS_OF_A_CERTIFICATE = {"method", "guarantee", "policy_hash", "population"}  # no figures: described in api.md
+
+
+def page(name: str) -> str:
+    return (DOCS / "reference" / name).read_text(encoding="utf-8")
+
+
+def words(text: str) -> set[str]:
+    """Return the names that a page sets as code or as a heading, without what stands before a dot."""
+    set_apart = [*re.findall(r"`([^`\n]+)`", FENCED.sub("", text)), *HEADING.findall(text)]
+    return {word for part in set_apart for word in re.findall(r"\w+", part)}
+
+
+def section(text: str, title: str) -> str:
+    """Return what stands under a heading, up to the next one of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", text, re.M | re.S)
+    assert found, f"no heading {title}"
+    return found[2]
+
+
+def slug(heading: str) -> str:
+    """Return the anchor that Markdown viewers give to a heading."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+@pytest.mark.parametrize("name", cfk_plugin.__all__)
+def test_public_name_has_a_heading(name: str) -> None:
+    assert name in HEADING.findall(page("api.md"))
+
+
+def test_api_page_names_nothing_that_is_gone() -> None:
+    named = {title for title in HEADING.findall(page("api.md")) if re.search(rf"^### {title}$", page("api.md"), re.M)}
+    assert named == set(cfk_plugin.__all__)
+
+
+@pytest.mark.parametrize(
+    ("title", "function"),
+    [
+        ("Schema", Schema.from_frame),
+        ("PrivacyPolicy", PrivacyPolicy),
+        ("protect", cfk_plugin.protect),
+        ("KAnonymizer", cfk_plugin.KAnonymizer),
+        ("RunLogger", cfk_plugin.RunLogger),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_signature_names_every_parameter(title: str, function: Any) -> None:
+    part = re.search(rf"^### {title}\n(.*?)(?=^##|\Z)", page("api.md"), re.M | re.S)
+    assert part
+    missing = set(inspect.signature(function).parameters) - {"self"} - words(re.sub(r"\n", " ", part[1]))
+    assert not missing
+
+
+@pytest.mark.parametrize("name", sorted(HOOKS))
+def test_hook_and_its_arguments_are_described(name: str) -> None:
+    part = section(page("hooks.md"), name)
+    expected = set(inspect.signature(HOOKS[name]).parameters)
+    assert set(re.findall(r"^\| `(\w+)` \|", part, re.M)) == expected
+    assert f"`{name}({', '.join(inspect.signature(HOOKS[name]).parameters)})`" in part
+
+
+def test_every_figure_of_a_summary_is_defined() -> None:
+    summary = Explanations([], policy=PrivacyPolicy(), columns=[]).summary()
+    assert set(summary) - words(page("metrics.md")) == set()
+
+
+def test_every_figure_of_a_certificate_is_defined() -> None:
+    names = {field.name for field in fields(Certificate)}
+    assert names - SETTINGS_OF_A_CERTIFICATE - words(page("metrics.md")) == set()
+    assert names & words(page("api.md")) >= SETTINGS_OF_A_CERTIFICATE
+
+
+def test_every_error_and_reason_is_listed() -> None:
+    raised = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    listed = set(re.findall(r"^\| `(\w+)` \|", page("errors.md"), re.M))
+    assert listed == raised | set(SUPPRESSION_REASONS)
+
+
+def test_json_page_names_every_key_and_its_example_is_valid() -> None:
+    form = json.loads((files("cfk_plugin") / "schemas" / "explanations-1.schema.json").read_text("utf-8"))
+    keys = {key for part in [form, *form["$defs"].values()] for key in part.get("properties", {})}
+    assert keys - words(page("schema-json.md")) == set()
+    example = re.search(r"^```json\n(.*?)^```$", page("schema-json.md"), re.M | re.S)
+    assert example
+    Draft202012Validator(form).validate(json.loads(example[1]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    path = REPOSITORY / name
+    for target in LINK.findall(FENCED.sub("", path.read_text(encoding="utf-8"))):
+        if re.match(r"https?://", target):
+            continue
+        place, _, anchor = target.partition("#")
+        file = (path.parent / place).resolve() if place else path
+        assert file.exists(), target
+        if anchor:
+            headings = HEADING.findall(FENCED.sub("", file.read_text(encoding="utf-8")))
+            assert anchor in {slug(heading) for heading in headings}, target
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    reached = {(DOCS / target).resolve() for target in LINK.findall(index)}
+    lost = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if path.resolve() not in reached]
+    assert lost == ["index.md"]
+
+
+def test_picture_shows_real_output() -> None:
+    script = DOCS / "assets" / "make_before_after.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or "run docs/assets/make_before_after.py again"
+
+
+def test_readme_table_shows_what_the_picture_shows() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    picture = (DOCS / "assets" / "before-after.svg").read_text(encoding="utf-8")
+    before = re.search(r"^\| before \| (\S+) \| (\S+) \| (\S+) \| \S+ \| \| \*\*(\d+)\*\* \|$", readme, re.M)
+    after = re.search(r"^\| after \| (\S+) \| (\S+) \| (\S+) \| \S+ \| \| \*\*(\d+)\*\* \|$", readme, re.M)
+    assert before
+    assert after
+    assert f"age {before[1]}, sex {before[2]}, BMI {before[3]}, and 7 private values" in picture
+    assert f"{before[4]} of 331 patients fits." in picture
+    assert f"age {after[1]}, sex {after[2]}, BMI {after[3]}, same private values" in picture
+    assert f"{after[4]} of 331 patients fit." in picture
