@@ -169,9 +169,7 @@ class KAnonymizer:
             if len(facts) != len(frame):
                 raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
             labels = self.factual_labels(facts) if self.goal_.is_opposite else None
-        entries, findings = self.release(
-            frame, query, labels, instance_based=instance_based, progress=progress
-        )
+        entries, findings = self.release(frame, query, labels, instance_based=instance_based, progress=progress)
         return self.explanations(entries, findings)
 
     def factual_labels(self, factuals: pd.DataFrame) -> NDArray[Any]:

@@ -12,8 +12,8 @@ import pandas as pd
 from cfk_plugin.region import Interval, Part, Region, json_value, part_to_text
 from cfk_plugin.wording import Phrase, sentence
 
-Finding = Literal["native", "native-qi", "near-native", "synthetic"]
-"""Equal to a training row; equal on the quasi-identifiers; closer than the calibrated tolerance; none of these."""
+Finding = Literal["native", "near-native", "native-qi", "synthetic"]
+"""Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers; none of these."""
 
 SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -32,7 +32,6 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
         "protector_failed": "the protector failed",
         "model_failed": "the model failed",
         "explainer_failed": "the explainer failed",
-        "adapter_failed": "the explainer's answer could not be read",
     }
 )
 """Why an explanation is withheld: code and plain words. Neither depends on a value of a row."""

@@ -129,7 +129,7 @@ class Detector:
 
         Returns
         -------
-        tuple of {"native", "native-qi", "near-native", "synthetic"}
+        tuple of {"native", "near-native", "native-qi", "synthetic"}
             The first that holds, in this order.
 
         Raises
@@ -140,7 +140,7 @@ class Detector:
         frame = self._checked(frame)
         native, native_qi = self._matcher.native(frame)
         near = np.full(len(frame), instance_based)
-        open_ = np.flatnonzero(~native & ~native_qi & ~near)
+        open_ = np.flatnonzero(~native & ~near)
         if len(open_):
             near[open_] = self._near(*self._distances(frame.iloc[open_]))
         tests = zip(native.tolist(), native_qi.tolist(), near.tolist(), strict=True)
@@ -238,9 +238,9 @@ class Detector:
 def _worst(native: bool, native_qi: bool, near: bool) -> Finding:
     if native:
         return "native"
-    if native_qi:
-        return "native-qi"
-    return "near-native" if near else "synthetic"
+    if near:
+        return "near-native"
+    return "native-qi" if native_qi else "synthetic"
 
 
 def _ratio(distance: NDArray[np.float64], isolation: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Errors and warnings. Messages name columns and settings, never a value of a row."""
+"""Errors. Messages name columns and settings, never a value of a row."""
 
 
 class CFKError(Exception):
@@ -47,11 +47,3 @@ class TrackingError(CFKError, RuntimeError):
 
 class MissingDependencyError(CFKError, ImportError):
     """An optional library is needed and not installed."""
-
-
-class PrivacyLeakWarning(UserWarning):
-    """Something was learned from the protected rows that should have been declared."""
-
-
-class ApproximationWarning(UserWarning):
-    """A result is heuristic or sampled: no proof of optimality comes with it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, overload
 
 import numpy as np
@@ -158,7 +158,8 @@ class Explanations(Sequence[Entry]):
             ``k_mean``, ``k_p05``, ``k_desired_min``, ``k_consistent_min``, ``k_private_min``, ``ncp_mean``,
             ``ncp_p95``, ``pureness_mean``, ``pureness_min``, ``pureness_low``, ``optimal_rate``,
             ``prosecutor_risk_max``, ``marketer_risk``, ``cdm``, ``cm``; rates ``native_rate``,
-            ``near_native_rate``, ``suppressed_rate``; ``released_native``, which must be 0. A figure over no
+            ``native_qi_rate``, ``near_native_rate`` (each counterfactual counts once, by the worst finding),
+            ``suppressed_rate``; ``released_native``, which must be 0. A figure over no
             entry is None.
         """
         certificates = [e.certificate for e in self.released]
@@ -171,6 +172,7 @@ class Explanations(Sequence[Entry]):
             **_figures(certificates),
             "cdm": sum(c.k for c in certificates) + self.n_people * (asked - len(certificates)),
             "native_rate": _rate([f == "native" for f in found]),
+            "native_qi_rate": _rate([f == "native-qi" for f in found]),
             "near_native_rate": _rate([f == "near-native" for f in found]),
             "suppressed_rate": _rate([isinstance(e, Suppressed) for e in self._entries]),
             "released_native": sum(c.k < self.policy.k for c in certificates),
@@ -202,16 +204,16 @@ _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
 
 
 def _figures(certificates: Sequence[Certificate]) -> dict[str, float | None]:
-    def over(name: str, reduce: Any) -> float | None:
-        return float(reduce([getattr(c, name) for c in certificates])) if certificates else None
+    def over(name: str, reduce: Callable[[list[Any]], Any], kind: type = float) -> float | None:
+        return kind(reduce([getattr(c, name) for c in certificates])) if certificates else None
 
     return {
-        "k_min": over("k", min),
+        "k_min": over("k", min, int),
         "k_mean": over("k", np.mean),
         "k_p05": over("k", lambda v: np.percentile(v, 5)),
-        "k_desired_min": over("k_desired", min),
-        "k_consistent_min": over("k_consistent", min),
-        "k_private_min": over("k_private", min),
+        "k_desired_min": over("k_desired", min, int),
+        "k_consistent_min": over("k_consistent", min, int),
+        "k_private_min": over("k_private", min, int),
         "ncp_mean": over("ncp", np.mean),
         "ncp_p95": over("ncp", lambda v: np.percentile(v, 95)),
         "pureness_mean": over("pureness", np.mean),

@@ -127,7 +127,7 @@ def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding 
     """Say of every counterfactual whether it is a training row, or nearly one.
 
     All plugins are asked besides the host's own detector, and the worst finding of each row counts: "native", then
-    "native-qi", "near-native", "synthetic". So a plugin can raise an alarm and cannot call one off. An exception
+    "near-native", "native-qi", "synthetic". So a plugin can raise an alarm and cannot call one off. An exception
     or an answer of the wrong length stops the release.
 
     Parameters

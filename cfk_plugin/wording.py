@@ -34,7 +34,7 @@ class Phrase:
         if name.lower() == "age":
             return cls("were {} years older", "were {} years younger", "were {} years of age")
         label = name.replace("_", " ")
-        return cls(f"had {{}} more {label}", f"had {{}} less {label}", f"had {label} {{}}")
+        return cls(f"had {label} higher by {{}}", f"had {label} lower by {{}}", f"had {label} {{}}")
 
 
 def sentence(parts: Mapping[str, Part], factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:

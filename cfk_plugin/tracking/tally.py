@@ -31,8 +31,9 @@ class Tally:
     ----------
     asked, suppressed, released_native : int
         Counterfactuals asked for; withheld; released with fewer than k people (must be 0).
-    examined, native, near_native : int
-        Raw counterfactuals that detection looked at; equal to a training row; near one.
+    examined, native, near_native, native_qi : int
+        Raw counterfactuals that detection looked at; equal to a training row; near one; equal to one on the
+        quasi-identifiers alone.
     k, ncp, pureness : float array
         One value per released explanation.
     pureness_low : float
@@ -49,6 +50,7 @@ class Tally:
     examined: int = 0
     native: int = 0
     near_native: int = 0
+    native_qi: int = 0
     k: NDArray[np.float64] = field(default_factory=_none)
     ncp: NDArray[np.float64] = field(default_factory=_none)
     pureness: NDArray[np.float64] = field(default_factory=_none)
@@ -73,6 +75,7 @@ class Tally:
             examined=self.examined + len(found),
             native=self.native + found.count("native"),
             near_native=self.near_native + found.count("near-native"),
+            native_qi=self.native_qi + found.count("native-qi"),
             **{name: np.append(getattr(self, name), _values(certificates, name)) for name in PER_EXPLANATION},
             pureness_low=self.pureness_low + sum(c.pureness_low for c in certificates),
             k_desired=min([self.k_desired, *(c.k_desired for c in certificates)]),
@@ -95,6 +98,7 @@ class Tally:
             examined=examined,
             native=round(metrics.get("cfk.native_rate", 0.0) * examined),
             near_native=round(metrics.get("cfk.near_native_rate", 0.0) * examined),
+            native_qi=round(metrics.get("cfk.native_qi_rate", 0.0) * examined),
             k=k,
             ncp=ncp,
             pureness=pureness,
@@ -123,6 +127,7 @@ class Tally:
             "suppressed_rate": self.suppressed / self.asked if self.asked else None,
             "native_rate": self.native / self.examined if self.examined else None,
             "near_native_rate": self.near_native / self.examined if self.examined else None,
+            "native_qi_rate": self.native_qi / self.examined if self.examined else None,
             "k_desired.min": self.k_desired if self.k_desired < np.inf else None,
             "k_effective.min": self.k_effective if self.k_effective < np.inf else None,
             "epsilon_spent": self.epsilon_spent,

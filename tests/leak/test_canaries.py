@@ -438,14 +438,14 @@ def test_protectors_and_plugins_that_fail(watch: Watch, population: Population) 
 
     everywhere(method=Broken())
     everywhere(method=Raw())
-    everywhere(plugins=[Hooks(cfk_protect=lambda task: quote(task))])
+    everywhere(plugins=[Hooks(cfk_protect=lambda task: quote(task))])  # noqa: PLW0108 - a hook's argument goes by its name
     everywhere(plugins=[Hooks(cfk_protect=lambda task: Raw().protect(task))])
     everywhere(plugins=[Hooks(cfk_protect=lambda task: TRAIN.to_dict("records")[: len(task)])])
-    everywhere(plugins=[Hooks(cfk_detect=lambda frame: quote(frame))])
+    everywhere(plugins=[Hooks(cfk_detect=lambda frame: quote(frame))])  # noqa: PLW0108 - a hook's argument goes by its name
     everywhere(plugins=[Hooks(cfk_detect=lambda frame: TRAIN["town"].tolist()[: len(frame)])])
-    everywhere(plugins=[Hooks(cfk_released=lambda record: quote(record))])
+    everywhere(plugins=[Hooks(cfk_released=lambda record: quote(record))])  # noqa: PLW0108 - a hook's argument goes by its name
     everywhere(plugins=[Hooks(cfk_register_protectors=lambda: {"a": quote()})])
-    everywhere(plugins=[Hooks(cfk_adapt=lambda explainer: quote(explainer))])
+    everywhere(plugins=[Hooks(cfk_adapt=lambda explainer: quote(explainer))])  # noqa: PLW0108 - a hook's argument goes by its name
     everywhere(plugins=[Hooks(cfk_adapt=lambda explainer: TRAIN.to_dict("records"))])
     suppressed = [entry.reason for result in watch.results for entry in result.suppressed]
     assert {"protector_failed", "verification_failed"} <= set(suppressed)
