@@ -49,7 +49,7 @@ _HOME = {
     "protect": "pipeline",
     "track": "tracking",
 }
-__all__ = list(_HOME)  # noqa: PLE0605 - one list of names, not two
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

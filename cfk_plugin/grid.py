@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.domain import UNKNOWN, conform
-from cfk_plugin.population import Population
+from cfk_plugin.population import Population, table_of
 from cfk_plugin.region import Region
 
 
@@ -84,14 +83,18 @@ def rows_for_cells(
     DataFrame, shape (n, n_features)
         In the training table's column order and dtypes.
     """
-    rows = counterfactuals.take(which).reset_index(drop=True)
-    for j, name in enumerate(population.schema.quasi_identifiers):
-        domain = population.domains[name]
-        codes = cells[:, j]
-        column = domain.restore(codes.clip(max=domain.size - 1))
-        is_own = codes == domain.size
-        if is_own.any():
-            own: Any = rows[name].astype(object)
-            column = conform(column.astype(object).where(~is_own, own), domain.dtype)
-        rows[name] = column
-    return rows
+    place = {name: j for j, name in enumerate(population.schema.quasi_identifiers)}
+    columns = {}
+    for name in population.schema.features:
+        column = counterfactuals[name].take(which)
+        if name in place:
+            domain, codes = population.domains[name], cells[:, place[name]]
+            is_own = codes == domain.size
+            kept = column[is_own.tolist()].astype(object) if is_own.any() else None
+            column = domain.restore(codes.clip(max=domain.size - 1))
+            if kept is not None:
+                column = column.astype(object)
+                column[is_own] = kept.to_numpy()
+                column = conform(column, domain.dtype)
+        columns[name] = column
+    return table_of(columns)

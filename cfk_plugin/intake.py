@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -13,33 +15,55 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.population import Population
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Intake:
-    """Counterfactuals in the population's terms. Host side only: it refuses to be pickled, like the population.
+    """Counterfactuals in the population's terms. Host side only; refuses to be pickled.
 
     Attributes
     ----------
     population : Population
-    frame : DataFrame
-        The features, in the training table's order and dtypes where the values survive that.
-    codes : int32 array, shape (n, n_quasi_identifiers)
-        Coded quasi-identifiers; -1 for a number that no training row has.
-    numbers : float64 array, shape (n, n_quasi_identifiers)
-        Their numbers.
+    raw : DataFrame
+        The features as they came.
+    codes : int32 array, shape (n, n_features)
+        Coded features; -1 for a number that no training row has.
+    numbers : float64 array, shape (n, n_features)
+        Their numbers; NaN for categories.
     faults : tuple
         Per counterfactual None, or the reason and the columns for which it cannot be released.
     """
 
     population: Population
-    frame: pd.DataFrame
+    raw: pd.DataFrame
     codes: NDArray[np.int32]
     numbers: NDArray[np.float64]
     faults: tuple[tuple[str, tuple[str, ...]] | None, ...]
 
+    def __len__(self) -> int:
+        """Return the number of counterfactuals."""
+        return len(self.raw)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold raw counterfactuals."""
+        raise InputError("raw counterfactuals refuse to be pickled")
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The features in the training table's order and dtypes, where the values survive that."""
+        return self.population.conform(self.raw, self.codes)
+
+    @property
+    def quasi_identifiers(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Codes and numbers of the quasi-identifiers alone."""
+        schema = self.population.schema
+        at = [schema.features.index(name) for name in schema.quasi_identifiers]
+        return self.codes[:, at], self.numbers[:, at]
+
     def take(self, at: NDArray[np.int64]) -> Intake:
         """Return some of the counterfactuals, in better dtypes if only the others stood against it."""
-        frame = self.population.conform(self.frame.take(at))
-        return Intake(self.population, frame, self.codes[at], self.numbers[at], tuple(self.faults[i] for i in at))
+        if len(at) == len(self) and (at == np.arange(len(self))).all():
+            return self
+        faults = tuple(self.faults[i] for i in at)
+        return Intake(self.population, self.raw.take(at), self.codes[at], self.numbers[at], faults)
 
 
 def require_features(frame: object, population: Population, what: str) -> pd.DataFrame:
@@ -75,10 +99,9 @@ def take_in(frame: pd.DataFrame, population: Population) -> Intake:
     -------
     Intake
     """
-    schema = population.schema
-    conformed = population.conform(frame)
-    coded = {name: population.domains[name].encode(frame[name]) for name in schema.features}
-    n = len(frame)
+    schema, raw = population.schema, frame[list(population.schema.features)].reset_index(drop=True)
+    codes, numbers = population.encode(raw)
+    n = len(raw)
     at_fault: dict[str, list[list[str]]] = {}
 
     def fault(reason: str, name: str, rows: NDArray[np.bool_]) -> None:
@@ -86,24 +109,18 @@ def take_in(frame: pd.DataFrame, population: Population) -> Intake:
         for i in np.flatnonzero(rows):
             columns[i].append(name)
 
-    for name, (codes, numbers) in coded.items():
-        attribute = schema[name]
-        fault("invalid_value", name, codes == INVALID)
-        fault("missing_value", name, codes == UNEXPECTED_MISSING)
+    for j, name in enumerate(schema.features):
+        attribute, code, number = schema[name], codes[:, j], numbers[:, j]
+        fault("invalid_value", name, code == INVALID)
+        fault("missing_value", name, code == UNEXPECTED_MISSING)
         if attribute.kind != "numeric":
-            fault("unknown_category", name, codes == UNKNOWN)
+            fault("unknown_category", name, code == UNKNOWN)
         if attribute.bounds is not None:
             low, high = attribute.bounds
             with np.errstate(invalid="ignore"):
-                fault("outside_domain", name, (numbers < low) | (numbers > high))
+                fault("outside_domain", name, (number < low) | (number > high))
     faults = [
         next(((reason, tuple(columns[i])) for reason, columns in at_fault.items() if columns[i]), None)
         for i in range(n)
     ]
-    return Intake(
-        population,
-        conformed,
-        np.column_stack([coded[q][0] for q in schema.quasi_identifiers]),
-        np.column_stack([coded[q][1] for q in schema.quasi_identifiers]),
-        tuple(faults),
-    )
+    return Intake(population, raw, codes, numbers, tuple(faults))

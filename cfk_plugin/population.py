@@ -187,18 +187,29 @@ class Population:
         """Return the cell of each row."""
         return self._cell_of_row[rows]
 
-    def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the features of a table in the training table's order and dtypes, where values survive it."""
-        return pd.DataFrame({name: self._conform(frame[name], name) for name in self.schema.features})
+    def encode(self, frame: pd.DataFrame) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Return codes and numbers of every feature of a table, each of shape (n, n_features); see `Domain.encode`."""
+        coded = [self.domains[name].encode(frame[name]) for name in self.schema.features]
+        return np.column_stack([codes for codes, _ in coded]), np.column_stack([numbers for _, numbers in coded])
 
-    def _conform(self, column: pd.Series, name: str) -> pd.Series:
-        """Cast one column; categories also take the population's spelling (9000 or "9000")."""
-        column, domain = column.reset_index(drop=True), self.domains[name]
-        if domain.attribute.kind != "numeric":
-            codes, _ = domain.encode(column)
-            if (codes >= 0).all():
-                return domain.restore(codes)
-        return conform(column, domain.dtype)
+    def conform(self, frame: pd.DataFrame, codes: NDArray[np.int32] | None = None) -> pd.DataFrame:
+        """Return the features of a table in the training table's order, dtypes and spelling, where values survive it.
+
+        Parameters
+        ----------
+        frame : DataFrame
+        codes : int32 array, shape (n, n_features), optional
+            Its codes, where they are known already.
+        """
+        known = self.encode(frame)[0] if codes is None else codes
+        return table_of(
+            {
+                name: self.domains[name].restore(known[:, j])
+                if (known[:, j] >= 0).all()
+                else conform(frame[name], self.domains[name].dtype)
+                for j, name in enumerate(self.schema.features)
+            }
+        )
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
         """Return how many people are unique and how many are in a class of fewer than k.
@@ -254,6 +265,13 @@ class Population:
         """Count each person once, at the cell of their first row, so that counts of disjoint cells add up."""
         rows = np.arange(self.n_rows) if self._people is None else np.unique(self._people, return_index=True)[1]
         return np.bincount(self._cell_of_row[rows], minlength=len(self.cells)).astype(np.int64)
+
+
+def table_of(columns: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Put columns of equal length side by side, whatever their index."""
+    index = pd.RangeIndex(len(next(iter(columns.values()))))
+    aligned = {name: column.set_axis(index) for name, column in columns.items()}
+    return pd.DataFrame(aligned, index=index, copy=False)
 
 
 def _subjects(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64] | None:

@@ -86,7 +86,7 @@ class ReleaseStage:
         self, policy: PrivacyPolicy, intake: Intake, oracle: Oracle, progress: Progress | None
     ) -> list[Verdict]:
         # Copies: what a protector does to its task reaches neither verification nor the next attempt.
-        codes, numbers = intake.codes.copy(), intake.numbers.copy()
+        codes, numbers = intake.quasi_identifiers
         task = Task(self.population, replace(policy), codes, numbers, oracle, self.seed, progress)
         try:
             found, method = self._proposals(task)
@@ -98,7 +98,7 @@ class ReleaseStage:
         # With more people than the policy's k there is no claim that nothing better exists.
         proposals = [_own_copy(p, self.population, claims=policy.k == self.policy.k) for p in found]
         sound = [Proposal(None) if p is None else p for p in proposals]
-        certified = self.verifier.verify(sound, intake.frame, intake.codes, intake.numbers, oracle, method)
+        certified = self.verifier.verify(sound, intake.codes, intake.numbers, oracle, method)
         verdicts: list[Verdict] = []
         for proposal, verdict in zip(proposals, certified, strict=True):
             if proposal is None:
@@ -196,8 +196,9 @@ def _distinct(intake: Intake, goals: Sequence[object]) -> tuple[NDArray[np.int64
     groups: dict[tuple[object, ...], int] = {}
     first: list[int] = []
     inverse: list[int] = []
-    for i, row in enumerate(intake.frame.itertuples(index=False, name=None)):
-        group = groups.setdefault((*row, goals[i]), len(groups))
+    for i, goal in enumerate(goals):
+        key = (intake.codes[i].tobytes(), intake.numbers[i].tobytes(), goal)
+        group = groups.setdefault(key, len(groups))
         if group == len(first):
             first.append(i)
         inverse.append(group)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.counterfactual import Certificate
@@ -23,6 +22,7 @@ from cfk_plugin.metrics.risk import l_diversity, t_closeness
 from cfk_plugin.oracle import Oracle
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
+from cfk_plugin.private import PrivateValues
 from cfk_plugin.region import Interval, Part, Region
 
 
@@ -94,12 +94,11 @@ class Verifier:
     ) -> None:
         self.population, self.policy, self.reference = population, policy, reference
         self.cell_budget, self.samples, self.seed = cell_budget, samples, seed
-        self._private = _PrivateValues(population)
+        self._private = PrivateValues(population)
 
     def verify(
         self,
         claims: Sequence[Claim],
-        counterfactuals: pd.DataFrame,
         codes: NDArray[np.int32],
         numbers: NDArray[np.float64],
         oracle: Oracle,
@@ -111,10 +110,8 @@ class Verifier:
         ----------
         claims : sequence
             One per counterfactual.
-        counterfactuals : DataFrame
-            Conformed counterfactuals: their private values are what is released.
-        codes, numbers : arrays, shape (n, n_quasi_identifiers)
-            The counterfactuals' own quasi-identifiers, coded and as numbers.
+        codes, numbers : arrays, shape (n, n_features)
+            The counterfactuals' own features, coded and as numbers: their private values are what is released.
         oracle : Oracle
         method : str
             Name of the protector, for the certificate.
@@ -128,16 +125,17 @@ class Verifier:
         ModelError
             If the model fails.
         """
-        counted = [self._recount(claim.region, codes[i], numbers[i]) for i, claim in enumerate(claims)]
-        released = self._private.of(counterfactuals)
+        at = [self.population.schema.features.index(name) for name in self.population.schema.quasi_identifiers]
+        own, places = codes[:, at], numbers[:, at]
+        counted = [self._recount(claim.region, own[i], places[i]) for i, claim in enumerate(claims)]
         accepted = {i: count for i, count in enumerate(counted) if isinstance(count, _Count)}
-        answers = self._ask(accepted, codes, oracle)
-        verdicts: list[Certificate | Refusal] = [
-            count if isinstance(count, Refusal) else Refusal("verification_failed") for count in counted
+        answers = self._ask(accepted, own, oracle)
+        return [
+            count
+            if isinstance(count, Refusal)
+            else self._judge(i, count, claims[i], answers[i], oracle, codes[i], method)
+            for i, count in enumerate(counted)
         ]
-        for i, count in accepted.items():
-            verdicts[i] = self._judge(i, count, claims[i], answers[i], oracle, released[i], method)
-        return verdicts
 
     def _recount(
         self, region: Region | None, codes: NDArray[np.int32], numbers: NDArray[np.float64]
@@ -204,7 +202,7 @@ class Verifier:
         claim: Claim,
         answers: tuple[NDArray[np.bool_], NDArray[np.bool_], bool],
         oracle: Oracle,
-        released: np.uint64 | None,
+        codes: NDArray[np.int32],
         method: str,
     ) -> Certificate | Refusal:
         good, consistent, exact = answers
@@ -214,7 +212,7 @@ class Verifier:
             return Refusal("pureness_below_floor")
         people, rows = self.population.people, count.rows
         desired = oracle.desired_rows(i, rows)
-        same_inside, same_anywhere = self._private.matches(released, rows)
+        same_inside, same_anywhere = self._private.matches(codes, rows)
         in_reference = None if self.reference is None else max(self.reference.count(count.region), 1)
         return Certificate(
             k=count.k,
@@ -239,45 +237,6 @@ class Verifier:
             population=self.population.fingerprint,
             majority=2 * int(desired.sum()) >= len(rows),
         )
-
-
-class _PrivateValues:
-    """Which rows carry exactly the same private values as a counterfactual; by codes, so dtypes do not matter."""
-
-    def __init__(self, population: Population) -> None:
-        self._population = population
-        self._rows: NDArray[np.uint64] | None = None
-
-    def of(self, frame: pd.DataFrame) -> list[np.uint64 | None]:
-        """Return one hash per counterfactual; None where a value is not the population's."""
-        known, hashes = self._hash(frame)
-        return [value if ok else None for ok, value in zip(known, hashes, strict=True)]
-
-    def matches(self, value: np.uint64 | None, rows: NDArray[np.int64]) -> tuple[int, int]:
-        """Return how many of the rows, and how many of all rows, carry these private values."""
-        if value is None:
-            return 0, 0
-        if self._rows is None:
-            self._rows = self._hash(self._population.frame)[1]
-        same = self._rows == value
-        return int(same[rows].sum()), int(same.sum())
-
-    def _hash(self, frame: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
-        known = np.ones(len(frame), dtype=bool)
-        total = np.zeros(len(frame), dtype=np.uint64)
-        for name in self._population.schema.private:
-            codes, _ = self._population.domains[name].encode(frame[name])
-            known &= codes >= 0
-            total = _mix(total + codes.astype(np.int64).view(np.uint64))
-        return known, total
-
-
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scramble 64-bit numbers (the finaliser of SplitMix64), so that code combinations do not collide."""
-    x = (x + np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:

@@ -21,7 +21,8 @@ from cfk_plugin.commands.files import (
     write_output,
 )
 from cfk_plugin.counterfactual import SUPPRESSION_REASONS
-from cfk_plugin.errors import InputError, ModelError
+from cfk_plugin.errors import InputError
+from cfk_plugin.oracle import LabelModel
 from cfk_plugin.population import Population
 
 if TYPE_CHECKING:
@@ -81,12 +82,9 @@ def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
     """Turn the outcome's name into the model's own label; ``opposite`` stays as it is."""
     if text == "opposite":
         return text
-    labels = getattr(model, "classes_", None)
+    labels: Any = getattr(model, "classes_", None)
     if labels is None:
-        try:
-            labels = np.unique(np.asarray(getattr(model, "predict", model)(features)).ravel())
-        except Exception as error:
-            raise ModelError(f"the model cannot predict the training rows ({type(error).__name__})") from error
+        labels = np.unique(LabelModel(model, list(features.columns))(features))
     for label in labels:
         if str(label) == text or (_number(text) is not None and _number(label) == _number(text)):
             return label

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tables import TABLES, Case, case
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.grid import Grid
@@ -22,6 +21,7 @@ from cfk_plugin.protection.base import Proposal, Protector, Task
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.protection.grasp import GraspProtector
 from cfk_plugin.protection.mondrian import MondrianProtector
+from tables import TABLES, Case, case
 
 TIMES = ("solver ms", "model ms", "whole ms", "model calls")
 RATIOS = ("GRASP solver / our solver", "GRASP whole / our solver", "GRASP whole / our whole")
@@ -58,7 +58,7 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     judge = Goal(table.desired).judge(None, model(intake.frame))
     oracle = Oracle(model, judge, rows, intake.frame)
     model.calls, model.rows, model.seconds = 0, 0, 0.0
-    return Task(population, policy, intake.codes, intake.numbers, oracle), model
+    return Task(population, policy, *intake.quasi_identifiers, oracle), model
 
 
 def measure(method: str, table: Case, policy: PrivacyPolicy, protector: Protector) -> Row:
@@ -121,7 +121,9 @@ def print_ratios(name: str, rows: dict[str, Row]) -> None:
     """Print how many times less the exact method needs than GRASP with the same objective."""
     for objective in ("ncp", "pureness"):
         ours, theirs = rows[f"exact, {objective}"], rows[f"grasp, {objective}"]
-        times = f"{theirs.solver / ours.solver:.0f} | {theirs.whole / ours.solver:.0f} | {theirs.whole / ours.whole:.0f}"
+        times = (
+            f"{theirs.solver / ours.solver:.0f} | {theirs.whole / ours.solver:.0f} | {theirs.whole / ours.whole:.0f}"
+        )
         better = f"{ours.ncp - theirs.ncp:+.2f} | {ours.pureness - theirs.pureness:+.2f}"
         print(f"| {name} | {objective} | {times} | {better} |", flush=True)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from cfk_adapters.nearest import NearestUnlikeNeighbour
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
+from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Population, Schema
 
 TABLES = ("adult", "cmc", "german", "heart", "hospital", "informs")

@@ -32,9 +32,7 @@ def test_ten_explanations(benchmark: Any, patients: dict[str, Any], method: str,
     anonymizer.fit(patients["population"], patients["model"], desired="low")
     anonymizer.transform(patients["counterfactuals"].head(1))  # compile, index, calibrate
     benchmark.group = f"ten explanations, model included, objective {objective}"
-    explanations = benchmark.pedantic(
-        anonymizer.transform, args=(patients["counterfactuals"],), rounds=3, iterations=1
-    )
+    explanations = benchmark.pedantic(anonymizer.transform, args=(patients["counterfactuals"],), rounds=3, iterations=1)
     assert min(e.certificate.k for e in explanations.released) >= 10
 
 

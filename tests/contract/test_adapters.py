@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cfk_adapters import dice, function, nearest, nice
-from cfk_adapters.nearest import NearestUnlikeNeighbour
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from cfk_adapters import dice, function, nearest, nice
+from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin.hookspecs import hookimpl
 from cfk_plugin.source import CounterfactualBatch
 from cfk_plugin.testing import check_adapter

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tables import TABLES, Case, case
 
 from cfk_plugin import Explanations, Interval, KAnonymizer, PrivacyPolicy, Region
 from cfk_plugin.protection import ExactProtector, GraspProtector
+from tables import TABLES, Case, case
 
 pytestmark = pytest.mark.slow
 
@@ -68,9 +68,7 @@ def test_every_native_counterfactual_is_detected(table: Case) -> None:
 
 def test_exact_is_never_above_grasp_in_ncp(table: Case) -> None:
     policy = PrivacyPolicy(objective="ncp")
-    few = Case(
-        table.name, table.population, table.model, table.desired, table.queries, table.counterfactuals.head(4)
-    )
+    few = Case(table.name, table.population, table.model, table.desired, table.queries, table.counterfactuals.head(4))
     ours, theirs = explain(few, policy, ExactProtector()), explain(few, policy, GraspProtector())
     for mine, other in zip(ours.released, theirs.released, strict=True):
         assert mine.certificate.ncp <= other.certificate.ncp + 1e-12

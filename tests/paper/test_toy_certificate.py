@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-import toy
 
+import toy
 from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, Phrase, PrivacyPolicy
 from cfk_plugin.protection import ExactProtector, GraspProtector
 from cfk_plugin.protection.base import Proposal, Protector, Task
+
 
 class PaperRegion:
     """Proposes the region of the paper's Figure 2: Fiona joined with Gina."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import toy
 
+import toy
 from cfk_plugin import metrics
 from cfk_plugin.region import Interval
 from cfk_plugin.wording import Phrase, sentence

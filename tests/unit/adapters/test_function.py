@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cfk_adapters import function
 
+from cfk_adapters import function
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins

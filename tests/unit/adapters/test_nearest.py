@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+
 from cfk_adapters import nearest
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.heom import Heom
 from cfk_plugin.hookspecs import AdaptContext

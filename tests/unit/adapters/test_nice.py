@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cfk_adapters import nice as adapter
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from cfk_adapters import nice as adapter
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
