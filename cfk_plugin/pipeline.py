@@ -21,7 +21,7 @@ from cfk_plugin.intake import require_features
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Progress, Protector
-from cfk_plugin.source import CounterfactualBatch, CounterfactualSource, ExplainerError
+from cfk_plugin.source import CounterfactualBatch, CounterfactualSource, ExplainerError, NoneFoundError
 from cfk_plugin.tracking import RunLogger, observe
 
 _log = logging.getLogger("cfk_plugin")
@@ -183,14 +183,16 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         source = self._self_source
 
         def protected(*args: Any, **kwargs: Any) -> Any:
-            batch, native, queries = source.methods[name](*args, **kwargs)
-            explanations, failure = self._release(batch, queries, None), ""
+            nothing: Exception | None = None
             try:
-                restored = source.restore(native, explanations)
-            except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
-                failure = type(error).__name__
-            if failure:
-                raise AdapterError(f"the adapter cannot rebuild what {name} returns ({failure}); use explain()")
+                batch, native, queries = _stripped(lambda: source.methods[name](*args, **kwargs), f"{name} failed")
+            except NoneFoundError as error:
+                nothing = error.native
+            if nothing is not None:  # raised out here, so that it carries no context
+                raise nothing
+            explanations = self._release(batch, queries, None)
+            failed = f"the adapter cannot rebuild what {name} returns; use explain()"
+            restored = _stripped(lambda: source.restore(native, explanations), failed)
             if restored is native and native is not None:
                 raise AdapterError(f"the adapter gives back what {name} returned instead of rebuilding it")
             return restored
@@ -231,3 +233,14 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         result = self._self_anonymizer.explanations(entries, findings, generator=self._self_name)
         observe(result, self._self_track)
         return result
+
+
+def _stripped(call: Callable[[], Any], what: str) -> Any:
+    """Call an adapter; other exceptions than the product's own are replaced, as their text may quote rows."""
+    try:
+        return call()
+    except CFKError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see above
+        failure = type(error).__name__
+    raise AdapterError(f"{what} ({failure})")

@@ -22,6 +22,20 @@ class ExplainerError(AdapterError):
     """The explainer raised; nothing of its own exception is kept but the class."""
 
 
+class NoneFoundError(AdapterError):
+    """The explainer found nothing and says so by an exception.
+
+    Attributes
+    ----------
+    native : Exception
+        An exception of the explainer's own class, made anew with a constant text; the caller gets this one.
+    """
+
+    def __init__(self, native: Exception) -> None:
+        super().__init__("the explainer found no counterfactual")
+        self.native = native
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CounterfactualBatch:
     """Raw counterfactuals of one call. Never leaves the host: its `repr` shows counts and it refuses to be pickled.

@@ -13,7 +13,7 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask, released_cells
+from cfk_plugin.source import CounterfactualBatch, NoneFoundError, ask, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,7 +137,7 @@ class DiceSource:
             none_found: list[Exception] = []
             native = ask_dice(lambda: method(*bound.args, **bound.kwargs), none_found)
             if native is None:
-                raise none_found[0]
+                raise NoneFoundError(none_found[0])
             shown = [_shown(examples) for examples in native.cf_examples_list]
             queries = bound.arguments[first][self._features]
             return self._batch(shown, int(bound.arguments["total_CFs"])), native, queries

@@ -26,6 +26,7 @@ from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.region import Interval, Region
+from cfk_plugin.source import NoneFoundError
 
 dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
 
@@ -187,10 +188,12 @@ def test_none_found(explainers: dict[str, Any], queries: pd.DataFrame, method: s
     batch = source.generate(queries, total_CFs=2, features_to_vary=["smoker"])
     assert len(batch.frame) == 0
     assert batch.query.tolist() == [0, 0, 1, 1, 2, 2]
-    with pytest.raises(Exception, match="No counterfactuals found") as caught:
+    with pytest.raises(NoneFoundError) as caught:
         source.methods["generate_counterfactuals"](queries, 2, features_to_vary=["smoker"])
-    assert type(caught.value).__name__ == "UserConfigValidationException"
-    assert caught.value.__context__ is None
+    native = caught.value.native
+    assert type(native).__name__ == "UserConfigValidationException"
+    assert str(native) == "No counterfactuals found for any of the query points!"
+    assert native.__context__ is None
 
 
 def test_query_that_dice_cannot_take_stops_no_other(explainers: dict[str, Any], queries: pd.DataFrame) -> None:
