@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.counterfactual import Entry, Finding, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.counterfactual import Counterfactual, Entry, Finding, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.detection import Detector
 from cfk_plugin.errors import InfeasibleError, InputError, ModelError, NotFittedError, PolicyError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.hookspecs import ReleaseRecord
-from cfk_plugin.intake import Intake, require_features, take_in
+from cfk_plugin.intake import Intake, as_table, require_features, take_in
 from cfk_plugin.oracle import Goal, LabelModel, Oracle, RowOracle
 from cfk_plugin.plugins import load_plugins, worst
 from cfk_plugin.policy import PrivacyPolicy
@@ -128,7 +128,7 @@ class KAnonymizer:
 
     def transform(
         self,
-        counterfactuals: pd.DataFrame,
+        counterfactuals: pd.DataFrame | Sequence[Counterfactual],
         factuals: pd.DataFrame | None = None,
         *,
         instance_based: bool = False,
@@ -138,7 +138,7 @@ class KAnonymizer:
 
         Parameters
         ----------
-        counterfactuals : DataFrame, shape (n, n_features or more)
+        counterfactuals : DataFrame, shape (n, n_features or more), or sequence of Counterfactual
             Raw feature space, any column order; label, identifier and unknown columns are dropped.
         factuals : DataFrame, shape (n, n_features or more), optional
             The instance that each counterfactual explains; needed only for ``desired="opposite"``, where without
@@ -161,8 +161,7 @@ class KAnonymizer:
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
         self._check_fitted()
-        frame = require_features(counterfactuals, self.population_, "counterfactuals")
-        query = np.arange(len(frame))
+        frame, query = as_table(counterfactuals, self.population_)
         labels = None
         if factuals is not None:
             facts = require_features(factuals, self.population_, "factuals")
@@ -217,7 +216,9 @@ class KAnonymizer:
         if self.policy_.on_infeasible == "raise" and result.suppressed:
             reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
             raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
-        self._announce(result)
+        for entry in result:
+            record = ReleaseRecord.of(entry, self.method_, self.policy_.sha256, self.population_.fingerprint)
+            self.manager_.released(record)
         return result
 
     def _entries(
@@ -272,22 +273,6 @@ class KAnonymizer:
         if name in BUILT_IN and not isinstance(self.method, BUILT_IN[name]):
             raise InputError(f"a protector calls itself {name!r}, which is a built-in one; give it another name")
         return self.method, name
-
-    def _announce(self, result: Explanations) -> None:
-        for entry in result:
-            certificate = entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
-            self.manager_.released(
-                ReleaseRecord(
-                    status=entry.status,
-                    reason=entry.reason if isinstance(entry, Suppressed) else None,
-                    method=self.method_,
-                    k=certificate.k if certificate else None,
-                    ncp=certificate.ncp if certificate else None,
-                    pureness=certificate.pureness if certificate else None,
-                    policy_hash=self.policy_.sha256,
-                    population=self.population_.fingerprint,
-                )
-            )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "stage_"):

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
+from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual, Suppressed
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -83,6 +85,21 @@ class ReleaseRecord:
     pureness: float | None = None
     policy_hash: str
     population: str
+
+    @classmethod
+    def of(cls, entry: Entry, method: str, policy_hash: str, population: str) -> ReleaseRecord:
+        """Describe an explanation without its values."""
+        certificate = entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
+        return cls(
+            status=entry.status,
+            reason=entry.reason if isinstance(entry, Suppressed) else None,
+            method=method,
+            k=certificate.k if certificate else None,
+            ncp=certificate.ncp if certificate else None,
+            pureness=certificate.pureness if certificate else None,
+            policy_hash=policy_hash,
+            population=population,
+        )
 
 
 @hookspec(firstresult=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.counterfactual import Counterfactual
 from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN
 from cfk_plugin.errors import InputError
 from cfk_plugin.population import Population
@@ -84,6 +86,28 @@ def require_features(frame: object, population: Population, what: str) -> pd.Dat
     if lost := [name for name in population.schema.features if name not in frame.columns]:
         raise InputError(f"{what}: missing columns {lost}; every feature of the schema is needed")
     return frame
+
+
+def as_table(counterfactuals: object, population: Population) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Return counterfactuals as a table, and the query that each one answers.
+
+    Parameters
+    ----------
+    counterfactuals : DataFrame or sequence of Counterfactual
+        Row i of a table answers query i.
+    population : Population
+
+    Raises
+    ------
+    InputError
+        See `require_features`.
+    """
+    if isinstance(counterfactuals, Sequence) and all(isinstance(c, Counterfactual) for c in counterfactuals):
+        frame = pd.DataFrame([dict(c.values) for c in counterfactuals])
+        query = np.array([c.query for c in counterfactuals], dtype=np.int64)
+        return require_features(frame, population, "counterfactuals"), query
+    frame = require_features(counterfactuals, population, "counterfactuals")
+    return frame, np.arange(len(frame))
 
 
 def take_in(frame: pd.DataFrame, population: Population) -> Intake:

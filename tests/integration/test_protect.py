@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
+    Counterfactual,
     GeneralizedCounterfactual,
     Interval,
     KAnonymizer,
@@ -497,3 +498,14 @@ def test_table_of_the_result() -> None:
     for entry in result:
         if isinstance(entry, Suppressed):
             assert shown.loc[entry.query, list(TRAIN.columns)].isna().all()
+
+
+def test_counterfactuals_may_come_as_objects_with_their_queries() -> None:
+    frame = pd.DataFrame({"age": np.arange(40), "income": np.arange(40) * 10})
+    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age"]))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=3)).fit(population, lambda rows: rows["income"] > 100, desired=True)
+    objects = [Counterfactual(query, frame.iloc[row].to_dict()) for query, row in [(7, 20), (2, 30)]]
+    given = anonymizer.transform(objects)
+    assert [entry.query for entry in given] == [7, 2]
+    table = anonymizer.transform(frame.iloc[[20, 30]])
+    assert [entry.region for entry in given.released] == [entry.region for entry in table.released]
