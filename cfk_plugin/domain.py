@@ -11,12 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.columns import conform, holds_dates, to_number, to_numbers, to_text
 from cfk_plugin.errors import PopulationError
-from cfk_plugin.hierarchy import to_text
 from cfk_plugin.region import Interval, Part
 from cfk_plugin.schema import Attribute
-
-__all__ = ["INVALID", "UNEXPECTED_MISSING", "UNKNOWN", "Domain", "conform", "holds_dates", "to_numbers", "to_text"]
 
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 """Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
@@ -222,82 +220,6 @@ class Domain:
         if self.has_missing:
             pool[self.size - 1] = self.missing
         return conform(pd.Series(pool, dtype=object), self.dtype)
-
-
-def conform(column: pd.Series, dtype: Any) -> pd.Series:
-    """Cast to a dtype where every value survives it; otherwise to numbers, or leave it as it is."""
-    if column.dtype == dtype:
-        return column
-    if isinstance(dtype, pd.CategoricalDtype):
-        kind = dtype.categories.dtype
-        plain = column.astype(object)
-        plain = plain.map(to_text, na_action="ignore") if types.is_string_dtype(kind) else conform(plain, kind)
-        return plain.astype(dtype) if set(plain.dropna()) <= set(dtype.categories) else column
-    try:
-        if types.is_integer_dtype(dtype):
-            return _conform_integers(pd.to_numeric(column), dtype)
-        if types.is_bool_dtype(dtype):
-            truth = column.astype(object).map({"True": True, "False": False, True: True, False: False})
-            return truth.astype(dtype) if truth.isna().sum() == _missing_allowed(column, dtype) else column
-        if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
-            return column.map(to_text, na_action="ignore").astype(dtype)
-        return column.astype(dtype)
-    except (ValueError, TypeError):
-        return column
-
-
-def _conform_integers(numbers: pd.Series, dtype: Any) -> pd.Series:
-    present = numbers.dropna()
-    if not bool((present % 1 == 0).all()):
-        return numbers.astype(float)
-    limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
-    survives = bool(((present >= limits.min) & (present <= limits.max)).all())
-    return numbers.astype(dtype) if survives else numbers
-
-
-def _missing_allowed(column: pd.Series, dtype: Any) -> int:
-    return 0 if isinstance(dtype, np.dtype) else int(column.isna().sum())
-
-
-def to_numbers(column: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Read a column as float64 (dates as seconds); also say which entries are no finite number."""
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
-        plain = column.to_numpy(dtype=np.float64)
-        return plain, np.isinf(plain)
-    missing = column.isna().to_numpy()
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(object)
-    if column.dtype == object or types.is_string_dtype(column.dtype):
-        if holds_dates(column):
-            column = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
-        else:
-            column = pd.to_numeric(column, errors="coerce")
-    if types.is_datetime64_any_dtype(column.dtype):
-        stamps = column.dt.tz_convert(None) if getattr(column.dtype, "tz", None) else column
-        numbers = stamps.to_numpy(dtype="datetime64[us]").astype(np.int64) / 1e6
-        numbers = np.where(column.isna(), np.nan, numbers)
-    else:
-        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return numbers, ~np.isfinite(numbers) & ~missing
-
-
-def to_number(value: Any) -> float:
-    """Read one number, or one date (also as ISO text) as seconds."""
-    if isinstance(value, (int, float, np.number)):
-        return float(value)
-    return float(to_numbers(pd.Series([value]))[0][0])
-
-
-def holds_dates(column: pd.Series) -> bool:
-    """Say whether a column holds dates, as such or as ISO text."""
-    if types.is_datetime64_any_dtype(column.dtype):
-        return True
-    if column.dtype != object and not types.is_string_dtype(column.dtype):
-        return False
-    found = types.infer_dtype(column, skipna=True)
-    if found == "string":
-        return bool(column.dropna().astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
-    return found in ("datetime", "datetime64", "date")
 
 
 def _factorize(column: pd.Series) -> tuple[list[Any], NDArray[np.int64]]:

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.domain import to_numbers, to_text
+from cfk_plugin.columns import is_numeric, to_numbers, to_text
 from cfk_plugin.errors import InputError
-from cfk_plugin.schema import is_numeric
 
 _BLOCK = 1 << 18  # distances held at once; 2 MB stay in a core's cache
 _TIE = 1e-12  # distances closer than this are the same: sums of the same terms in another order are

@@ -10,14 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.columns import to_text
 from cfk_plugin.errors import SchemaError
-
-
-def to_text(value: Any) -> str:
-    """Spell a category in one way whatever its dtype: 3, 3.0 and "3" are the same."""
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

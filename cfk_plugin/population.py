@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.domain import Domain, conform
+from cfk_plugin.columns import conform
+from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.region import Region
 from cfk_plugin.schema import Schema

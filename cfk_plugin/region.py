@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.columns import to_text
 from cfk_plugin.errors import InputError
-from cfk_plugin.hierarchy import to_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin.columns import to_number, to_text
 from cfk_plugin.counterfactual import Certificate
-from cfk_plugin.domain import Domain, to_number, to_text
+from cfk_plugin.domain import Domain
 from cfk_plugin.errors import ModelError
 from cfk_plugin.intake import Intake
 from cfk_plugin.oracle import Oracle

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import pandas as pd
 from pandas.api import types
 
+from cfk_plugin.columns import is_numeric, to_text
 from cfk_plugin.errors import SchemaError
-from cfk_plugin.hierarchy import Hierarchy, to_text
+from cfk_plugin.hierarchy import Hierarchy
 
 Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
 Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
@@ -290,23 +291,3 @@ def _attribute(
         bounds=(float(bounds[0]), float(bounds[1])) if bounds is not None else None,
         nullable=bool(column.isna().any()),
     )
-
-
-def is_numeric(column: pd.Series) -> bool:
-    """Say whether a column holds numbers or dates; booleans count as categories."""
-    if types.is_bool_dtype(column.dtype) or isinstance(column.dtype, pd.CategoricalDtype):
-        return False
-    if types.is_numeric_dtype(column.dtype) or types.is_datetime64_any_dtype(column.dtype):
-        return not types.is_complex_dtype(column.dtype)
-    if column.dtype == object:
-        found = types.infer_dtype(column, skipna=True)
-        return found in (
-            "integer",
-            "floating",
-            "mixed-integer-float",
-            "decimal",
-            "datetime",
-            "datetime64",
-            "date",
-        )
-    return False

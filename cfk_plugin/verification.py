@@ -13,12 +13,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin.columns import to_text
 from cfk_plugin.counterfactual import Certificate
-from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, to_text
+from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
 from cfk_plugin.grid import Grid
+from cfk_plugin.metrics.disclosure import l_diversity, t_closeness
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.metrics.risk import l_diversity, t_closeness
 from cfk_plugin.oracle import Oracle
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.domain import Domain, to_number, to_text
+from cfk_plugin.columns import to_number, to_text
+from cfk_plugin.domain import Domain
 from cfk_plugin.errors import InputError
 from cfk_plugin.region import Interval, Part, Region
 

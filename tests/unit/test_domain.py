@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, conform, to_numbers
+from cfk_plugin.columns import conform, to_numbers
+from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.region import Interval
 from cfk_plugin.schema import Schema

@@ -1,0 +1,113 @@
+"""Columns: values read in one way whatever the dtype, and cast to another without losing one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+
+def is_numeric(column: pd.Series) -> bool:
+    """Say whether a column holds numbers or dates; booleans count as categories."""
+    if types.is_bool_dtype(column.dtype) or isinstance(column.dtype, pd.CategoricalDtype):
+        return False
+    if types.is_numeric_dtype(column.dtype) or types.is_datetime64_any_dtype(column.dtype):
+        return not types.is_complex_dtype(column.dtype)
+    if column.dtype == object:
+        found = types.infer_dtype(column, skipna=True)
+        return found in (
+            "integer",
+            "floating",
+            "mixed-integer-float",
+            "decimal",
+            "datetime",
+            "datetime64",
+            "date",
+        )
+    return False
+
+
+def to_text(value: Any) -> str:
+    """Spell a category in one way whatever its dtype: 3, 3.0 and "3" are the same."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def conform(column: pd.Series, dtype: Any) -> pd.Series:
+    """Cast to a dtype where every value survives it; otherwise to numbers, or leave it as it is."""
+    if column.dtype == dtype:
+        return column
+    if isinstance(dtype, pd.CategoricalDtype):
+        kind = dtype.categories.dtype
+        plain = column.astype(object)
+        plain = plain.map(to_text, na_action="ignore") if types.is_string_dtype(kind) else conform(plain, kind)
+        return plain.astype(dtype) if set(plain.dropna()) <= set(dtype.categories) else column
+    try:
+        if types.is_integer_dtype(dtype):
+            return _conform_integers(pd.to_numeric(column), dtype)
+        if types.is_bool_dtype(dtype):
+            truth = column.astype(object).map({"True": True, "False": False, True: True, False: False})
+            return truth.astype(dtype) if truth.isna().sum() == _missing_allowed(column, dtype) else column
+        if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
+            return column.map(to_text, na_action="ignore").astype(dtype)
+        return column.astype(dtype)
+    except (ValueError, TypeError):
+        return column
+
+
+def _conform_integers(numbers: pd.Series, dtype: Any) -> pd.Series:
+    present = numbers.dropna()
+    if not bool((present % 1 == 0).all()):
+        return numbers.astype(float)
+    limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
+    survives = bool(((present >= limits.min) & (present <= limits.max)).all())
+    return numbers.astype(dtype) if survives else numbers
+
+
+def _missing_allowed(column: pd.Series, dtype: Any) -> int:
+    return 0 if isinstance(dtype, np.dtype) else int(column.isna().sum())
+
+
+def to_numbers(column: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Read a column as float64 (dates as seconds); also say which entries are no finite number."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        plain = column.to_numpy(dtype=np.float64)
+        return plain, np.isinf(plain)
+    missing = column.isna().to_numpy()
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    if column.dtype == object or types.is_string_dtype(column.dtype):
+        if holds_dates(column):
+            column = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
+        else:
+            column = pd.to_numeric(column, errors="coerce")
+    if types.is_datetime64_any_dtype(column.dtype):
+        stamps = column.dt.tz_convert(None) if getattr(column.dtype, "tz", None) else column
+        numbers = stamps.to_numpy(dtype="datetime64[us]").astype(np.int64) / 1e6
+        numbers = np.where(column.isna(), np.nan, numbers)
+    else:
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return numbers, ~np.isfinite(numbers) & ~missing
+
+
+def to_number(value: Any) -> float:
+    """Read one number, or one date (also as ISO text) as seconds."""
+    if isinstance(value, (int, float, np.number)):
+        return float(value)
+    return float(to_numbers(pd.Series([value]))[0][0])
+
+
+def holds_dates(column: pd.Series) -> bool:
+    """Say whether a column holds dates, as such or as ISO text."""
+    if types.is_datetime64_any_dtype(column.dtype):
+        return True
+    if column.dtype != object and not types.is_string_dtype(column.dtype):
+        return False
+    found = types.infer_dtype(column, skipna=True)
+    if found == "string":
+        return bool(column.dropna().astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
+    return found in ("datetime", "datetime64", "date")
