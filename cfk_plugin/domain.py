@@ -121,6 +121,10 @@ class Domain:
             codes = {alias: codes[text] for text in codes for alias in _BOOL_SPELLINGS[text]}
         return codes
 
+    def code(self, value: Any) -> int:
+        """Return the code of one category, however it is spelled; `UNKNOWN` for one that the population lacks."""
+        return self._code_of.get(to_text(value), UNKNOWN)
+
     def encode(self, column: pd.Series) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Return code and number of every value of a column, whatever its dtype.
 
@@ -148,7 +152,7 @@ class Domain:
             distinct, inverse = column.tolist(), np.arange(len(column))
         else:
             distinct, inverse = _factorize(column)
-        known = [self._code_if_missing if pd.isna(v) else self._code_of.get(to_text(v), UNKNOWN) for v in distinct]
+        known = [self._code_if_missing if pd.isna(v) else self.code(v) for v in distinct]
         return np.array([*known, self._code_if_missing], dtype=np.int32)[inverse]
 
     def _codes_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -182,8 +186,8 @@ class Domain:
             if part.missing and self.has_missing:
                 allowed[-1] = True
             return allowed
-        known = (self._code_of.get(to_text(v)) for v in part if v is not None)
-        allowed[[code for code in known if code is not None]] = True
+        known = (self.code(v) for v in part if v is not None)
+        allowed[[code for code in known if code != UNKNOWN]] = True
         if None in part and self.has_missing:
             allowed[-1] = True
         return allowed

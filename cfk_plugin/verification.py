@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.columns import to_text
 from cfk_plugin.counterfactual import Certificate
 from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
 from cfk_plugin.grid import Grid
@@ -251,8 +250,7 @@ def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
 
 def _well_formed(part: Part, domain: Domain) -> bool:
     if not domain.is_interval:
-        known = set(domain.values)
-        return isinstance(part, frozenset) and all(v is None or to_text(v) in known for v in part)
+        return isinstance(part, frozenset) and all(v is None or domain.code(v) != UNKNOWN for v in part)
     if not isinstance(part, Interval) or (part.low is None) != (part.high is None):
         return False
     if domain.attribute.kind == "ordinal":

@@ -1,0 +1,90 @@
+"""Regions from elsewhere, rebuilt from the population's own values before they are verified and released."""
+
+from __future__ import annotations
+
+import logging
+from datetime import date
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from cfk_plugin.columns import to_number
+from cfk_plugin.domain import UNKNOWN, Domain
+from cfk_plugin.population import Population
+from cfk_plugin.protection.base import Proposal
+from cfk_plugin.region import Interval, Part, Region
+
+_log = logging.getLogger("cfk_plugin")
+
+
+def own_copy(proposal: Proposal, population: Population, *, claims: bool) -> Proposal | None:
+    """Rebuild a proposal from the population's own values, so that nothing else than what is recounted can leave.
+
+    Of a third party's objects only exact types are read, each once: a subclass could say one thing when it is verified
+    and another one when it is released, and a text could be anything.
+
+    Returns
+    -------
+    Proposal or None
+        None when the region is malformed.
+    """
+    try:
+        region, optimal = proposal.region, claims and proposal.optimal is True
+        gap = None if proposal.gap is None or not claims else float(proposal.gap)
+        proven = gap if gap is not None and isfinite(gap) and gap >= 0 else None
+        return Proposal(None if region is None else _own_region(region, population), optimal, proven)
+    except Exception as error:  # noqa: BLE001 - whatever it is made of, it is not a region
+        _log.debug("a proposed region is malformed (%s)", type(error).__name__)
+        return None
+
+
+def _own_region(region: Region, population: Population) -> Region:
+    names = population.schema.quasi_identifiers
+    if type(region) is not Region or type(region.parts) is not dict or len(region.parts) != len(names):
+        raise TypeError("not a Region over the quasi-identifiers")
+    parts = region.parts.copy()
+    return Region({name: _own_part(parts[name], population.domains[name]) for name in names})
+
+
+def _own_part(part: Part, domain: Domain) -> Part:
+    if not domain.is_interval:
+        if type(part) is not frozenset:
+            raise TypeError("not a frozenset")
+        codes = [domain.code(value) for value in part if value is not None]
+        if UNKNOWN in codes:
+            raise TypeError("a value that the population does not have")
+        own = {domain.value(code) for code in codes}
+        return frozenset(own | {None} if None in part and domain.has_missing else own)
+    if type(part) is not Interval:
+        raise TypeError("not an Interval")
+    low, high, levels = part.low, part.high, part.levels
+    missing = part.missing is True and domain.has_missing
+    if domain.attribute.kind == "ordinal":
+        return _own_levels(levels, missing, domain)
+    if levels is not None:
+        raise TypeError("levels belong to ordinal attributes")
+    if low is None and high is None:
+        return Interval(None, None, missing)
+    return Interval(domain.natural(_end(low)), domain.natural(_end(high)), missing)
+
+
+def _own_levels(levels: Any, missing: bool, domain: Domain) -> Interval:
+    if type(levels) is not tuple:
+        raise TypeError("not a tuple of levels")
+    codes = [domain.code(level) for level in levels]
+    if not codes:
+        return Interval(None, None, missing, ())
+    if UNKNOWN in codes or codes != list(range(codes[0], codes[0] + len(codes))):
+        raise TypeError("levels must be neighbours")
+    own = tuple(domain.values[codes[0] : codes[-1] + 1].tolist())
+    return Interval(own[0], own[-1], missing, own)
+
+
+def _end(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, date)):
+        raise TypeError("not a number or date")
+    number = to_number(value)
+    if not isfinite(number):
+        raise ValueError("not a finite number")
+    return number
