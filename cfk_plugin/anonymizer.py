@@ -243,7 +243,8 @@ class KAnonymizer:
             return entries
         factual = None if factual is None else factual[desired]
         accepted = intake.take(usable)
-        oracle = Oracle(self.model_, self.goal_.judge(factual, own), self.rows_, accepted.frame)
+        judge, cells = self.goal_.judge(factual, own), accepted.quasi_identifiers[0]
+        oracle = Oracle(self.model_, judge, self.rows_, accepted.frame, desired_at=cells)
         goals = (own if factual is None else factual).tolist()
         verdicts = self.stage_.run(accepted, goals, oracle, progress)
         for row, (at, verdict) in enumerate(zip(usable.tolist(), verdicts, strict=True)):

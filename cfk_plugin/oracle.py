@@ -217,6 +217,8 @@ class Oracle:
     rows : RowOracle
     counterfactuals : DataFrame
         Conformed counterfactuals, one row each.
+    desired_at : int32 array, shape (n, n_quasi_identifiers), optional
+        Coded quasi-identifiers of the counterfactuals, where all of them are known to have the desired outcome.
     """
 
     def __init__(
@@ -225,6 +227,7 @@ class Oracle:
         judge: Judge,
         rows: RowOracle,
         counterfactuals: pd.DataFrame,
+        desired_at: NDArray[np.int32] | None = None,
     ) -> None:
         population = rows.population
         self._model, self._judge, self._rows = model, judge, rows
@@ -235,6 +238,9 @@ class Oracle:
         fits = prod(sizes) * max(len(counterfactuals), 1) < np.iinfo(np.int64).max
         self._radix = np.array([prod(sizes[j + 1 :]) for j in range(len(sizes))], np.int64) if fits else None
         self._span = prod(sizes)
+        if desired_at is not None:
+            own = np.where(desired_at < 0, np.array(sizes) - 1, desired_at).astype(np.int32)
+            self._answers.update(dict.fromkeys(self._keys(self._at, own), True))
 
     def __repr__(self) -> str:
         """Show how much is known."""

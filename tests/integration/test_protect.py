@@ -509,3 +509,28 @@ def test_counterfactuals_may_come_as_objects_with_their_queries() -> None:
     assert [entry.query for entry in given] == [7, 2]
     table = anonymizer.transform(frame.iloc[[20, 30]])
     assert [entry.region for entry in given.released] == [entry.region for entry in table.released]
+
+
+def test_the_model_is_asked_once_about_each_cell() -> None:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {"age": rng.integers(18, 60, 300), "city": rng.choice(CITIES, 300), "income": rng.permutation(300)}
+    )
+    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]))
+    asked: list[tuple[Any, ...]] = []
+
+    def model(rows: pd.DataFrame) -> Any:
+        if len(rows) != 256:  # the trial in `fit`
+            asked.extend(rows.itertuples(index=False, name=None))
+        return (rows["income"] + 3 * rows["age"] > 180).to_numpy()
+
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=8)).fit(population, model, desired=True)
+    raw = frame[frame["income"] + 3 * frame["age"] > 180].head(20)
+    released = anonymizer.transform(raw).released
+    members = {tuple(row) for entry in released for row in frame.iloc[population.members(entry.region)].to_numpy()}
+    counts = pd.Series([tuple(row) for row in asked]).value_counts()
+    again = {cell for cell, n in counts.items() if n > 1}
+    assert (
+        again <= {tuple(row) for row in raw.to_numpy()} | members
+    )  # a training row's own prediction is another question
+    assert counts.max() <= 2
