@@ -117,7 +117,7 @@ class KAnonymizer:
         self.population_ = population
         self.goal_ = Goal(desired)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
-        self.goal_.check(self.model_, self.model_(population.frame.head(_TRIED)))
+        self.goal_.check(self.model_, self.model_(population.rows(np.arange(min(_TRIED, population.n_rows)))))
         self.rows_ = RowOracle(self.model_, population)
         self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
         verifier = Verifier(population, self.policy_, reference=self.reference, seed=self.seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -111,3 +112,10 @@ def holds_dates(column: pd.Series) -> bool:
     if found == "string":
         return bool(column.dropna().astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
     return found in ("datetime", "datetime64", "date")
+
+
+def table_of(columns: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Put columns of equal length side by side, whatever their index."""
+    index = pd.RangeIndex(len(next(iter(columns.values()))))
+    aligned = {name: column.set_axis(index) for name, column in columns.items()}
+    return pd.DataFrame(aligned, index=index, copy=False)

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.columns import conform
+from cfk_plugin.columns import conform, table_of
 from cfk_plugin.domain import UNKNOWN
-from cfk_plugin.population import Population, table_of
+from cfk_plugin.population import Population
 from cfk_plugin.region import Region
 
 

@@ -199,7 +199,7 @@ class RowOracle:
         """Return the model's labels for rows of the population."""
         unknown = np.unique(rows[~self._known[rows]])
         if len(unknown):
-            self._label[unknown] = self._model(self.population.frame.take(unknown)).astype(object)
+            self._label[unknown] = self._model(self.population.rows(unknown)).astype(object)
             self._known[unknown] = True
         return self._label[rows]
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.columns import conform
+from cfk_plugin.columns import conform, table_of
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.region import Region
@@ -153,11 +153,16 @@ class Population:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Return the training rows. Host code only; nothing of it may be released or logged.
+        """Return a copy of the training rows. Host code only; nothing of it may be released or logged."""
+        return self._frame.copy()
 
-        The table is the caller's own (copied on write), so a change to it does not reach the population.
-        """
-        return self._frame.copy(deep=False)
+    def rows(self, at: NDArray[np.int64]) -> pd.DataFrame:
+        """Return a copy of some of the training rows. Host code only, as `frame`."""
+        return self._frame.take(at)
+
+    def column(self, name: str) -> pd.Series:
+        """Return a copy of one column. Host code only, as `frame`."""
+        return self._frame[name].copy()
 
     def members(self, region: Region) -> NDArray[np.int64]:
         """Return the positions of the rows inside a region."""
@@ -229,9 +234,10 @@ class Population:
         ----------
         Goethals, Sörensen, Martens (2023), section 5.1, Table 5.
         """
-        people = np.arange(self.n_rows) if self._people is None else self._people
-        pairs = np.unique(np.column_stack([self._cell_of_row, people]), axis=0) if self._people is not None else None
-        cell, person = (self._cell_of_row, people) if pairs is None else (pairs[:, 0], pairs[:, 1])
+        if self._people is None:
+            cell, person = self._cell_of_row, np.arange(self.n_rows)
+        else:
+            cell, person = np.unique(np.column_stack([self._cell_of_row, self._people]), axis=0).T
         size = np.bincount(cell, minlength=len(self.cells))
         smallest = np.full(int(person.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(smallest, person, size[cell])
@@ -249,10 +255,11 @@ class Population:
         """Keyed identity of this population and schema (HMAC-SHA256, 16 hex digits): same rows, same print."""
         digest = hmac.new(self._key, digestmod=hashlib.sha256)
         digest.update(repr([(a.name, a.role, a.kind, a.weight) for a in self.schema.attributes]).encode())
+        for domain in self.domains.values():
+            digest.update("\x1f".join(map(str, domain.values)).encode())
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
-        for name in self.schema.features:
-            column = pd.util.hash_pandas_object(self._frame[name].astype(object).map(str), index=False)
-            rows = (rows * np.uint64(0x9E3779B97F4A7C15) + column.to_numpy(dtype=np.uint64)).astype(np.uint64)
+        for codes in self.encode(self._frame)[0].T:
+            rows = rows * np.uint64(0x9E3779B97F4A7C15) + codes.astype(np.uint64)
         digest.update(np.sort(rows).tobytes())
         return digest.hexdigest()[:16]
 
@@ -266,13 +273,6 @@ class Population:
         """Count each person once, at the cell of their first row, so that counts of disjoint cells add up."""
         rows = np.arange(self.n_rows) if self._people is None else np.unique(self._people, return_index=True)[1]
         return np.bincount(self._cell_of_row[rows], minlength=len(self.cells)).astype(np.int64)
-
-
-def table_of(columns: Mapping[str, pd.Series]) -> pd.DataFrame:
-    """Put columns of equal length side by side, whatever their index."""
-    index = pd.RangeIndex(len(next(iter(columns.values()))))
-    aligned = {name: column.set_axis(index) for name, column in columns.items()}
-    return pd.DataFrame(aligned, index=index, copy=False)
 
 
 def _subjects(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64] | None:

