@@ -36,6 +36,7 @@ RUN_ELSEWHERE = {
 }
 NOT_RUN = {
     "make ": "sets up an environment of its own",
+    ".venv/bin/python tests/benchmarks": "runs for minutes, on tables that are not here",
     "pip install": "changes the environment",
     "cfk demo": "run by tests/integration/test_demo.py",
     "models:/": "needs a model registry",
