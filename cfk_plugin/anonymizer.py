@@ -252,7 +252,10 @@ class KAnonymizer:
                 entries[at] = Suppressed(int(query[at]), verdict.reason)
             else:
                 released = {name: natural(accepted.frame[name].iloc[row]) for name in self.population_.schema.private}
-                entries[at] = GeneralizedCounterfactual(int(query[at]), verdict[0], released, verdict[1])
+                region, certificate = verdict
+                named = {name: self.population_.domains[name].label(part) for name, part in region.items()}
+                labels = {name: label for name, label in named.items() if label is not None}
+                entries[at] = GeneralizedCounterfactual(int(query[at]), region, released, certificate, labels)
         return entries
 
     def _detect(self, frame: pd.DataFrame, instance_based: bool) -> tuple[Finding | None, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -151,12 +151,15 @@ class GeneralizedCounterfactual:
         Private attribute to released value.
     certificate : Certificate
         What the recount found.
+    labels : mapping
+        Name of the node that a hierarchical quasi-identifier was generalised to.
     """
 
     query: int
     region: Region
     released: Mapping[str, Any]
     certificate: Certificate
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     status = "released"
 
@@ -165,8 +168,8 @@ class GeneralizedCounterfactual:
         return {**self.region.parts, **{name: _single(value) for name, value in self.released.items()}}
 
     def cells(self) -> dict[str, str]:
-        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``."""
-        return {name: part_to_text(part) for name, part in self.parts().items()}
+        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, the name of a node."""
+        return {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
 
     def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
         """Write the explanation as a sentence for the person described by `factual`.
@@ -182,7 +185,7 @@ class GeneralizedCounterfactual:
         -------
         str
         """
-        return sentence(self.parts(), factual, phrases)
+        return sentence(self.parts(), factual, phrases, self.labels)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""

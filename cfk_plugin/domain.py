@@ -192,6 +192,13 @@ class Domain:
             allowed[-1] = True
         return allowed
 
+    def label(self, part: Part) -> str | None:
+        """Return the name of the hierarchy's node that a part of several values is; None where there is none."""
+        hierarchy = self.attribute.hierarchy
+        if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
+            return None
+        return hierarchy.labels[hierarchy.cover([to_text(value) for value in part])]
+
     def value(self, code: int) -> Any:
         """Return the value of a code in natural form: a number, a Timestamp, a category; None when missing."""
         if code == self.missing_code and self.has_missing:

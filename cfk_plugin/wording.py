@@ -37,7 +37,12 @@ class Phrase:
         return cls(f"had {label} higher by {{}}", f"had {label} lower by {{}}", f"had {label} {{}}")
 
 
-def sentence(parts: Mapping[str, Part], factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
+def sentence(
+    parts: Mapping[str, Part],
+    factual: Mapping[str, Any],
+    phrases: Mapping[str, Phrase] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> str:
     """Write a counterfactual explanation as one sentence; attributes that need no change are left out.
 
     Parameters
@@ -48,6 +53,8 @@ def sentence(parts: Mapping[str, Part], factual: Mapping[str, Any], phrases: Map
         The values of the person who is told.
     phrases : mapping, optional
         Wording per attribute; `Phrase.default` where not given.
+    labels : mapping, optional
+        What a part is called, where it has a name (a node of a hierarchy).
 
     Returns
     -------
@@ -58,9 +65,9 @@ def sentence(parts: Mapping[str, Part], factual: Mapping[str, Any], phrases: Map
     >>> sentence({"age": Interval(24, 27), "city": frozenset({"Antwerp"})}, {"age": 21, "city": "Brussels"})
     'If you were 3–6 years older and had city Antwerp, the outcome would be the desired one.'
     """
-    known = phrases or {}
+    known, named = phrases or {}, labels or {}
     changes = [
-        _change(part, factual[name], known.get(name) or Phrase.default(name))
+        _change(part, factual[name], known.get(name) or Phrase.default(name), named.get(name))
         for name, part in parts.items()
         if not part_contains(part, factual[name])
     ]
@@ -70,7 +77,9 @@ def sentence(parts: Mapping[str, Part], factual: Mapping[str, Any], phrases: Map
     return f"If you {listed}, the outcome would be the desired one."
 
 
-def _change(part: Part, value: Any, phrase: Phrase) -> str:
+def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
+    if label is not None:
+        return phrase.equal.format(label)
     if isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
         if value < part.low:
             return phrase.more.format(Interval(_less(part.low, value), _less(part.high, value)))

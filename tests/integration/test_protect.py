@@ -534,3 +534,20 @@ def test_the_model_is_asked_once_about_each_cell() -> None:
         again <= {tuple(row) for row in raw.to_numpy()} | members
     )  # a training row's own prediction is another question
     assert counts.max() <= 2
+
+
+def test_a_node_of_a_hierarchy_is_called_by_its_name() -> None:
+    tree = {"1000": ["10**", "1***"], "1050": ["10**", "1***"], "2000": ["20**", "2***"], "2018": ["20**", "2***"]}
+    frame = pd.DataFrame({"zip": [*tree, "1000"] * 3, "income": range(15)})
+    schema = Schema.from_frame(frame, quasi_identifiers=["zip"], hierarchies={"zip": tree})
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(
+        Population.from_frame(frame, schema), lambda rows: rows["income"] >= 0, desired=True
+    )
+    entry = anonymizer.transform(frame.iloc[[2]])[0]
+    assert isinstance(entry, GeneralizedCounterfactual)
+    assert entry.region["zip"] == {"2000", "2018"}
+    assert entry.cells()["zip"] == "20**"
+    assert entry.text({"zip": "1000", "income": 2}) == "If you had zip 20**, the outcome would be the desired one."
+    alone = anonymizer.transform(frame.iloc[[0]])[0]
+    assert isinstance(alone, GeneralizedCounterfactual)
+    assert (alone.cells()["zip"], alone.labels) == ("1000", {})
