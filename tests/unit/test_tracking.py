@@ -314,7 +314,7 @@ def test_a_dead_server_neither_delays_nor_loses(
     with track(tracking_uri=uri, timeout=1.0) as logger:
         for _ in range(3):
             observe(explanations())
-    assert not logger.flush(10)
+    assert not logger.flush(60)  # until the server is found to be down; importing MLflow takes its time
     own_shipper.close(0)
     assert connecting
     assert threading.get_ident() not in connecting
@@ -352,10 +352,10 @@ def test_records_are_sent_again_when_the_server_is_back(
     monkeypatch.setattr(run, "_client", flaky)
     logger = RunLogger()
     logger.submit(explanations())
-    assert not logger.flush(10)
+    assert not logger.flush(60)
     check_spooled(spool, 1)
     down[0] = False
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not logger.flush(1) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert run_of(logger.run_id).data.metrics["cfk.asked"] == 3
@@ -380,7 +380,7 @@ def test_a_spool_that_cannot_be_written_falls_back(
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     RunLogger(tracking_uri=nobody, spool=tmp_path / "file" / "spool").submit(explanations())
-    own_shipper.flush(10)
+    own_shipper.flush(60)
     own_shipper.close(0)
     assert len(list(tmp_path.glob("cfk-spool-*/*.json"))) == 1
 
