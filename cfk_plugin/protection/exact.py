@@ -85,7 +85,7 @@ def _lazy_rounds(search: Search, trials: Trials, rounds: int) -> list[float | No
     task = search.task
     gaps: list[float | None] = [None] * len(task)
     active = list(range(len(task)))
-    for _ in range(rounds):
+    for turn in range(rounds):
         if not active:
             break
         found = search.solve(active, [trials.records[i].bad_cells for i in active])
@@ -94,7 +94,7 @@ def _lazy_rounds(search: Search, trials: Trials, rounds: int) -> list[float | No
         tried = trials.evaluate(which, [search.region(active[row], found, row) for row in rows])
         active = []
         for i, row, trial in zip(which, rows, tried, strict=True):
-            if _settles(task.policy, trial, first=len(trials.records[i].bad) <= (trial.pureness < 1)):
+            if _settles(task.policy, trial, first=turn == 0):
                 gaps[i] = _gap(found, row)
             elif trial.pureness < 1:
                 active.append(i)
