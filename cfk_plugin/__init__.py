@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cfk_plugin.explanations import Explanations as Explanations
     from cfk_plugin.hierarchy import Hierarchy as Hierarchy
     from cfk_plugin.hookspecs import hookimpl as hookimpl
+    from cfk_plugin.ledger import Ledger as Ledger
     from cfk_plugin.pipeline import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.pipeline import protect as protect
     from cfk_plugin.policy import PrivacyPolicy as PrivacyPolicy
@@ -37,6 +38,7 @@ _HOME = {
     "Hierarchy": "hierarchy",
     "Interval": "region",
     "KAnonymizer": "anonymizer",
+    "Ledger": "ledger",
     "Phrase": "wording",
     "Population": "population",
     "PrivacyPolicy": "policy",

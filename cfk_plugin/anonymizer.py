@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from typing import Any, NoReturn, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.counterfactual import Counterfactual, Entry, Finding, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.counterfactual import Counterfactual, Entry, Finding, Suppressed
 from cfk_plugin.detection import Detector
-from cfk_plugin.errors import InfeasibleError, InputError, ModelError, NotFittedError, PolicyError
+from cfk_plugin.entries import EntryStage
+from cfk_plugin.errors import (
+    InfeasibleError,
+    InputError,
+    ModelError,
+    NominalGuaranteeWarning,
+    NotFittedError,
+    PolicyError,
+)
 from cfk_plugin.explanations import Explanations
+from cfk_plugin.guarantees import Ground
 from cfk_plugin.hookspecs import ReleaseRecord
-from cfk_plugin.intake import Intake, as_table, require_features, take_in
-from cfk_plugin.oracle import Goal, LabelModel, Oracle, RowOracle
+from cfk_plugin.intake import as_table, require_features, take_in
+from cfk_plugin.ledger import Ledger
+from cfk_plugin.methods import AUTO, check_method, check_rerun, choose
+from cfk_plugin.oracle import Goal, LabelModel, RowOracle
 from cfk_plugin.plugins import load_plugins, worst
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
-from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.base import Progress, Protector
-from cfk_plugin.region import natural
+from cfk_plugin.recorded import RecordedRelease
+from cfk_plugin.region import Region
 from cfk_plugin.release import ReleaseStage
-from cfk_plugin.verification import Refusal, Verifier
+from cfk_plugin.verification import Verifier
 
 _log = logging.getLogger("cfk_plugin")
 _FINDINGS: dict[str | None, Finding | None] = {None: None, **{name: name for name in get_args(Finding)}}
+_NOMINAL = (
+    "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the model, may be left with "
+    'fewer. guarantee="reciprocal" holds against rerunning, "catalogue" against both'
+)
 _TRIED = 256  # training rows that the model is tried on before anything is promised
 
 
@@ -35,20 +51,27 @@ class KAnonymizer:
     """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
 
     Protects against linking an explanation to a person by quasi-identifiers: every region that leaves holds at
-    least k people of the population. Private values are released as they are. It does not protect against an
-    adversary who reruns the algorithm, asks the model about every candidate (see ``Certificate.k_consistent``), or
-    intersects explanations of several policies or models.
+    least k people of the population, and by default k people are mapped to it, whoever reruns the protection. What
+    else is held against is the policy's guarantee (`PrivacyPolicy`); several releases of one record over time need a
+    `Ledger`. Private values are released as the policy says, by default as they are.
 
     Parameters
     ----------
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``.
     method : str or Protector
-        "exact", "grasp", "mondrian", the name of a plugin's protector, or a protector with its own settings.
+        "auto": what the guarantee prescribes, "exact" for a nominal one. For a nominal guarantee also "grasp",
+        "mondrian", the name of a plugin's protector, or a protector with its own settings.
     plugins : sequence
         Plugin objects or modules for this run, beside those found by entry points.
     reference : Population, optional
         Larger population for the journalist risk.
+    ledger : Ledger, optional
+        Remembers what was released for each record, so that several releases do not add up; see `Ledger`.
+    measure_k_effective : bool
+        For a nominal guarantee: rerun the protection for everybody in a region and put ``k_effective`` into its
+        certificate, at about k times the cost. Other guarantees always have it. Not for protectors that draw random
+        numbers, nor together with l or t.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -68,15 +91,19 @@ class KAnonymizer:
         self,
         *,
         policy: PrivacyPolicy | None = None,
-        method: str | Protector = "exact",
+        method: str | Protector = AUTO,
         plugins: Sequence[object] = (),
         reference: Population | None = None,
+        ledger: Ledger | None = None,
+        measure_k_effective: bool = False,
         seed: int = 0,
     ) -> None:
         self.policy = policy
         self.method = method
         self.plugins = plugins
         self.reference = reference
+        self.ledger = ledger
+        self.measure_k_effective = measure_k_effective
         self.seed = seed
 
     def fit(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
@@ -99,7 +126,8 @@ class KAnonymizer:
         Raises
         ------
         PolicyError
-            If k is above the number of people, or l or t is asked without sensitive attributes.
+            If k is above the number of people, l or t is asked without sensitive attributes, the method cannot give
+            the guarantee, or an effective k cannot be measured with it.
         ModelError
             If the model cannot be used.
         InputError
@@ -108,22 +136,33 @@ class KAnonymizer:
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
         self.policy_ = self.policy or PrivacyPolicy()
+        check_method(self.method, self.policy_)
+        if self.policy_.guarantee == "nominal":
+            warnings.warn(_NOMINAL, NominalGuaranteeWarning, stacklevel=2)
         if self.policy_.k > population.n_people:
             raise PolicyError(f"k = {self.policy_.k} is above the number of people, {population.n_people}")
         if (self.policy_.l or self.policy_.t is not None) and not population.schema.sensitive:
             raise PolicyError("l and t need sensitive attributes in the schema; name them with `sensitive=`")
         self.manager_ = load_plugins(self.plugins)
-        self.protector_, self.method_ = self._protector()
         self.population_ = population
         self.goal_ = Goal(desired)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
         self.goal_.check(self.model_, self.model_(population.rows(np.arange(min(_TRIED, population.n_rows)))))
         self.rows_ = RowOracle(self.model_, population)
+        self.ground_ = Ground.prepare(self.policy_, self.goal_, self.rows_)
+        self.protector_, self.method_ = self.ground_.protector or choose(self.method, self.manager_.protectors())
         self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
-        verifier = Verifier(population, self.policy_, reference=self.reference, seed=self.seed)
-        self.stage_ = ReleaseStage(
+        verifier = Verifier(
+            population, self.policy_, reference=self.reference, seed=self.seed, partition=self.ground_.partition
+        )
+        release = ReleaseStage(
             population, self.policy_, self.protector_, self.method_, self.manager_, verifier, self.seed
         )
+        stage = release if self.ledger is None else RecordedRelease(release, self.ledger)
+        measures = self.measure_k_effective and self.ground_.partition is None
+        if measures:
+            check_rerun(self.protector_, self.policy_)
+        self.stage_ = EntryStage(population, self.model_, self.goal_, self.rows_, self.ground_, stage, measures)
         return self
 
     def transform(
@@ -171,6 +210,62 @@ class KAnonymizer:
         entries, findings = self.release(frame, query, labels, instance_based=instance_based, progress=progress)
         return self.explanations(entries, findings)
 
+    def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None) -> Explanations:
+        """Answer queries from the catalogue, without an explainer.
+
+        Needs ``guarantee="catalogue"``. The answer is the nearest entry and depends on the catalogue, the model and
+        the query alone: who asks again and again sees the catalogue, and no more.
+
+        Parameters
+        ----------
+        queries : DataFrame, shape (n, n_features or more)
+            Instances to explain.
+        progress : callable, optional
+            Called with (done, total).
+
+        Returns
+        -------
+        Explanations
+            One entry per query, in order.
+
+        Raises
+        ------
+        PolicyError
+            If the guarantee has no catalogue.
+        InputError, InfeasibleError
+            As `transform`.
+        """
+        self._check_fitted()
+        if self.ground_.catalogue is None:
+            raise PolicyError('explain() answers from the catalogue; it needs guarantee="catalogue"')
+        frame = require_features(queries, self.population_, "queries")
+        query = np.arange(len(frame))
+        entries: list[Entry]
+        try:
+            intake = take_in(frame, self.population_)
+            entries = self.stage_.of_queries(intake, query, progress)
+        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            entries = _withheld(query, error)
+        return self.explanations(entries, (None,) * len(query), generator="catalogue")
+
+    def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
+        """Return the region that protection maps each record to, whatever its outcome. For audits; never release it.
+
+        Nothing is verified, no model is asked whether the record could have been a counterfactual. An adversary who
+        knows everything but the key computes the same.
+
+        Parameters
+        ----------
+        records : DataFrame, shape (n, n_features or more)
+
+        Returns
+        -------
+        list of Region or None
+            One per record; None where there is none.
+        """
+        self._check_fitted()
+        return self.stage_.regions(take_in(require_features(records, self.population_, "records"), self.population_))
+
     def factual_labels(self, factuals: pd.DataFrame) -> NDArray[Any]:
         """Return the model's labels of the instances to explain."""
         return self.model_(self.population_.conform(factuals)).astype(object)
@@ -188,11 +283,9 @@ class KAnonymizer:
         try:
             intake = take_in(frame, self.population_)
             findings = self._detect(frame, instance_based)
-            entries = self._entries(intake, query, factual_labels, progress)
+            entries = self.stage_.of_counterfactuals(intake, query, factual_labels, progress)
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
-            _log.warning("explanations withheld: %s in the pipeline", type(error).__name__)
-            reason = "model_failed" if isinstance(error, ModelError) else "protector_failed"
-            entries = [Suppressed(int(q), reason) for q in query]
+            entries = _withheld(query, error)
             findings = (None,) * len(query)
         return entries, findings
 
@@ -221,62 +314,11 @@ class KAnonymizer:
             self.manager_.released(record)
         return result
 
-    def _entries(
-        self,
-        intake: Intake,
-        query: NDArray[np.int64],
-        factual_labels: NDArray[Any] | None,
-        progress: Progress | None,
-    ) -> list[Entry]:
-        entries: list[Entry] = [
-            Suppressed(int(q), *fault) if fault else Suppressed(int(q), "not_desired")
-            for q, fault in zip(query, intake.faults, strict=True)
-        ]
-        usable = np.array([i for i, fault in enumerate(intake.faults) if fault is None], dtype=np.int64)
-        if not len(usable):
-            return entries
-        own = self.model_(intake.take(usable).frame).astype(object)
-        factual = None if factual_labels is None else factual_labels[usable]
-        desired = self.goal_.judge(factual, own)(own, np.arange(len(usable)))
-        usable, own = usable[desired], own[desired]
-        if not len(usable):
-            return entries
-        factual = None if factual is None else factual[desired]
-        accepted = intake.take(usable)
-        judge, cells = self.goal_.judge(factual, own), accepted.quasi_identifiers[0]
-        oracle = Oracle(self.model_, judge, self.rows_, accepted.frame, desired_at=cells)
-        goals = (own if factual is None else factual).tolist()
-        verdicts = self.stage_.run(accepted, goals, oracle, progress)
-        for row, (at, verdict) in enumerate(zip(usable.tolist(), verdicts, strict=True)):
-            if isinstance(verdict, Refusal):
-                entries[at] = Suppressed(int(query[at]), verdict.reason)
-            else:
-                released = {name: natural(accepted.frame[name].iloc[row]) for name in self.population_.schema.private}
-                region, certificate = verdict
-                named = {name: self.population_.domains[name].label(part) for name, part in region.items()}
-                labels = {name: label for name, label in named.items() if label is not None}
-                entries[at] = GeneralizedCounterfactual(int(query[at]), region, released, certificate, labels)
-        return entries
-
     def _detect(self, frame: pd.DataFrame, instance_based: bool) -> tuple[Finding | None, ...]:
         """Say what each raw counterfactual is; plugins may find worse, never better, than the host."""
         own = self.detector_.find(frame, instance_based=instance_based)
         others = self.manager_.detect(frame, self.population_)
         return tuple(_FINDINGS[worst(a, b)] for a, b in zip(own, others, strict=True))
-
-    def _protector(self) -> tuple[Protector, str]:
-        """Return the protector and its name, which is read before it sees data: certificates show it."""
-        if isinstance(self.method, str):
-            known: dict[str, Callable[[], Protector]] = {**self.manager_.protectors(), **BUILT_IN}
-            if self.method not in known:
-                raise InputError(f"unknown method {self.method!r}; known: {', '.join(sorted(known))}")
-            return known[self.method](), self.method
-        name = getattr(self.method, "name", None)
-        if type(name) is not str or not callable(getattr(self.method, "protect", None)):
-            raise InputError(f"method must be a name or a protector; got {type(self.method).__name__}")
-        if name in BUILT_IN and not isinstance(self.method, BUILT_IN[name]):
-            raise InputError(f"a protector calls itself {name!r}, which is a built-in one; give it another name")
-        return self.method, name
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "stage_"):
@@ -289,3 +331,10 @@ class KAnonymizer:
     def __repr__(self) -> str:
         """Show settings alone."""
         return f"KAnonymizer(policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r})"
+
+
+def _withheld(query: NDArray[np.int64], error: Exception) -> list[Entry]:
+    """Withhold everything because of an error, whose text may quote rows and is not repeated."""
+    _log.warning("explanations withheld: %s in the pipeline", type(error).__name__)
+    reason = "model_failed" if isinstance(error, ModelError) else "protector_failed"
+    return [Suppressed(int(q), reason) for q in query]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from cfk_plugin.policy import NOT_STOPPED
 from cfk_plugin.region import Interval, Part, Region, json_value, part_to_text
 from cfk_plugin.wording import Phrase, sentence
 
@@ -28,7 +29,10 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
         "ncp_above_ceiling": "information loss is above the policy's ceiling",
         "l_diversity": "too few distinct sensitive values among the people in the region",
         "t_closeness": "sensitive values in the region differ too much from the population",
+        "homogeneous": "a private value that too many people in the region share",
         "verification_failed": "the independent recount does not meet the policy",
+        "intersection": "with what was released before for this record, fewer than k people would be left",
+        "ledger_failed": "the ledger of releases failed",
         "protector_failed": "the protector failed",
         "model_failed": "the model failed",
         "explainer_failed": "the explainer failed",
@@ -69,21 +73,23 @@ class Certificate:
     k : int
         Distinct people of the population inside the region.
     k_desired : int
-        Rows inside the region whose own prediction is the desired one.
+        People inside the region whose own prediction is the desired one.
     k_consistent : int
-        Rows inside the region for whom the model gives the desired outcome with their own quasi-identifiers and
-        the released private values: who is left for an adversary with access to the model.
+        People inside the region for whom the model gives the desired outcome with their own quasi-identifiers and
+        the released private values: who is left for an adversary with access to the model. Of a private attribute
+        that is binned or withheld, the counterfactual's own value is asked.
     k_effective : int, optional
         People in the region that the algorithm maps to the same region; None where it was not computed.
     k_private : int
-        Rows inside the region that carry exactly the released private values; 1 means that somebody who knows
-        the private values is singled out.
+        Rows inside the region that fit what is released of the private values: the exact values and the bins; every
+        row fits a withheld attribute. 1 means that somebody who knows the private values is singled out.
     private_matches : int
-        Rows of the whole population that carry exactly the released private values.
+        Rows of the whole population that fit what is released of the private values.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness : float
-        Share of the region's value combinations with the desired outcome, in [0, 1]; higher is better.
+        Share of the value combinations with the desired outcome, in [0, 1]; higher is better. Over the values in
+        the region and of the private attributes that are binned (values in the bin) or withheld (all values).
     pureness_low, pureness_high : float
         Two-sided 95 % Clopper-Pearson interval; equal to `pureness` when `exact`.
     exact : bool
@@ -102,6 +108,8 @@ class Certificate:
         Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
     majority : bool
         Whether the majority of the rows inside are predicted the desired outcome (a tie counts as yes).
+    binned, withheld : tuple of str
+        Private attributes that are released as their bin, and not at all; the others are released exactly.
     """
 
     k: int
@@ -126,10 +134,20 @@ class Certificate:
     policy_hash: str
     population: str
     majority: bool
+    binned: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+
+    @property
+    def not_stopped(self) -> list[str]:
+        """Attacks that the guarantee does not stop; see the threat model in the documentation."""
+        return list(NOT_STOPPED.get(self.guarantee, ()))
 
     def public(self) -> dict[str, Any]:
         """Return the fields that may go to the receiver of the explanation."""
-        names = "k ncp pureness pureness_low pureness_high exact optimal gap method guarantee policy_hash population"
+        names = (
+            "k ncp pureness pureness_low pureness_high exact optimal gap method guarantee not_stopped policy_hash "
+            "population"
+        )
         return {name: getattr(self, name) for name in names.split()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,7 +157,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class GeneralizedCounterfactual:
-    """A released explanation: quasi-identifiers generalised to a region, private values as they are.
+    """A released explanation: quasi-identifiers generalised to a region, private values as the policy has them.
 
     Attributes
     ----------
@@ -148,11 +166,13 @@ class GeneralizedCounterfactual:
     region : Region
         What the quasi-identifiers are generalised to.
     released : mapping
-        Private attribute to released value.
+        Private attribute to released value: exactly, or an `Interval` that is a declared bin.
     certificate : Certificate
         What the recount found.
     labels : mapping
         Name of the node that a hierarchical quasi-identifier was generalised to.
+    withheld : tuple of str
+        Private attributes that are not released.
     """
 
     query: int
@@ -160,16 +180,25 @@ class GeneralizedCounterfactual:
     released: Mapping[str, Any]
     certificate: Certificate
     labels: Mapping[str, str] = field(default_factory=dict)
+    withheld: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse values in another form than was certified: an exact one must not slip through."""
+        exact = [name for name in self.certificate.withheld if name in self.released]
+        exact += [n for n in self.certificate.binned if not isinstance(self.released.get(n), Interval)]
+        if exact or set(self.withheld) != set(self.certificate.withheld):
+            raise ValueError(f"private attributes are released otherwise than certified: {', '.join(exact)}")
 
     status = "released"
 
     def parts(self) -> dict[str, Part]:
-        """Return region and released values alike: every feature with the part that is said of it."""
+        """Return region and released values alike: every feature that something is said of, with that part."""
         return {**self.region.parts, **{name: _single(value) for name, value in self.released.items()}}
 
     def cells(self) -> dict[str, str]:
-        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, the name of a node."""
-        return {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
+        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, withheld."""
+        said = {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
+        return {**said, **dict.fromkeys(self.withheld, "withheld")}
 
     def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
         """Write the explanation as a sentence for the person described by `factual`.
@@ -185,7 +214,7 @@ class GeneralizedCounterfactual:
         -------
         str
         """
-        return sentence(self.parts(), factual, phrases, self.labels)
+        return sentence(self.parts(), factual, phrases, self.labels, self.withheld)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
@@ -193,7 +222,8 @@ class GeneralizedCounterfactual:
             "query": self.query,
             "status": self.status,
             "region": self.region.to_dict(),
-            "released": {name: json_value(value) for name, value in self.released.items()},
+            "released": {name: _private_json(value) for name, value in self.released.items()},
+            "withheld": list(self.withheld),
             "certificate": self.certificate.public(),
         }
 
@@ -236,7 +266,15 @@ class Suppressed:
 Entry = GeneralizedCounterfactual | Suppressed
 
 
+def _private_json(value: Any) -> Any:
+    if isinstance(value, Interval):
+        return {"low": json_value(value.low), "high": json_value(value.high)}
+    return json_value(value)
+
+
 def _single(value: Any) -> Part:
+    if isinstance(value, Interval):
+        return value
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if (number or isinstance(value, pd.Timestamp)) and not pd.isna(value):
         return Interval(value, value)

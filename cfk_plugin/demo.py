@@ -175,7 +175,7 @@ def summarise(acts: list[Act], console: Console) -> None:
     console.rule("[bold]All explanations")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("explainer", no_wrap=True)
-    names = "asked", "copies", "near", "released", "withheld", "least k", "NCP", "pureness"
+    names = "asked", "copies", "near", "released", "withheld", "least k", "rerun", "NCP", "pureness"
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for act in acts:
@@ -187,13 +187,15 @@ def summarise(acts: list[Act], console: Console) -> None:
             str(s["released"]),
             str(s["suppressed"]),
             _figure(s["k_min"], ".0f"),
+            _figure(s["k_effective_min"], ".0f"),
             _figure(s["ncp_mean"], ".3f"),
             _figure(s["pureness_mean"], ".3f"),
         )
         table.add_row(act.name, *figures)
     console.print(table)
     console.print(
-        "Copies, near: raw counterfactuals that are a training patient, or nearly. k: people behind an explanation. "
+        "Copies, near: raw counterfactuals that are a training patient, or nearly. k: people behind an explanation; "
+        "rerun: of whom are left for somebody who reruns the protection for everybody. "
         "NCP: information lost, mean, 0 to 1. Pureness: share of the region where the model keeps the promise, mean.",
         style="dim",
         highlight=False,

@@ -45,5 +45,13 @@ class TrackingError(CFKError, RuntimeError):
     """A run could not be logged; the explanations themselves are not affected."""
 
 
+class LedgerError(CFKError, RuntimeError):
+    """The ledger of releases cannot be used; what it would have recorded must not leave."""
+
+
 class MissingDependencyError(CFKError, ImportError):
     """An optional library is needed and not installed."""
+
+
+class NominalGuaranteeWarning(UserWarning):
+    """A nominal k was chosen: somebody who reruns the algorithm may be left with fewer people."""

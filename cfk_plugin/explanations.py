@@ -155,7 +155,8 @@ class Explanations(Sequence[Entry]):
         -------
         dict
             Counts (``asked``, ``released``, ``suppressed``, ``reasons``), and over the released entries ``k_min``,
-            ``k_mean``, ``k_p05``, ``k_desired_min``, ``k_consistent_min``, ``k_private_min``, ``ncp_mean``,
+            ``k_mean``, ``k_p05``, ``k_desired_min``, ``k_consistent_min``, ``k_effective_min`` (None unless every
+            certificate has it), ``k_private_min``, ``ncp_mean``,
             ``ncp_p95``, ``pureness_mean``, ``pureness_min``, ``pureness_low``, ``optimal_rate``,
             ``prosecutor_risk_max``, ``marketer_risk``, ``cdm``, ``cm``; rates ``native_rate``,
             ``native_qi_rate``, ``near_native_rate`` (each counterfactual counts once, by the worst finding),
@@ -207,12 +208,14 @@ def _figures(certificates: Sequence[Certificate]) -> dict[str, float | None]:
     def over(name: str, reduce: Callable[[list[Any]], Any], kind: type = float) -> float | None:
         return kind(reduce([getattr(c, name) for c in certificates])) if certificates else None
 
+    known = all(c.k_effective is not None for c in certificates)
     return {
         "k_min": over("k", min, int),
         "k_mean": over("k", np.mean),
         "k_p05": over("k", lambda v: np.percentile(v, 5)),
         "k_desired_min": over("k_desired", min, int),
         "k_consistent_min": over("k_consistent", min, int),
+        "k_effective_min": over("k_effective", min, int) if known else None,
         "k_private_min": over("k_private", min, int),
         "ncp_mean": over("ncp", np.mean),
         "ncp_p95": over("ncp", lambda v: np.percentile(v, 95)),

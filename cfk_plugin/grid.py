@@ -26,20 +26,27 @@ class Grid:
     Attributes
     ----------
     codes : tuple of int32 arrays
-        Codes inside the region, per quasi-identifier.
+        Codes inside the region, per quasi-identifier; then, where private attributes are generalised as well, the
+        codes that each private attribute stands for.
     """
 
     codes: tuple[NDArray[np.int32], ...]
 
     @classmethod
-    def of(cls, region: Region, population: Population, own: Sequence[int]) -> Grid:
-        """Enumerate the codes inside a region; `own` are the codes of the counterfactual itself."""
-        axes = []
+    def of(
+        cls,
+        region: Region,
+        population: Population,
+        own: Sequence[int],
+        private: Sequence[NDArray[np.int32]] = (),
+    ) -> Grid:
+        """Enumerate the codes inside a region; `own` are the counterfactual's, `private` further axes."""
+        axes: list[NDArray[np.int32]] = []
         for code, name in zip(own, population.schema.quasi_identifiers, strict=True):
             domain = population.domains[name]
             inside = np.flatnonzero(domain.inside(region[name])).astype(np.int32)
             axes.append(np.append(inside, np.int32(domain.size)) if code == UNKNOWN else inside)
-        return cls(tuple(axes))
+        return cls((*axes, *private))
 
     @property
     def size(self) -> int:
@@ -47,7 +54,7 @@ class Grid:
         return prod(len(axis) for axis in self.codes)
 
     def all(self) -> NDArray[np.int32]:
-        """Return every combination, shape (size, n_quasi_identifiers)."""
+        """Return every combination, shape (size, number of axes)."""
         mesh = np.meshgrid(*self.codes, indexing="ij")
         return np.stack([axis.reshape(-1) for axis in mesh], axis=1)
 
@@ -67,7 +74,7 @@ class Grid:
 def rows_for_cells(
     population: Population, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: NDArray[np.int32]
 ) -> pd.DataFrame:
-    """Build model input: private values of counterfactual ``which[i]``, quasi-identifiers of cell ``cells[i]``.
+    """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from counterfactual ``which[i]``.
 
     Parameters
     ----------
@@ -76,15 +83,16 @@ def rows_for_cells(
         Conformed counterfactuals (`Population.conform`).
     which : int array, shape (n,)
         Row of `counterfactuals` that each cell belongs to.
-    cells : int32 array, shape (n, n_quasi_identifiers)
-        Codes; ``domain.size`` stands for the counterfactual's own value.
+    cells : int32 array, shape (n, n_quasi_identifiers) or (n, n_quasi_identifiers + n_private)
+        Codes, those of private attributes last; ``domain.size`` stands for the counterfactual's own value.
 
     Returns
     -------
     DataFrame, shape (n, n_features)
         In the training table's column order and dtypes.
     """
-    place = {name: j for j, name in enumerate(population.schema.quasi_identifiers)}
+    named = (*population.schema.quasi_identifiers, *population.schema.private)[: cells.shape[1]]
+    place = {name: j for j, name in enumerate(named)}
     columns = {}
     for name in population.schema.features:
         column = counterfactuals[name].take(which)

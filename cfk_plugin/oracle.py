@@ -203,6 +203,10 @@ class RowOracle:
             self._known[unknown] = True
         return self._label[rows]
 
+    def ask(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """Return the model's labels for rows that the population does not have."""
+        return self._model(frame).astype(object)
+
 
 class Oracle:
     """Says for one set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
@@ -260,9 +264,9 @@ class Oracle:
         which : int array, shape (n,)
             Counterfactual that each cell belongs to.
         cells : int32 array, shape (n, n_quasi_identifiers)
-            Codes; ``domain.size`` stands for the counterfactual's own value.
+            Codes, of private attributes too unless `reuse`; ``domain.size`` is the counterfactual's own value.
         reuse : bool
-            Whether answers are remembered and repeated; off only to measure an algorithm that does not.
+            Whether answers are remembered and repeated.
 
         Returns
         -------

@@ -18,6 +18,7 @@ from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.intake import require_features
+from cfk_plugin.ledger import Ledger
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Progress, Protector
@@ -34,9 +35,10 @@ def protect(
     population: Population,
     policy: PrivacyPolicy | None = None,
     desired: Any = "opposite",
-    method: str | Protector = "exact",
+    method: str | Protector = "auto",
     plugins: Sequence[object] = (),
     reference: Population | None = None,
+    ledger: Ledger | None = None,
     track: bool | RunLogger = False,
     seed: int = 0,
 ) -> ProtectedExplainer:
@@ -61,6 +63,8 @@ def protect(
         Plugins for this run, beside installed ones.
     reference : Population, optional
         Larger population for the journalist risk.
+    ledger : Ledger, optional
+        Remembers what was released for each record, so that several releases do not add up; see `Ledger`.
     track : bool or RunLogger
         Whether every result is logged to MLflow, in the background. Never delays or loses an explanation.
     seed : int
@@ -75,7 +79,9 @@ def protect(
     CFKError
         If policy, population, model and explainer do not fit together; see `KAnonymizer.fit`.
     """
-    anonymizer = KAnonymizer(policy=policy, method=method, plugins=plugins, reference=reference, seed=seed)
+    anonymizer = KAnonymizer(
+        policy=policy, method=method, plugins=plugins, reference=reference, ledger=ledger, seed=seed
+    )
     anonymizer.fit(population, model=model, desired=desired)
     context = AdaptContext(population.schema.features, population.schema.target)
     source = anonymizer.manager_.adapt(explainer, context)

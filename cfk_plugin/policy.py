@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from cfk_plugin.errors import PolicyError
 
-Guarantee = Literal["nominal"]
+Guarantee = Literal["nominal", "reciprocal", "catalogue"]
+AnonymitySet = Literal["population", "eligible"]
 Objective = Literal["pureness", "ncp", "weighted"]
 OnInfeasible = Literal["suppress", "raise"]
+PrivateForm = Literal["exact", "bins"]
+RareValues = Literal["release", "withhold"]
+OnHomogeneous = Literal["coarsen", "suppress"]
 
 _PRESETS: dict[str, dict[str, Any]] = {
     # Goethals, Sörensen, Martens (2023), section 5.3.2
-    "paper": {"k": 10},
+    "paper": {"k": 10, "guarantee": "nominal"},
     # US Centers for Medicare & Medicaid Services, cell size suppression policy: no cell of 1 to 10
     "cms-11": {"k": 11},
     # European Medicines Agency, policy 0070 guidance: maximum risk 0.09, so k = 12
@@ -24,21 +30,36 @@ _PRESETS: dict[str, dict[str, Any]] = {
     "k20": {"k": 20},
 }
 
+NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "nominal": ("inversion", "model filter", "query steering", "intersection"),
+        "reciprocal": ("model filter", "query steering", "intersection after a change"),
+        "catalogue": ("intersection after a change",),
+    }
+)
+"""Guarantee to the attacks that it does not stop; see the threat model in the documentation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyPolicy:
     """The rules a released explanation has to meet; checked again after protection, by other code.
 
-    A policy of ``guarantee="nominal"`` protects against an adversary who knows the quasi-identifiers of
-    everybody and links a released region to people. It does *not* protect against an adversary who reruns the
-    algorithm or who queries the model to strike out candidates: read `Certificate.k_consistent`.
+    Every policy protects against an adversary who knows the quasi-identifiers of everybody and links a released
+    region to people. Against whom else k holds is the policy's guarantee; `NOT_STOPPED` lists what it does not stop.
 
     Parameters
     ----------
     k : int, default 10
         Least number of people whose quasi-identifiers fit a released region (at least 2).
-    guarantee : {"nominal"}
-        Against whom k holds.
+    guarantee : {"reciprocal", "catalogue", "nominal"}
+        Against whom k holds. "nominal": k people are in the region (the paper's definition; somebody who reruns the
+        algorithm is often left with fewer, at times with one). "reciprocal": k people are mapped to the region, so
+        rerunning the protection for everybody leaves k. "catalogue": private values are released as well only where
+        the model is consistent with k of them, so asking the model about everybody leaves k; the counterfactual is
+        replaced by the nearest entry of a fixed catalogue.
+    anonymity_set : {"population", "eligible"}
+        Who counts among the k: everybody (the paper's count), or only people with the desired predicted outcome, who
+        could have been the counterfactual. "eligible" needs the guarantee "reciprocal"; "catalogue" implies it.
     objective : {"pureness", "ncp", "weighted"}
         What is optimised among the regions with k people: pureness first and then NCP (the paper's order), NCP
         alone, or ``NCP + pureness_weight * (1 - pureness)``.
@@ -56,6 +77,21 @@ class PrivacyPolicy:
         HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on the population.
     on_infeasible : {"suppress", "raise"}
         Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
+    private_values : {"exact", "bins"}
+        How numeric private attributes with declared bins are released: as they are, or as their bin. A value
+        outside of all bins is withheld. Attributes without bins are released as they are.
+    rare_values : {"release", "withhold"}
+        Whether a private attribute is withheld when fewer than k people of the population hold what would be
+        released of it (the value, or the bin).
+    alpha : float in [0, 1], optional
+        (alpha, k)-homogeneity: largest share of the people in the region who may hold what is released of a private
+        attribute (a number: within 5 % of its range), where it is more than `min_lift` times as frequent there as in
+        the population. None: not checked.
+    min_lift : float, default 1.5
+        See `alpha`; a value that is as frequent everywhere tells nothing about the region.
+    on_homogeneous : {"coarsen", "suppress"}
+        What `alpha` leads to: release the bin where one is declared and passes, else withhold the attribute; or
+        withhold the explanation.
 
     Raises
     ------
@@ -69,7 +105,8 @@ class PrivacyPolicy:
     """
 
     k: int = 10
-    guarantee: Guarantee = "nominal"
+    guarantee: Guarantee = "reciprocal"
+    anonymity_set: AnonymitySet = "population"
     objective: Objective = "pureness"
     pureness_weight: float = 1.0
     min_pureness: float | None = None
@@ -78,22 +115,34 @@ class PrivacyPolicy:
     t: float | None = None
     near_native: Literal["auto"] | float = "auto"
     on_infeasible: OnInfeasible = "suppress"
+    private_values: PrivateForm = "exact"
+    rare_values: RareValues = "release"
+    alpha: float | None = None
+    min_lift: float = 1.5
+    on_homogeneous: OnHomogeneous = "coarsen"
 
     def __post_init__(self) -> None:
         """Validate every setting."""
         _whole_number("k", self.k, 2)
         if self.l is not None:
             _whole_number("l", self.l, 1)
-        _one_of("guarantee", self.guarantee, ("nominal",))
+        _one_of("guarantee", self.guarantee, tuple(NOT_STOPPED))
+        _one_of("anonymity_set", self.anonymity_set, ("population", "eligible"))
+        if self.guarantee == "nominal" and self.anonymity_set == "eligible":
+            raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
         _one_of("objective", self.objective, ("pureness", "ncp", "weighted"))
         _one_of("on_infeasible", self.on_infeasible, ("suppress", "raise"))
-        for name in ("min_pureness", "max_ncp", "t"):
+        _one_of("private_values", self.private_values, ("exact", "bins"))
+        _one_of("rare_values", self.rare_values, ("release", "withhold"))
+        _one_of("on_homogeneous", self.on_homogeneous, ("coarsen", "suppress"))
+        for name in ("min_pureness", "max_ncp", "t", "alpha"):
             if getattr(self, name) is not None:
                 _share(name, getattr(self, name))
         if self.near_native != "auto":
             _share("near_native", self.near_native)
-        if not _is_number(self.pureness_weight) or not 0 <= self.pureness_weight < float("inf"):
-            raise PolicyError("pureness_weight must be a finite number >= 0")
+        for name in ("pureness_weight", "min_lift"):
+            if not _is_number(getattr(self, name)) or not 0 <= getattr(self, name) < float("inf"):
+                raise PolicyError(f"{name} must be a finite number >= 0")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
@@ -122,6 +171,11 @@ class PrivacyPolicy:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""
         return asdict(self)
+
+    @property
+    def counts_eligible(self) -> bool:
+        """Whether only people with the desired predicted outcome count among the k."""
+        return self.guarantee == "catalogue" or self.anonymity_set == "eligible"
 
     @property
     def sha256(self) -> str:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import os
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -17,38 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin import keyed
 from cfk_plugin.columns import conform, table_of
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.region import Region
+from cfk_plugin.risk_profile import RiskProfile, risk_profile
 from cfk_plugin.schema import Schema
-
-_PROCESS_KEY = secrets.token_bytes(32)
-
-
-@dataclass(frozen=True, slots=True)
-class RiskProfile:
-    """How exposed a population is before any protection.
-
-    Attributes
-    ----------
-    unique : float
-        Share of the people whose combination of quasi-identifiers nobody else has (Table 5 of the paper).
-    below_k : float
-        Share of the people in an equivalence class of fewer than k people.
-    k : int
-        The k asked for.
-    people : int
-        Number of people.
-    classes : int
-        Number of equivalence classes.
-    """
-
-    unique: float
-    below_k: float
-    k: int
-    people: int
-    classes: int
 
 
 class Population:
@@ -77,7 +47,7 @@ class Population:
                 "the table has duplicate columns" if not frame.columns.is_unique else f"missing columns: {lost}"
             )
         self.schema = schema
-        self._key = key or os.environ.get("CFK_KEY", "").encode() or _PROCESS_KEY
+        self._key = keyed.configured(key)
         kept = [*schema.features, *schema.names("target")]
         self._frame = frame[[c for c in kept if c in frame.columns]].reset_index(drop=True)
         self.domains: Mapping[str, Domain] = MappingProxyType(
@@ -107,8 +77,9 @@ class Population:
             One row per training row; must have every feature and the subject key of the schema.
         schema : Schema
         key : bytes, optional
-            Key of the fingerprint (HMAC). Default: the environment variable ``CFK_KEY``, else a random key, which
-            makes fingerprints comparable within this process only.
+            Key of the fingerprint and of the order in which people are given to other groups (HMAC). Default: the
+            environment variable ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
+            the order follows from the table itself, so that it is the same in every process.
 
         Returns
         -------
@@ -182,6 +153,14 @@ class Population:
         """Return the number of distinct people behind rows."""
         return len(rows) if self._people is None else len(np.unique(self._people[rows]))
 
+    def first_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return, of some rows, the places where a person occurs for the first time."""
+        return np.arange(len(rows)) if self._people is None else np.unique(self._people[rows], return_index=True)[1]
+
+    def keyed_order(self, codes: NDArray[np.int32]) -> NDArray[np.uint64]:
+        """Return a number per record that needs the key to compute, else this very table; the same in every process."""
+        return keyed.order(self._order_key, codes)
+
     def cells_inside(self, region: Region) -> NDArray[np.bool_]:
         """Say of every cell whether it is inside a region."""
         inside = np.ones(len(self.cells), dtype=bool)
@@ -234,34 +213,25 @@ class Population:
         ----------
         Goethals, Sörensen, Martens (2023), section 5.1, Table 5.
         """
-        if self._people is None:
-            cell, person = self._cell_of_row, np.arange(self.n_rows)
-        else:
-            cell, person = np.unique(np.column_stack([self._cell_of_row, self._people]), axis=0).T
-        size = np.bincount(cell, minlength=len(self.cells))
-        smallest = np.full(int(person.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(smallest, person, size[cell])
-        n = len(smallest)
-        return RiskProfile(
-            unique=float((smallest == 1).sum() / n),
-            below_k=float((smallest < k).sum() / n),
-            k=k,
-            people=n,
-            classes=len(self.cells),
-        )
+        return risk_profile(self._cell_of_row, self._people, k)
 
     @cached_property
     def fingerprint(self) -> str:
         """Keyed identity of this population and schema (HMAC-SHA256, 16 hex digits): same rows, same print."""
-        digest = hmac.new(self._key, digestmod=hashlib.sha256)
-        digest.update(repr([(a.name, a.role, a.kind, a.weight) for a in self.schema.attributes]).encode())
-        for domain in self.domains.values():
-            digest.update("\x1f".join(map(str, domain.values)).encode())
+        return keyed.digest(self._key or keyed.of_this_process(), self._identity()).hex()[:16]
+
+    @cached_property
+    def _order_key(self) -> bytes:
+        return self._key or keyed.digest(b"", self._identity())
+
+    def _identity(self) -> list[bytes]:
+        """Return bytes that are the same for the same rows, in whatever order, and the same schema."""
+        attributes = repr([(a.name, a.role, a.kind, a.weight) for a in self.schema.attributes])
+        values = ["\x1f".join(map(str, domain.values)) for domain in self.domains.values()]
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
         for codes in self.encode(self._frame)[0].T:
             rows = rows * np.uint64(0x9E3779B97F4A7C15) + codes.astype(np.uint64)
-        digest.update(np.sort(rows).tobytes())
-        return digest.hexdigest()[:16]
+        return [*(text.encode() for text in (attributes, *values)), np.sort(rows).tobytes()]
 
     @cached_property
     def _rows_by_cell(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -271,7 +241,7 @@ class Population:
 
     def _additive_people(self) -> NDArray[np.int64]:
         """Count each person once, at the cell of their first row, so that counts of disjoint cells add up."""
-        rows = np.arange(self.n_rows) if self._people is None else np.unique(self._people, return_index=True)[1]
+        rows = self.first_rows(np.arange(self.n_rows))
         return np.bincount(self._cell_of_row[rows], minlength=len(self.cells)).astype(np.int64)
 
 

@@ -55,56 +55,111 @@ class ReleaseStage:
     seed: int
 
     def run(
-        self, intake: Intake, goals: Sequence[object], oracle: Oracle, progress: Progress | None = None
+        self,
+        intake: Intake,
+        goals: Sequence[object],
+        oracle: Oracle,
+        sides: NDArray[np.int64],
+        progress: Progress | None = None,
     ) -> list[Verdict]:
-        """Return a certified region or a refusal per counterfactual; equal ones of equal goal are solved once."""
+        """Return a certified region or a refusal per counterfactual; equal ones of equal goal are solved once.
+
+        Parameters
+        ----------
+        intake : Intake
+        goals : sequence
+            What each counterfactual is after: equal goals are judged alike.
+        oracle : Oracle
+        sides : int64 array, shape (n,)
+            Side of the partition that each belongs to.
+        progress : callable, optional
+        """
         first, inverse = _distinct(intake, goals)
-        once = self._run_distinct(intake.take(first), oracle.restrict(first), progress)
+        once = self._run_distinct(intake.take(first), oracle.restrict(first), sides[first], progress)
         if progress is not None:
             progress(len(first), len(first))
         return [once[i] for i in inverse]
 
-    def _run_distinct(self, intake: Intake, oracle: Oracle, progress: Progress | None) -> list[Verdict]:
-        """Protect and verify; where sensitive values are too alike, ask again for twice as many people."""
-        verdicts = self._attempt(self.policy, intake, oracle, progress)
+    def _run_distinct(
+        self, intake: Intake, oracle: Oracle, sides: NDArray[np.int64], progress: Progress | None
+    ) -> list[Verdict]:
+        """Protect and verify; where sensitive values are too alike, ask again for twice as many people.
+
+        The groups of a partition are diverse from the start, as far as they can be.
+        """
+        verdicts = self._attempt(self.policy, intake, oracle, sides, progress)
         policy = self.policy
-        for _ in range(_DOUBLINGS):
+        for _ in range(_DOUBLINGS if self.verifier.partition is None else 0):
             alike = [i for i, v in enumerate(verdicts) if isinstance(v, Refusal) and v.reason in _DIVERSITY]
             if not alike or 2 * policy.k > self.population.n_people:
                 break
             policy = replace(policy, k=2 * policy.k)
             at = np.array(alike)
-            again = self._attempt(policy, intake.take(at), oracle.restrict(at), None)
+            again = self._attempt(policy, intake.take(at), oracle.restrict(at), sides[at], None)
             for i, verdict in zip(alike, again, strict=True):
                 verdicts[i] = verdict
         return verdicts
 
     def _attempt(
-        self, policy: PrivacyPolicy, intake: Intake, oracle: Oracle, progress: Progress | None
+        self,
+        policy: PrivacyPolicy,
+        intake: Intake,
+        oracle: Oracle,
+        sides: NDArray[np.int64],
+        progress: Progress | None,
     ) -> list[Verdict]:
-        # Copies: what a protector does to its task reaches neither verification nor the next attempt.
-        codes, numbers = intake.quasi_identifiers
-        task = Task(self.population, replace(policy), codes, numbers, oracle, self.seed, progress)
+        groups = self._groups(intake, sides)
+        task = self._task(policy, intake, oracle, groups, progress)
         try:
             found, method = self._proposals(task)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             _log.warning("protector %s raised %s; its explanations are withheld", self.method, type(error).__name__)
-            return [Refusal("protector_failed")] * len(codes)
+            return [Refusal("protector_failed")] * len(intake)
         # With more people than the policy's k there is no claim that nothing better exists.
         proposals = [own_copy(p, self.population, claims=policy.k == self.policy.k) for p in found]
         sound = [Proposal(None) if p is None else p for p in proposals]
         certified = self.verifier.verify(sound, intake.codes, intake.numbers, oracle, method)
         verdicts: list[Verdict] = []
-        for proposal, verdict in zip(proposals, certified, strict=True):
-            if proposal is None:
+        for i, (proposal, verdict) in enumerate(zip(proposals, certified, strict=True)):
+            if proposal is None or not self._is_own(groups, i, proposal):
                 verdicts.append(Refusal("verification_failed"))
             elif isinstance(verdict, Refusal) or proposal.region is None:
                 verdicts.append(verdict if isinstance(verdict, Refusal) else Refusal("verification_failed"))
             else:
                 verdicts.append((proposal.region, verdict))
         return verdicts
+
+    def _groups(self, intake: Intake, sides: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Return the group that each counterfactual belongs to, where a partition says so."""
+        partition = self.verifier.partition
+        return None if partition is None else partition.group_of(intake.codes, intake.numbers, sides)
+
+    def _is_own(self, groups: NDArray[np.int64] | None, i: int, proposal: Proposal) -> bool:
+        """Say whether a region is that of the counterfactual's own group: whoever is given another's stands out."""
+        partition = self.verifier.partition
+        if partition is None or groups is None or proposal.region is None:
+            return True
+        return bool(groups[i] >= 0) and proposal.region == partition.regions[groups[i]]
+
+    def propose(self, intake: Intake, oracle: Oracle, sides: NDArray[np.int64]) -> list[Region | None]:
+        """Return what protection alone proposes; nothing is verified, nothing of it may be released."""
+        task = self._task(self.policy, intake, oracle, self._groups(intake, sides), None)
+        return [proposal.region for proposal in self._proposals(task)[0]]
+
+    def _task(
+        self,
+        policy: PrivacyPolicy,
+        intake: Intake,
+        oracle: Oracle,
+        groups: NDArray[np.int64] | None,
+        progress: Progress | None,
+    ) -> Task:
+        """Make a task of copies: what a protector does to it reaches neither verification nor the next attempt."""
+        codes, numbers = intake.quasi_identifiers
+        own = None if groups is None else groups.copy()
+        return Task(self.population, replace(policy), codes, numbers, oracle, self.seed, progress, own)
 
     def _proposals(self, task: Task) -> tuple[list[Proposal], str]:
         n = len(task)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isfinite
 from typing import Any, Literal
 
 import pandas as pd
 from pandas.api import types
 
-from cfk_plugin.columns import is_numeric, to_text
+from cfk_plugin.columns import is_numeric, to_number, to_text
 from cfk_plugin.errors import SchemaError
 from cfk_plugin.hierarchy import Hierarchy
+from cfk_plugin.roles import Role, known, roles_of
 
-Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
 Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
 
 
@@ -39,6 +41,9 @@ class Attribute:
         Tree of a hierarchical attribute.
     bounds : tuple of float, optional
         Declared domain of a numeric attribute; a counterfactual outside of it is not released.
+    bins : tuple of float, optional
+        Edges of public bins of a numeric private attribute, strictly increasing (of a date: seconds). A bin has its
+        lower edge and not its upper one, the last bin has both.
     nullable : bool
         Whether missing values may occur.
     """
@@ -51,6 +56,7 @@ class Attribute:
     hierarchy: Hierarchy | None = None
     bounds: tuple[float, float] | None = None
     nullable: bool = False
+    bins: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check that kind and details belong together."""
@@ -62,8 +68,16 @@ class Attribute:
             raise SchemaError(f"column {self.name!r}: a hierarchy belongs to hierarchical attributes only")
         if self.bounds is not None and (self.kind != "numeric" or not self.bounds[0] <= self.bounds[1]):
             raise SchemaError(f"column {self.name!r}: bounds are (low, high) of a numeric attribute")
+        if self.bins is not None:
+            self._check_bins(self.bins)
         if not 0 <= self.weight < float("inf"):
             raise SchemaError(f"column {self.name!r}: weight must be a finite number >= 0")
+
+    def _check_bins(self, edges: tuple[float, ...]) -> None:
+        if self.kind != "numeric" or self.role not in ("sensitive", "other"):
+            raise SchemaError(f"column {self.name!r}: bins are for numeric attributes that are released as private")
+        if len(edges) < 2 or not all(map(isfinite, edges)) or any(a >= b for a, b in pairwise(edges)):
+            raise SchemaError(f"column {self.name!r}: bins are at least 2 numbers (or dates), strictly increasing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +122,7 @@ class Schema:
         hierarchies: Mapping[str, Any] | None = None,
         weights: Mapping[str, float] | None = None,
         bounds: Mapping[str, tuple[float, float]] | None = None,
+        bins: Mapping[str, Sequence[Any]] | None = None,
     ) -> Schema:
         """Declare the roles; kinds follow from the dtypes (numbers and dates numeric, the rest nominal).
 
@@ -135,6 +150,8 @@ class Schema:
             Quasi-identifier to its relative weight in NCP; 1 where not given. Normalised to a sum of 1.
         bounds : mapping, optional
             Numeric column to its declared (low, high).
+        bins : mapping, optional
+            Numeric private column to the edges of its public bins: declared, never computed from the rows.
 
         Returns
         -------
@@ -152,12 +169,13 @@ class Schema:
         >>> schema["age"].kind, schema["city"].kind, schema["age"].weight
         ('numeric', 'nominal', 0.5)
         """
-        roles = _roles(frame, quasi_identifiers, sensitive, identifiers, subject, target)
+        roles = roles_of(frame, quasi_identifiers, sensitive, identifiers, subject, target)
         ordinal, hierarchies = dict(ordinal or {}), dict(hierarchies or {})
-        weights, bounds = dict(weights or {}), dict(bounds or {})
+        weights, bounds, bins = dict(weights or {}), dict(bounds or {}), dict(bins or {})
         for label, names in (("ordinal", ordinal), ("nominal", nominal), ("hierarchies", hierarchies)):
-            _known(frame, names, label)
-        _known(frame, bounds, "bounds")
+            known(frame, names, label)
+        for label, given in (("bounds", bounds), ("bins", bins)):
+            known(frame, given, label)
         if unknown := [name for name in weights if roles.get(name) != "quasi-identifier"]:
             raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
         total = sum(weights.get(q, 1.0) for q in quasi_identifiers)
@@ -173,6 +191,7 @@ class Schema:
                     hierarchies.get(name),
                     name in nominal,
                     bounds.get(name),
+                    bins.get(name),
                 )
                 for name, role in roles.items()
             )
@@ -220,44 +239,6 @@ class Schema:
         return next(iter(self.names("target")), None)
 
 
-def _known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
-    if unknown := [str(name) for name in names if name not in frame.columns]:
-        raise SchemaError(f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}")
-
-
-def _roles(
-    frame: pd.DataFrame,
-    quasi_identifiers: Sequence[str],
-    sensitive: Sequence[str],
-    identifiers: Sequence[str],
-    subject: str | None,
-    target: str | None,
-) -> dict[str, Role]:
-    if not isinstance(frame, pd.DataFrame) or frame.empty:
-        raise SchemaError("a schema needs a pandas DataFrame with at least one row and one column")
-    if not frame.columns.is_unique:
-        raise SchemaError("the table has two columns of the same name; rename one")
-    if not all(isinstance(c, str) for c in frame.columns):
-        raise SchemaError("column names must be strings")
-    given: list[tuple[Role, Sequence[str]]] = [
-        ("quasi-identifier", quasi_identifiers),
-        ("sensitive", sensitive),
-        ("identifier", identifiers),
-        ("subject", [subject] if subject else []),
-        ("target", [target] if target else []),
-    ]
-    roles: dict[str, Role] = {}
-    for role, names in given:
-        if isinstance(names, str):
-            raise SchemaError(f"{role} columns must be a list of names, not one string")
-        _known(frame, names, role)
-        for name in names:
-            if name in roles:
-                raise SchemaError(f"column {name!r} is {roles[name]} and {role}; give it one role")
-            roles[name] = role
-    return {name: roles.get(name, "other") for name in frame.columns}
-
-
 def _attribute(
     column: pd.Series,
     role: Role,
@@ -266,8 +247,11 @@ def _attribute(
     hierarchy: Any,
     as_category: bool,
     bounds: tuple[float, float] | None,
+    bins: Sequence[Any] | None,
 ) -> Attribute:
     name = str(column.name)
+    if bins is not None and role in ("identifier", "subject", "target"):
+        raise SchemaError(f"column {name!r}: bins are for numeric attributes that are released as private")
     if role in ("identifier", "subject"):
         return Attribute(name=name, role=role)
     kind: Kind = "nominal"
@@ -290,4 +274,13 @@ def _attribute(
         hierarchy=Hierarchy.of(hierarchy) if hierarchy is not None else None,
         bounds=(float(bounds[0]), float(bounds[1])) if bounds is not None else None,
         nullable=bool(column.isna().any()),
+        bins=_edges(bins) if bins is not None else None,
     )
+
+
+def _edges(bins: Sequence[Any]) -> tuple[float, ...]:
+    """Read the edges of bins; none, which the attribute refuses, where they are no numbers or dates."""
+    try:
+        return () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
+    except (TypeError, ValueError):
+        return ()

@@ -6,23 +6,24 @@ information loss or pureness are not read. What does not meet the policy is not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin.asking import Answer, Question, answers_to
 from cfk_plugin.counterfactual import Certificate
 from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
-from cfk_plugin.grid import Grid
 from cfk_plugin.metrics.disclosure import l_diversity, t_closeness
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.oracle import Oracle
+from cfk_plugin.partition import Partition
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
-from cfk_plugin.private import PrivateValues
+from cfk_plugin.private_release import PrivatePart, PrivateRelease
 from cfk_plugin.region import Interval, Part, Region
 
 
@@ -58,10 +59,12 @@ class _Count:
 
     region: Region
     rows: NDArray[np.int64]
+    mapped: NDArray[np.int64]  # who the protection releases with this region; everybody inside for a nominal k
     k: int
     ncp: float
     diversity: int | None
     closeness: float | None
+    private: PrivatePart = field(default_factory=PrivatePart)
 
 
 class Verifier:
@@ -80,6 +83,8 @@ class Verifier:
         Combinations drawn without replacement from a larger grid.
     seed : int
         Of that draw.
+    partition : Partition, optional
+        Needed for other guarantees than "nominal": only its regions are certified.
     """
 
     def __init__(
@@ -91,10 +96,11 @@ class Verifier:
         cell_budget: int = 10_000,
         samples: int = 2_000,
         seed: int = 0,
+        partition: Partition | None = None,
     ) -> None:
-        self.population, self.policy, self.reference = population, policy, reference
+        self.population, self.policy, self.reference, self.partition = population, policy, reference, partition
         self.cell_budget, self.samples, self.seed = cell_budget, samples, seed
-        self._private = PrivateValues(population)
+        self._private = PrivateRelease(population, policy)
 
     def verify(
         self,
@@ -103,8 +109,9 @@ class Verifier:
         numbers: NDArray[np.float64],
         oracle: Oracle,
         method: str,
+        recorded: Mapping[int, int | None] | None = None,
     ) -> list[Certificate | Refusal]:
-        """Certify or refuse one region per counterfactual; the model is asked once for all of them.
+        """Certify or refuse one region per counterfactual; the model is asked once or twice for all of them.
 
         Parameters
         ----------
@@ -115,6 +122,9 @@ class Verifier:
         oracle : Oracle
         method : str
             Name of the protector, for the certificate.
+        recorded : mapping, optional
+            Claims that were released before, for the same record, to the ``k_effective`` on record: they need not be
+            regions of today's partition.
 
         Returns
         -------
@@ -127,18 +137,23 @@ class Verifier:
         """
         at = [self.population.schema.features.index(name) for name in self.population.schema.quasi_identifiers]
         own, places = codes[:, at], numbers[:, at]
-        counted = [self._recount(claim.region, own[i], places[i]) for i, claim in enumerate(claims)]
+        before = recorded or {}
+        found = [self._recount(c.region, own[i], places[i], before=i in before) for i, c in enumerate(claims)]
+        counted = [
+            count if isinstance(count, Refusal) else self._with_private(count, codes[i], numbers[i])
+            for i, count in enumerate(found)
+        ]
         accepted = {i: count for i, count in enumerate(counted) if isinstance(count, _Count)}
         answers = self._ask(accepted, own, oracle)
         return [
             count
             if isinstance(count, Refusal)
-            else self._judge(i, count, claims[i], answers[i], oracle, codes[i], method)
+            else self._judge(i, count, claims[i], answers[i], oracle, method, before)
             for i, count in enumerate(counted)
         ]
 
     def _recount(
-        self, region: Region | None, codes: NDArray[np.int32], numbers: NDArray[np.float64]
+        self, region: Region | None, codes: NDArray[np.int32], numbers: NDArray[np.float64], *, before: bool
     ) -> _Count | Refusal:
         """Count people and information loss; refuse what the policy does not allow."""
         if region is None:
@@ -146,21 +161,34 @@ class Verifier:
         population, policy = self.population, self.policy
         if not isinstance(region, Region) or set(region) != set(population.schema.quasi_identifiers):
             return Refusal("verification_failed")
-        for j, name in enumerate(population.schema.quasi_identifiers):
-            if not _holds(region[name], population.domains[name], int(codes[j]), float(numbers[j])):
-                return Refusal("verification_failed")
-        rows = population.members(region)
-        k, loss = population.people(rows), ncp(region, population)
-        if k < policy.k:
+        if self.partition is None and not self._holds(region, codes, numbers):
             return Refusal("verification_failed")
+        rows = population.members(region)
+        mapped = rows if self.partition is None or before else self.partition.rows_mapped_to(region)
+        if population.people(mapped) < policy.k or not np.isin(mapped, rows, assume_unique=True).all():
+            return Refusal("verification_failed")
+        k, loss = population.people(rows), ncp(region, population)
         if policy.max_ncp is not None and loss > policy.max_ncp:
             return Refusal("ncp_above_ceiling")
-        diversity, closeness = self._sensitive(rows)
+        diversity, closeness = self._sensitive(mapped)
         if policy.l is not None and diversity is not None and diversity < policy.l:
             return Refusal("l_diversity")
         if policy.t is not None and closeness is not None and closeness > policy.t:
             return Refusal("t_closeness")
-        return _Count(region, rows, k, loss, diversity, closeness)
+        return _Count(region, rows, mapped, k, loss, diversity, closeness)
+
+    def _with_private(self, count: _Count, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> _Count | Refusal:
+        """Decide what of the private values goes with a region."""
+        private = self._private.part(codes, numbers, count.rows, count.mapped)
+        return Refusal("homogeneous") if private is None else replace(count, private=private)
+
+    def _holds(self, region: Region, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> bool:
+        """Say whether a region holds the counterfactual's own quasi-identifiers."""
+        domains = [self.population.domains[name] for name in self.population.schema.quasi_identifiers]
+        return all(
+            _holds(region[domain.attribute.name], domain, int(code), float(number))
+            for domain, code, number in zip(domains, codes, numbers, strict=True)
+        )
 
     def _sensitive(self, rows: NDArray[np.int64]) -> tuple[int | None, float | None]:
         names = self.population.schema.sensitive
@@ -174,52 +202,43 @@ class Verifier:
             closeness.append(t_closeness(inside, everybody, domain.is_interval))
         return min(diversity), max(closeness)
 
-    def _ask(
-        self, counts: dict[int, _Count], codes: NDArray[np.int32], oracle: Oracle
-    ) -> dict[int, tuple[NDArray[np.bool_], NDArray[np.bool_], bool]]:
-        """Ask for the grid of every region and for the members' own cells, in one model call."""
-        grids = {i: Grid.of(count.region, self.population, codes[i]) for i, count in counts.items()}
-        random = np.random.default_rng(self.seed)
-        asked: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
-        for i, grid in grids.items():
-            cells = grid.all() if grid.size <= self.cell_budget else grid.sample(self.samples, random)
-            asked[i] = (cells, self.population.cells[self.population.cell_of(counts[i].rows)])
-        if not asked:
-            return {}
-        owner = np.concatenate([np.full(len(a) + len(b), i) for i, (a, b) in asked.items()])
-        good = oracle.ask(owner, np.concatenate([part for pair in asked.values() for part in pair]))
-        answers, at = {}, 0
-        for i, (cells, own) in asked.items():
-            middle, end = at + len(cells), at + len(cells) + len(own)
-            answers[i] = (good[at:middle], good[middle:end], grids[i].size <= self.cell_budget)
-            at = end
-        return answers
+    def _ask(self, counts: dict[int, _Count], own: NDArray[np.int32], oracle: Oracle) -> dict[int, Answer]:
+        """Ask for the grid of every region and for the members' own cells."""
+        questions = {i: Question(c.region, c.rows, own[i], c.private.axes) for i, c in counts.items()}
+        budget = {"cell_budget": self.cell_budget, "samples": self.samples, "seed": self.seed}
+        return answers_to(questions, self.population, oracle, **budget)
 
     def _judge(
         self,
         i: int,
         count: _Count,
         claim: Claim,
-        answers: tuple[NDArray[np.bool_], NDArray[np.bool_], bool],
+        answer: Answer,
         oracle: Oracle,
-        codes: NDArray[np.int32],
         method: str,
+        before: Mapping[int, int | None],
     ) -> Certificate | Refusal:
-        good, consistent, exact = answers
+        good, consistent, exact, private = answer.good, answer.consistent, answer.exact, count.private
         share = float(good.mean())
         low, high = (share, share) if exact else clopper_pearson(int(good.sum()), len(good))
         if self.policy.min_pureness is not None and low < self.policy.min_pureness:
             return Refusal("pureness_below_floor")
         people, rows = self.population.people, count.rows
         desired = oracle.desired_rows(i, rows)
-        same_inside, same_anywhere = self._private.matches(codes, rows)
+        effective = before.get(i)
+        if self.partition is not None:
+            if reason := self._short_of_guarantee(count, desired, consistent, share):
+                return Refusal(reason)
+            effective = effective if i in before else people(count.mapped)
+        proven = not private.coarse or self.policy.objective == "ncp"  # a search holds private values fixed
         in_reference = None if self.reference is None else max(self.reference.count(count.region), 1)
         return Certificate(
             k=count.k,
             k_desired=people(rows[desired]),
             k_consistent=people(rows[consistent]),
-            k_private=same_inside,
-            private_matches=same_anywhere,
+            k_effective=effective,
+            k_private=private.inside,
+            private_matches=private.anywhere,
             ncp=count.ncp,
             pureness=share,
             pureness_low=low,
@@ -229,14 +248,28 @@ class Verifier:
             t=count.closeness,
             prosecutor_risk=1.0 / count.k,
             journalist_risk=None if in_reference is None else 1.0 / in_reference,
-            optimal=bool(claim.optimal),
-            gap=None if claim.gap is None else float(claim.gap),
+            optimal=proven and bool(claim.optimal),
+            gap=float(claim.gap) if proven and claim.gap is not None else None,
             method=method,
             guarantee=self.policy.guarantee,
             policy_hash=self.policy.sha256,
             population=self.population.fingerprint,
             majority=2 * int(desired.sum()) >= len(rows),
+            binned=private.binned,
+            withheld=private.withheld,
         )
+
+    def _short_of_guarantee(
+        self, count: _Count, desired: NDArray[np.bool_], consistent: NDArray[np.bool_], share: float
+    ) -> str | None:
+        """Return why a region of the partition cannot be certified, None when it can."""
+        mapped = np.isin(count.rows, count.mapped, assume_unique=True)
+        if share == 0:  # the group's region need not hold the counterfactual: it may be no advice at all
+            return "pureness_below_floor"
+        wanted = [desired] if self.policy.counts_eligible else []
+        wanted += [consistent] if self.policy.guarantee == "catalogue" else []
+        few = any(self.population.people(count.rows[mapped & flags]) < self.policy.k for flags in wanted)
+        return "verification_failed" if few else None
 
 
 def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:

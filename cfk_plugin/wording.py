@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any
@@ -42,6 +42,7 @@ def sentence(
     factual: Mapping[str, Any],
     phrases: Mapping[str, Phrase] | None = None,
     labels: Mapping[str, str] | None = None,
+    withheld: Sequence[str] = (),
 ) -> str:
     """Write a counterfactual explanation as one sentence; attributes that need no change are left out.
 
@@ -55,6 +56,8 @@ def sentence(
         Wording per attribute; `Phrase.default` where not given.
     labels : mapping, optional
         What a part is called, where it has a name (a node of a hierarchy).
+    withheld : sequence of str
+        Attributes of which nothing is released; they are named at the end.
 
     Returns
     -------
@@ -71,10 +74,17 @@ def sentence(
         for name, part in parts.items()
         if not part_contains(part, factual[name])
     ]
+    remark = ""
+    if withheld:
+        unsaid = _listed([name.replace("_", " ") for name in withheld])
+        remark = f" ({unsaid} {'is' if len(withheld) == 1 else 'are'} withheld)"
     if not changes:
-        return "Nothing in these attributes needs to change for the desired outcome."
-    listed = changes[0] if len(changes) == 1 else f"{', '.join(changes[:-1])} and {changes[-1]}"
-    return f"If you {listed}, the outcome would be the desired one."
+        return f"Nothing in these attributes needs to change for the desired outcome{remark}."
+    return f"If you {_listed(changes)}, the outcome would be the desired one{remark}."
+
+
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:

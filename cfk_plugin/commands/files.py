@@ -24,6 +24,7 @@ _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "hierarchies": dict,
     "weights": dict,
     "bounds": dict,
+    "bins": dict,
 }
 _MODEL_FILES = (".joblib", ".pkl", ".pickle")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from cfk_plugin.commands.files import (
 )
 from cfk_plugin.counterfactual import SUPPRESSION_REASONS
 from cfk_plugin.errors import InputError
+from cfk_plugin.ledger import Ledger
 from cfk_plugin.oracle import LabelModel
 from cfk_plugin.population import Population
 
@@ -50,6 +51,7 @@ class Job:
     changes: Mapping[str, Any]
     method: str
     output: Path | None
+    ledger: str | None
     experiment: str | None
     track: bool
 
@@ -64,9 +66,11 @@ def run(job: Job, out: Console, err: Console) -> int:
     population = Population.from_frame(train, schema)
     model = load_model(job.model)
     desired = wanted(job.desired, model, train[list(schema.features)])
-    anonymizer = KAnonymizer(policy=policy, method=job.method).fit(population, model=model, desired=desired)
-    with progress_bar("protecting", err) as told:
-        explanations = anonymizer.transform(raw, factuals, progress=told)
+    with Ledger(job.ledger) if job.ledger else nullcontext() as ledger:
+        anonymizer = KAnonymizer(policy=policy, method=job.method, ledger=ledger)
+        anonymizer.fit(population, model=model, desired=desired)
+        with progress_bar("protecting", err) as told:
+            explanations = anonymizer.transform(raw, factuals, progress=told)
     if job.output is not None:
         write_output(job.output, explanations.to_frame(), explanations.to_json(indent=1))
     else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import CFKError, InputError
-from cfk_plugin.region import Region, part_from_dict
+from cfk_plugin.region import Region, json_value, part_from_dict
 
 if TYPE_CHECKING:
     from cfk_plugin.population import Population
@@ -46,7 +46,7 @@ def stated_k(content: Mapping[str, Any]) -> int | None:
 
 
 def recount(content: Mapping[str, Any], population: Population, k: int) -> list[Finding]:
-    """Count the people inside every released region.
+    """Count the people inside every released region; where the policy asks for bins, look for values beside them.
 
     Parameters
     ----------
@@ -69,7 +69,9 @@ def recount(content: Mapping[str, Any], population: Population, k: int) -> list[
     entries = content.get("explanations")
     if not isinstance(entries, list):
         raise InputError("not a file of released explanations: it has no list `explanations`")
-    return [_entry(entry, i, population, k) for i, entry in enumerate(entries)]
+    policy = content.get("policy")
+    in_bins = isinstance(policy, dict) and policy.get("private_values") == "bins"
+    return [_entry(entry, i, population, k, in_bins) for i, entry in enumerate(entries)]
 
 
 def verdict(findings: Sequence[Finding]) -> str:
@@ -81,7 +83,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     return "pass"
 
 
-def _entry(entry: object, position: int, population: Population, k: int) -> Finding:
+def _entry(entry: object, position: int, population: Population, k: int, in_bins: bool) -> Finding:
     if not isinstance(entry, dict) or entry.get("status") not in ("released", "suppressed"):
         raise InputError(f"explanation {position}: no status; not a file of released explanations")
     if entry["status"] == "suppressed":
@@ -94,11 +96,29 @@ def _entry(entry: object, position: int, population: Population, k: int) -> Find
     shared = population.schema.names("quasi-identifier", "identifier", "subject")
     if exact := [name for name in entry.get("released") or {} if name in shared]:
         return Finding(position, count, stated, f"releases {', '.join(exact)} exactly", fails=True)
+    if otherwise := [name for name in entry.get("withheld") or () if name in (entry.get("released") or {})]:
+        return Finding(position, count, stated, f"releases {', '.join(otherwise)}, said to be withheld", fails=True)
+    if unbinned := _unbinned(entry, population) if in_bins else []:
+        return Finding(position, count, stated, f"releases {', '.join(unbinned)} otherwise than as a bin", fails=True)
     if count < k:
         return Finding(position, count, stated, f"fewer than {k} people", fails=True)
     if stated != count:
         return Finding(position, count, stated, "the certificate says something else")
     return Finding(position, count, stated)
+
+
+def _unbinned(entry: Mapping[str, Any], population: Population) -> list[str]:
+    """Return the private attributes with declared bins that are released as something else; missing is no value."""
+    found = []
+    for name, value in (entry.get("released") or {}).items():
+        if value is None or name not in population.domains or population.domains[name].attribute.bins is None:
+            continue
+        domain, edges = population.domains[name], population.domains[name].attribute.bins or ()
+        ends = [domain.bin_part(at) for at in range(len(edges) - 1)]
+        bins = [{"low": json_value(part.low), "high": json_value(part.high)} for part in ends]
+        if value not in bins:
+            found.append(name)
+    return found
 
 
 def _region(entry: Mapping[str, Any], position: int, population: Population) -> Region:

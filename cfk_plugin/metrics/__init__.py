@@ -6,14 +6,17 @@ from cfk_plugin.metrics.information import classification_metric, discernibility
 from cfk_plugin.metrics.intervals import Bounds, bootstrap, clopper_pearson, wilson
 from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
 from cfk_plugin.metrics.risk import Risk, journalist_risk, marketer_risk, prosecutor_risk
+from cfk_plugin.metrics.uniqueness import AttributeProfile, PrivateProfile, private_profile
 from cfk_plugin.metrics.validity import Pureness, pureness
 
 __all__ = [
     "POOLED",
+    "AttributeProfile",
     "Bounds",
     "GroupGap",
     "LDiversity",
     "Plausibility",
+    "PrivateProfile",
     "Pureness",
     "Risk",
     "attribute_disclosure",
@@ -29,6 +32,7 @@ __all__ = [
     "ncp",
     "ncp_by_attribute",
     "plausibility",
+    "private_profile",
     "prosecutor_risk",
     "pureness",
     "region_plausibility",

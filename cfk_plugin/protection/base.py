@@ -36,6 +36,8 @@ class Task:
         For protectors that draw random numbers.
     progress : callable, optional
         Told how far the work is.
+    groups : int64 array, shape (n,), optional
+        Group of the partition that each belongs to, where the guarantee has one; -1 where there is none.
     """
 
     population: Population
@@ -45,6 +47,7 @@ class Task:
     oracle: Oracle
     seed: int = 0
     progress: Progress | None = None
+    groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         """Return the number of counterfactuals."""
@@ -78,7 +81,10 @@ class Proposal:
 
 
 class Protector(Protocol):
-    """Turns counterfactuals into regions. A plugin may bring its own; what it returns is verified."""
+    """Turns counterfactuals into regions. A plugin may bring its own; what it returns is verified.
+
+    One that draws random numbers says so with an attribute ``randomised = True``.
+    """
 
     name: str
 

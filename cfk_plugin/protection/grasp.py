@@ -47,6 +47,7 @@ class GraspProtector:
     reuse_answers: bool = False
 
     name = "grasp"
+    randomised = True  # rerunning it for somebody else tells nothing for certain
 
     def protect(self, task: Task) -> Sequence[Proposal]:
         """Return the best region of all restarts, per counterfactual."""

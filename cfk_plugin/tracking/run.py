@@ -101,7 +101,7 @@ class Run:
         """Mark a run that was created here as finished."""
         for run in (self, *self._branches.values()):
             if run.run_id is not None:
-                _client(run.tracking_uri, run.timeout).set_terminated(run.run_id)
+                client_of(run.tracking_uri, run.timeout).set_terminated(run.run_id)
 
     def _branch(self, params: str) -> Run:
         if params not in self._branches:
@@ -115,7 +115,7 @@ class Run:
         return self._branches[params]
 
     def _write(self, records: Sequence[Record]) -> str:
-        client = _client(self.tracking_uri, self.timeout)
+        client = client_of(self.tracking_uri, self.timeout)
         if self.run_id is None:
             self.run_id = self._create(client)
         run_id = self.run_id
@@ -136,12 +136,12 @@ class Run:
         if self.parent:
             experiment = client.get_run(self.parent).info.experiment_id
         else:
-            experiment = _experiment_id(client, self.experiment)
+            experiment = experiment_id(client, self.experiment)
         run = client.create_run(experiment, tags=tags, run_name=self.run_name)
         return str(run.info.run_id)
 
 
-def _client(tracking_uri: str | None, timeout: float) -> MlflowClient:
+def client_of(tracking_uri: str | None, timeout: float) -> MlflowClient:
     """Return a client of a store that answers: MLflow itself waits for minutes on a server that does not."""
     import mlflow
 
@@ -166,7 +166,8 @@ def _client(tracking_uri: str | None, timeout: float) -> MlflowClient:
     return mlflow.MlflowClient(tracking_uri=uri)
 
 
-def _experiment_id(client: MlflowClient, name: str | None) -> str:
+def experiment_id(client: MlflowClient, name: str | None) -> str:
+    """Return the id of an experiment, made if need be; without a name the one that the environment says."""
     if name is None:
         if chosen := os.environ.get("MLFLOW_EXPERIMENT_ID"):
             return chosen

@@ -94,7 +94,7 @@ def exact_pureness(task: Task, i: int, proposal: Proposal, budget: int = 20_000)
 
 def methods(k: int) -> list[tuple[str, PrivacyPolicy, Protector]]:
     """Return what is compared."""
-    least, purest = PrivacyPolicy(k=k, objective="ncp"), PrivacyPolicy(k=k)
+    least, purest = PrivacyPolicy(guarantee="nominal", k=k, objective="ncp"), PrivacyPolicy(guarantee="nominal", k=k)
     return [
         ("exact, ncp", least, ExactProtector()),
         ("exact, pureness", purest, ExactProtector()),
@@ -132,7 +132,7 @@ def print_proofs(table: Case) -> None:
     """Print the share of explanations with a proven optimum, and the largest proven gap of the others."""
     for objective in ("ncp", "pureness"):
         for k in (5, 10, 20):
-            task, _ = task_for(table, PrivacyPolicy(k=k, objective=objective))  # type: ignore[arg-type]
+            task, _ = task_for(table, PrivacyPolicy(guarantee="nominal", k=k, objective=objective))  # type: ignore[arg-type]
             proposals = ExactProtector().protect(task)
             proven = 100 * np.mean([p.optimal for p in proposals])
             gaps = [p.gap for p in proposals if p.gap is not None and not p.optimal]
@@ -143,7 +143,8 @@ def print_proofs(table: Case) -> None:
 
 def print_overhead(table: Case, k: int) -> None:
     """Print what the whole pipeline costs beside the model, one explanation at a time and as a batch."""
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k)).fit(table.population, table.model, table.desired)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=k))
+    anonymizer.fit(table.population, table.model, table.desired)
     anonymizer.transform(table.counterfactuals.head(2))
     single = [_without_model(anonymizer, table.counterfactuals.iloc[[i]]) for i in range(len(table.counterfactuals))]
     batch = _without_model(anonymizer, table.counterfactuals) / len(table.counterfactuals)
@@ -171,7 +172,7 @@ def main() -> None:
     options = parser.parse_args()
     cases = [case(name, options.data, options.limit) for name in options.tables.split(",")]
     for table in cases:  # compile, and build each index, before anything is timed
-        ExactProtector().protect(task_for(table, PrivacyPolicy(k=options.k))[0])
+        ExactProtector().protect(task_for(table, PrivacyPolicy(guarantee="nominal", k=options.k))[0])
     print_header("table", "method", "found", "k min", "NCP %", "pureness %", "pure %", "proven %", *TIMES)
     rows = {table.name: print_comparison(table, options.k) for table in cases}
     print_header("table", "objective", *RATIOS, "NCP points", "pureness points")

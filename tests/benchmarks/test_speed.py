@@ -28,7 +28,7 @@ def patients() -> dict[str, Any]:
 @pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
 def test_ten_explanations(benchmark: Any, patients: dict[str, Any], method: str, objective: str) -> None:
     protector = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}[method]()
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=10, objective=objective), method=protector)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=10, objective=objective), method=protector)
     anonymizer.fit(patients["population"], patients["model"], desired="low")
     anonymizer.transform(patients["counterfactuals"].head(1))  # compile, index, calibrate
     benchmark.group = f"ten explanations, model included, objective {objective}"
@@ -37,7 +37,7 @@ def test_ten_explanations(benchmark: Any, patients: dict[str, Any], method: str,
 
 
 def test_one_explanation(benchmark: Any, patients: dict[str, Any]) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=10))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=10))
     anonymizer.fit(patients["population"], patients["model"], desired="low")
     anonymizer.transform(patients["counterfactuals"])
     benchmark.group = "one explanation, model included"

@@ -91,7 +91,7 @@ def test_hook_and_its_arguments_are_described(name: str) -> None:
 
 
 def test_every_figure_of_a_summary_is_defined() -> None:
-    summary = Explanations([], policy=PrivacyPolicy(), columns=[]).summary()
+    summary = Explanations([], policy=PrivacyPolicy(guarantee="nominal"), columns=[]).summary()
     assert set(summary) - words(page("metrics.md")) == set()
 
 

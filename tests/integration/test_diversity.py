@@ -17,7 +17,9 @@ POPULATION = Population.from_frame(TRAIN, SCHEMA)
 
 
 def explain(method: str = "exact", reference: Population | None = None, **policy: object) -> Explanations:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(**{"k": 4, **policy}), method=method, reference=reference)
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(guarantee="nominal", **{"k": 4, **policy}), method=method, reference=reference
+    )
     return anonymizer.fit(POPULATION, lambda rows: rows["score"] >= 0, desired=True).transform(TRAIN.iloc[[5, 19, 33]])
 
 

@@ -41,6 +41,7 @@ def table(n: int = 90) -> pd.DataFrame:
 TRAIN = table()
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age", "city", "education"], ordinal={"education": LEVELS})
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
+POLICY = PrivacyPolicy(guarantee="nominal", k=K)
 RAW = TRAIN[TRAIN["pay"] > 40].head(3).reset_index(drop=True)
 EVERYTHING = {
     "age": Interval(int(TRAIN["age"].min()), int(TRAIN["age"].max())),
@@ -100,9 +101,14 @@ class LyingHook:
         return self._answer(task)
 
 
+# A protector can be chosen for a nominal guarantee alone; a hook is asked first whatever the guarantee.
+WAYS = ["protector", "plugin", "plugin, reciprocal", "plugin, catalogue"]
+
+
 def run(answer: Callable[[Task], Any], way: str, population: Population = POPULATION, **policy: Any) -> Explanations:
     settings: dict[str, Any] = {"method": Liar(answer)} if way == "protector" else {"plugins": [LyingHook(answer)]}
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K, **policy), **settings)
+    guarantee: Any = way.partition(", ")[2] or "nominal"
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee=guarantee, k=K, **policy), **settings)
     return anonymizer.fit(population, model=model, desired=1).transform(RAW)
 
 
@@ -239,7 +245,7 @@ def _with_parts(parts: Any) -> Region:
     return region
 
 
-@pytest.mark.parametrize("way", ["protector", "plugin"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lie", LYING_REGIONS)
 def test_region_that_lies_is_suppressed(lie: str, way: str) -> None:
     ShiftingInterval.looks = 0
@@ -299,7 +305,7 @@ WRONG_ANSWERS: dict[str, Callable[[Task], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["protector", "plugin"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("answer", WRONG_ANSWERS)
 def test_wrong_answer_is_suppressed(answer: str, way: str) -> None:
     assert_nothing_leaves(run(WRONG_ANSWERS[answer], way), {"protector_failed"})
@@ -307,12 +313,13 @@ def test_wrong_answer_is_suppressed(answer: str, way: str) -> None:
 
 def test_none_is_no_answer_of_a_protector_and_a_plugin_that_declines() -> None:
     assert_nothing_leaves(run(lambda task: None, "protector"), {"protector_failed"})
-    declined = run(lambda task: None, "plugin")
-    assert len(declined.released) == len(RAW)
-    assert {entry.certificate.method for entry in declined.released} == {"exact"}
+    for way, method in (("", "exact"), (", reciprocal", "reciprocal"), (", catalogue", "catalogue")):
+        declined = run(lambda task: None, f"plugin{way}")
+        assert len(declined.released) == len(RAW)
+        assert {entry.certificate.method for entry in declined.released} == {method}
 
 
-@pytest.mark.parametrize("way", ["protector", "plugin"])
+@pytest.mark.parametrize("way", WAYS)
 def test_no_region_is_infeasible(way: str) -> None:
     assert_nothing_leaves(run(lambda task: [Proposal(None, optimal=True)] * len(task), way), {"infeasible"})
 
@@ -322,7 +329,7 @@ class UnprintableError(Exception):
         raise RuntimeError(str(raw_row(0)))
 
 
-@pytest.mark.parametrize("way", ["protector", "plugin"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "error",
     [
@@ -386,11 +393,11 @@ def test_built_in_names_are_taken() -> None:
     liar = Liar(lambda task: [])
     liar.name = "exact"
     with pytest.raises(InputError, match="'exact'"):
-        KAnonymizer(method=liar).fit(POPULATION, model=model, desired=1)
+        KAnonymizer(policy=POLICY, method=liar).fit(POPULATION, model=model, desired=1)
     for name in (None, 7, ["exact"]):
         liar.name = name  # type: ignore[assignment]
         with pytest.raises(InputError, match="name or a protector"):
-            KAnonymizer(method=liar).fit(POPULATION, model=model, desired=1)
+            KAnonymizer(policy=POLICY, method=liar).fit(POPULATION, model=model, desired=1)
 
 
 def test_name_cannot_carry_a_row_out() -> None:
@@ -399,7 +406,7 @@ def test_name_cannot_carry_a_row_out() -> None:
             self.name = str(raw_row(0))
             return [Proposal(whole())] * len(task)
 
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K), method=Renamed(lambda task: None))
+    anonymizer = KAnonymizer(policy=POLICY, method=Renamed(lambda task: None))
     result = anonymizer.fit(POPULATION, model=model, desired=1).transform(RAW)
     assert len(result.released) == len(RAW)
     assert not any(f"'age': {age}" in shown(result) for age in RAW["age"])
@@ -414,9 +421,9 @@ def test_plugins_protector_cannot_take_a_built_in_name() -> None:
             }
 
     usurper = Usurper()
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=K), plugins=[usurper]).fit(POPULATION, model=model, desired=1)
+    fitted = KAnonymizer(policy=POLICY, plugins=[usurper]).fit(POPULATION, model=model, desired=1)
     assert len(fitted.transform(RAW).released) == len(RAW)
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=K), method="mine", plugins=[usurper])
+    fitted = KAnonymizer(policy=POLICY, method="mine", plugins=[usurper])
     result = fitted.fit(POPULATION, model=model, desired=1).transform(RAW)
     assert_nothing_leaves(result, {"verification_failed"})
 
@@ -424,11 +431,13 @@ def test_plugins_protector_cannot_take_a_built_in_name() -> None:
 # --- what they are given ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["protector", "plugin"])
+@pytest.mark.parametrize("way", WAYS)
 def test_changes_to_the_task_reach_nobody(way: str) -> None:
     def vandal(task: Task) -> list[Proposal]:
         task.codes[:] = 0
         task.numbers[:] = 0.0
+        if task.groups is not None:
+            task.groups[:] = 0
         object.__setattr__(task.policy, "k", 1)
         return [Proposal(raw_region(0))] + [Proposal(elsewhere(i)) for i in range(1, len(task))]
 
@@ -463,6 +472,7 @@ def test_population_cannot_be_changed() -> None:
     pd.testing.assert_frame_equal(population.frame, table())
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_vandal_detector_reaches_nobody() -> None:
     class Vandal:
         @hookimpl
@@ -473,8 +483,8 @@ def test_vandal_detector_reaches_nobody() -> None:
             return [None] * len(frame)
 
     given = RAW.copy(deep=True)
-    plain = KAnonymizer(policy=PrivacyPolicy(k=K)).fit(POPULATION, model=model, desired=1).transform(given)
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=K), plugins=[Vandal()]).fit(POPULATION, model=model, desired=1)
+    plain = KAnonymizer(policy=POLICY).fit(POPULATION, model=model, desired=1).transform(given)
+    fitted = KAnonymizer(policy=POLICY, plugins=[Vandal()]).fit(POPULATION, model=model, desired=1)
     assert fitted.transform(given) == plain
     pd.testing.assert_frame_equal(given, RAW)
 
@@ -499,11 +509,12 @@ class LoudFinding(str):
 
 
 def detect_with(answer: Callable[[pd.DataFrame], Any]) -> Explanations:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K), plugins=[Says(answer)])
+    anonymizer = KAnonymizer(policy=POLICY, plugins=[Says(answer)])
     return anonymizer.fit(POPULATION, model=model, desired=1).transform(RAW)
 
 
 @pytest.mark.parametrize("finding", ["synthetic", "near-native", None])
+@pytest.mark.usefixtures("each_guarantee")
 def test_plugin_cannot_call_an_alarm_off(finding: Finding | None) -> None:
     result = detect_with(lambda frame: [finding] * len(frame))
     assert result.findings == ("native",) * len(RAW)
@@ -512,6 +523,7 @@ def test_plugin_cannot_call_an_alarm_off(finding: Finding | None) -> None:
     assert all(entry.certificate.k >= K for entry in result.released)
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_finding_is_the_hosts_own_word() -> None:
     result = detect_with(lambda frame: [LoudFinding("native")] * len(frame))
     assert {type(finding) for finding in result.findings} == {str}
@@ -532,6 +544,7 @@ def _raise(error: BaseException) -> Any:
         lambda frame: _raise(InputError(str(raw_row(0)))),
     ],
 )
+@pytest.mark.usefixtures("each_guarantee")
 def test_broken_detector_stops_the_release(
     answer: Callable[[pd.DataFrame], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -543,6 +556,7 @@ def test_broken_detector_stops_the_release(
 # --- notification ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_listener_that_raises_changes_nothing_and_hears_no_value(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[ReleaseRecord] = []
 
@@ -557,7 +571,7 @@ def test_listener_that_raises_changes_nothing_and_hears_no_value(caplog: pytest.
             heard.append(record)
 
     caplog.set_level(logging.DEBUG)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K), plugins=[Attentive(), Deaf()])
+    anonymizer = KAnonymizer(policy=POLICY, plugins=[Attentive(), Deaf()])
     result = anonymizer.fit(POPULATION, model=model, desired=1).transform(RAW)
     assert len(result.released) == len(RAW)
     assert [record.k for record in heard] == [entry.certificate.k for entry in result.released]
@@ -619,13 +633,14 @@ def protected(source: Any, **settings: Any) -> Any:
         Explainer(),
         model=model,
         population=POPULATION,
-        policy=PrivacyPolicy(k=K),
+        policy=POLICY,
         plugins=[Adapter(source)],
         **settings,
     )
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, RecursionError])
+@pytest.mark.usefixtures("each_guarantee")
 def test_adapter_that_raises_gives_suppressed_entries(error: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     result = protected(Source(lambda queries: _raise(error(str(raw_row(0)))))).explain(RAW)
@@ -649,6 +664,7 @@ def test_adapter_that_raises_gives_suppressed_entries(error: type[Exception], ca
         lambda queries: CounterfactualBatch(RAW.T, np.arange(4), np.arange(4)),
     ],
 )
+@pytest.mark.usefixtures("each_guarantee")
 def test_adapters_unreadable_answer_is_an_error_without_a_value(answer: Callable[[pd.DataFrame], Any]) -> None:
     private = protected(Source(answer))
     result, failure = None, None
@@ -664,6 +680,7 @@ def test_adapters_unreadable_answer_is_an_error_without_a_value(answer: Callable
         assert failure.__context__ is None
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_adapter_that_fails_to_adapt_is_not_quoted() -> None:
     for broken in (lambda: _raise(ValueError(str(raw_row(0)))), lambda: raw_row(0)):
         with pytest.raises(PluginError) as caught:
@@ -672,6 +689,7 @@ def test_adapter_that_fails_to_adapt_is_not_quoted() -> None:
         assert caught.value.__context__ is None
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_adapter_must_rebuild_the_native_result() -> None:
     private = protected(Source(batch_of, restore=lambda native, explanations: native))
     with pytest.raises(AdapterError, match="instead of rebuilding"):
@@ -683,6 +701,7 @@ def test_adapter_must_rebuild_the_native_result() -> None:
     assert caught.value.__context__ is None
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_proxy_shows_nothing_of_what_it_wraps() -> None:
     private = protected(Source(batch_of))
     for text in (repr(private), str(private), f"{private}", f"{private!s:>200}", "%s" % private):  # noqa: UP031
@@ -728,6 +747,7 @@ class Speaking(Source):
         return {"generate_counterfactuals": self._method}
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_exception_of_an_adapters_method_is_not_quoted() -> None:
     def quoting(queries: pd.DataFrame) -> Any:
         raise ValueError(f"could not use {queries.to_dict()}")
@@ -738,6 +758,7 @@ def test_exception_of_an_adapters_method_is_not_quoted() -> None:
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_explainers_own_exception_for_none_found_reaches_the_caller() -> None:
     def nothing(queries: pd.DataFrame) -> Any:
         raise NoneFoundError(LookupError("nothing found"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ TRAIN = table()
 QUASI = ["age", "height", "city", "education"]
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=QUASI, sensitive=["pay"], ordinal={"education": LEVELS})
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
-POLICY = PrivacyPolicy(k=K)
+POLICY = PrivacyPolicy(guarantee="nominal", k=K)
 
 
 def granted(rows: pd.DataFrame) -> np.ndarray:
@@ -102,10 +103,10 @@ def recount(
 
 
 def anonymized(
-    train: pd.DataFrame, counterfactuals: pd.DataFrame, policy: PrivacyPolicy = POLICY, **schema: Any
+    train: pd.DataFrame, counterfactuals: pd.DataFrame, policy: PrivacyPolicy | None = None, **schema: Any
 ) -> Any:
     described = Schema.from_frame(train, **{"quasi_identifiers": QUASI, **schema})
-    anonymizer = KAnonymizer(policy=policy).fit(
+    anonymizer = KAnonymizer(policy=policy or POLICY).fit(
         Population.from_frame(train, described), model=granted, desired="granted"
     )
     return anonymizer.transform(counterfactuals)
@@ -118,7 +119,7 @@ def anonymized(
 @pytest.mark.parametrize("objective", ["pureness", "ncp", "weighted"])
 def test_nearest_neighbour(method: str, objective: Any) -> None:
     explainer = NearestUnlikeNeighbour(TRAIN, granted)
-    policy = PrivacyPolicy(k=K, objective=objective)
+    policy = PrivacyPolicy(guarantee="nominal", k=K, objective=objective)
     private = protect(explainer, model=granted, population=POPULATION, policy=policy, method=method)
     result = private.explain(REFUSED)
     assert [entry.query for entry in result] == list(range(len(REFUSED)))
@@ -163,6 +164,7 @@ def classifier() -> Pipeline:
 
 
 @pytest.mark.parametrize("method", ["random", "kdtree"])
+@pytest.mark.usefixtures("each_guarantee")
 def test_dice(method: str, classifier: Pipeline) -> None:
     dice_ml = pytest.importorskip("dice_ml")
     continuous = ["age", "height", "pay", "debt"]
@@ -196,6 +198,7 @@ def three(rows: pd.DataFrame) -> np.ndarray:
     return np.digitize(rows["pay"], [40, 65])
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_opposite_of_three_classes() -> None:
     queries = pd.concat([TRAIN[three(TRAIN) == c].head(2) for c in range(3)])
     private = protect(NearestUnlikeNeighbour(TRAIN, three), model=three, population=POPULATION, policy=POLICY)
@@ -207,6 +210,7 @@ def test_opposite_of_three_classes() -> None:
         assert three(pd.DataFrame([dict(entry.released)]))[0] != own[entry.query]
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_one_class_of_three() -> None:
     raw = pd.concat([TRAIN[three(TRAIN) == c].head(2) for c in range(3)])
     result = KAnonymizer(policy=POLICY).fit(POPULATION, model=three, desired=2).transform(raw)
@@ -215,6 +219,7 @@ def test_one_class_of_three() -> None:
         assert entry.certificate.k_desired == (three(TRAIN[inside(entry, TRAIN)]) == 2).sum()
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_regressor_with_a_callable_goal() -> None:
     numbers = TRAIN[["age", "height", "pay", "debt"]]
     regressor = RandomForestRegressor(10, random_state=0, n_jobs=1).fit(numbers, numbers["pay"] - numbers["debt"])
@@ -232,6 +237,7 @@ def test_regressor_with_a_callable_goal() -> None:
 
 
 @pytest.mark.parametrize("desired", ["granted", np.str_("granted"), lambda labels: labels == "granted"])
+@pytest.mark.usefixtures("each_guarantee")
 def test_forms_of_the_same_goal(desired: Any) -> None:
     raw = TRAIN.head(12)
     plain = KAnonymizer(policy=POLICY).fit(POPULATION, model=granted, desired="granted").transform(raw)
@@ -242,6 +248,7 @@ def test_forms_of_the_same_goal(desired: Any) -> None:
     assert [entry.status for entry in turned] == [entry.status for entry in plain]
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_opposite_without_factuals_means_the_counterfactuals_own_outcome() -> None:
     raw = TRAIN.head(8)
     result = KAnonymizer(policy=POLICY).fit(POPULATION, model=granted, desired="opposite").transform(raw)
@@ -256,6 +263,7 @@ def test_opposite_without_factuals_means_the_counterfactuals_own_outcome() -> No
 WANTED = TRAIN[granted(TRAIN) == "granted"].head(6)
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_subject_key_counts_people() -> None:
     train = TRAIN.assign(person=np.arange(len(TRAIN)) // 4)
     result = anonymized(train, train.loc[WANTED.index], subject="person", ordinal={"education": LEVELS})
@@ -264,6 +272,7 @@ def test_subject_key_counts_people() -> None:
     assert "person" not in result.to_json()
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_missing_values() -> None:
     train = TRAIN.astype({"city": object, "education": object, "age": float})
     for step, name in enumerate(QUASI, start=5):
@@ -278,6 +287,7 @@ def test_missing_values() -> None:
     assert len(recount(anonymizer.transform(raw), train)) == len(raw)
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_many_categories() -> None:
     rng = np.random.default_rng(1)
     train = TRAIN.assign(city=[f"place {i}" for i in rng.integers(0, 150, len(TRAIN))])
@@ -285,6 +295,7 @@ def test_many_categories() -> None:
     recount(anonymized(train, train.loc[WANTED.index], ordinal={"education": LEVELS}), train)
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_hierarchy() -> None:
     tree = {city: ["west" if city in ("Antwerp", "Bruges", "Ghent") else "south"] for city in CITIES}
     result = anonymized(TRAIN, WANTED, hierarchies={"city": tree}, ordinal={"education": LEVELS})
@@ -297,7 +308,7 @@ def test_hierarchy() -> None:
 def test_weight_of_zero_is_generalised_first(free: str) -> None:
     weights = {name: 0.0 if name == free else 1.0 for name in QUASI}
     tree = {city: ["north" if city < "C" else "south"] for city in CITIES}
-    policy = PrivacyPolicy(k=K, objective="ncp")
+    policy = PrivacyPolicy(guarantee="nominal", k=K, objective="ncp")
     for more in ({}, {"hierarchies": {"city": tree}}):
         result = anonymized(TRAIN, WANTED, policy, weights=weights, ordinal={"education": LEVELS}, **more)
         assert len(recount(result)) == len(WANTED)
@@ -305,7 +316,7 @@ def test_weight_of_zero_is_generalised_first(free: str) -> None:
 
 
 def test_weights_steer() -> None:
-    policy = PrivacyPolicy(k=K, objective="ncp")
+    policy = PrivacyPolicy(guarantee="nominal", k=K, objective="ncp")
     heavy = anonymized(TRAIN, WANTED, policy, weights={"age": 20.0}, ordinal={"education": LEVELS})
     light = anonymized(TRAIN, WANTED, policy, weights={"age": 0.05}, ordinal={"education": LEVELS})
 
@@ -316,6 +327,7 @@ def test_weights_steer() -> None:
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Brussels"])
+@pytest.mark.usefixtures("each_guarantee")
 def test_dates(zone: str | None) -> None:
     rng = np.random.default_rng(2)
     born = pd.Timestamp("1960-01-01", tz=zone) + pd.to_timedelta(rng.integers(0, 15_000, len(TRAIN)), unit="D")
@@ -326,6 +338,7 @@ def test_dates(zone: str | None) -> None:
     result.to_json()
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_constant_boolean_and_categorical_columns() -> None:
     rng = np.random.default_rng(4)
     train = TRAIN.assign(
@@ -357,9 +370,10 @@ def test_counterfactuals_off_the_population() -> None:
         assert entry.region.contains(raw.iloc[entry.query].to_dict())
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_sensitive_diversity() -> None:
     train = TRAIN.assign(status=np.random.default_rng(0).choice(["x", "y", "z"], len(TRAIN), p=[0.8, 0.15, 0.05]))
-    policy = PrivacyPolicy(k=3, l=3, t=0.4)
+    policy = replace(POLICY, k=3, l=3, t=0.4)
     result = anonymized(train, train.loc[WANTED.index], policy, sensitive=["status"], ordinal={"education": LEVELS})
     for entry in recount(result, train, k=3):
         statuses = train.loc[inside(entry, train), "status"]
@@ -368,8 +382,9 @@ def test_sensitive_diversity() -> None:
         assert entry.certificate.t <= 0.4
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_floors_and_ceilings() -> None:
-    policy = PrivacyPolicy(k=40, min_pureness=0.95, max_ncp=0.5)
+    policy = replace(POLICY, k=40, min_pureness=0.95, max_ncp=0.5)
     result = KAnonymizer(policy=policy).fit(POPULATION, model=granted, desired="granted").transform(WANTED)
     assert {e.reason for e in result.suppressed} <= {"pureness_below_floor", "ncp_above_ceiling"}
     for entry in result.released:
@@ -377,6 +392,7 @@ def test_floors_and_ceilings() -> None:
         assert entry.certificate.ncp <= 0.5
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_identifiers_and_label_stay() -> None:
     train = TRAIN.assign(name=[f"person-{i:04d}" for i in range(len(TRAIN))], label=granted(TRAIN))
     result = anonymized(
@@ -398,6 +414,15 @@ def random_state() -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
 def test_same_seed_same_result_and_nothing_else_changes(method: str) -> None:
+    check_same_seed_same_result(method)
+
+
+@pytest.mark.usefixtures("each_guarantee")
+def test_same_result_and_nothing_else_changes_for_every_guarantee() -> None:
+    check_same_seed_same_result("auto")
+
+
+def check_same_seed_same_result(method: str) -> None:
     class Explainer:
         instance_based = True
         calls = 0
@@ -426,6 +451,7 @@ def test_same_seed_same_result_and_nothing_else_changes(method: str) -> None:
     pd.testing.assert_frame_equal(population.frame, TRAIN)
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_instance_is_used_again() -> None:
     private = protect(NearestUnlikeNeighbour(TRAIN, granted), model=granted, population=POPULATION, policy=POLICY)
     whole = private.explain(REFUSED)
@@ -444,6 +470,15 @@ def test_instance_is_used_again() -> None:
 
 @pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
 def test_progress_is_told(method: str) -> None:
+    check_progress(method)
+
+
+@pytest.mark.usefixtures("each_guarantee")
+def test_progress_is_told_for_every_guarantee() -> None:
+    check_progress("auto")
+
+
+def check_progress(method: str) -> None:
     told: list[tuple[int, int]] = []
     private = protect(
         NearestUnlikeNeighbour(TRAIN, granted), model=granted, population=POPULATION, policy=POLICY, method=method
@@ -455,13 +490,15 @@ def test_progress_is_told(method: str) -> None:
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
-def test_equal_counterfactuals_get_equal_answers() -> None:
+def test_equal_counterfactuals_get_equal_answers(each_guarantee: str) -> None:
     raw = pd.concat([WANTED.head(2), WANTED.head(2)])
-    result = KAnonymizer(policy=POLICY, method="grasp").fit(POPULATION, model=granted, desired="granted").transform(raw)
+    method = "grasp" if each_guarantee == "nominal" else "auto"
+    result = KAnonymizer(policy=POLICY, method=method).fit(POPULATION, model=granted, desired="granted").transform(raw)
     for i in range(2):
         assert result[i].to_dict() == {**result[i + 2].to_dict(), "query": i}  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_model_is_asked_about_the_columns_it_was_fitted_on() -> None:
     columns = ["pay", "age"]
     forest = RandomForestClassifier(5, random_state=0, n_jobs=1).fit(TRAIN[columns], granted(TRAIN))
@@ -469,6 +506,7 @@ def test_model_is_asked_about_the_columns_it_was_fitted_on() -> None:
     recount(result)
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_decorated_explainer_is_still_itself() -> None:
     explainer = NearestUnlikeNeighbour(TRAIN, granted)
     private = protect(explainer, model=granted, population=POPULATION, policy=POLICY)
@@ -481,6 +519,7 @@ def test_decorated_explainer_is_still_itself() -> None:
     )
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_quiet(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
     caplog.set_level(logging.INFO)
     private = protect(NearestUnlikeNeighbour(TRAIN, granted), model=granted, population=POPULATION, policy=POLICY)
@@ -489,6 +528,7 @@ def test_quiet(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("each_guarantee")
 def test_table_of_the_result() -> None:
     result = KAnonymizer(policy=POLICY).fit(POPULATION, model=granted, desired="granted").transform(TRAIN.head(10))
     shown, audit = result.to_frame(), result.audit_frame()
@@ -503,7 +543,9 @@ def test_table_of_the_result() -> None:
 def test_counterfactuals_may_come_as_objects_with_their_queries() -> None:
     frame = pd.DataFrame({"age": np.arange(40), "income": np.arange(40) * 10})
     population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=3)).fit(population, lambda rows: rows["income"] > 100, desired=True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=3)).fit(
+        population, lambda rows: rows["income"] > 100, desired=True
+    )
     objects = [Counterfactual(query, frame.iloc[row].to_dict()) for query, row in [(7, 20), (2, 30)]]
     given = anonymizer.transform(objects)
     assert [entry.query for entry in given] == [7, 2]
@@ -524,7 +566,7 @@ def test_the_model_is_asked_once_about_each_cell() -> None:
             asked.extend(rows.itertuples(index=False, name=None))
         return (rows["income"] + 3 * rows["age"] > 180).to_numpy()
 
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=8)).fit(population, model, desired=True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=8)).fit(population, model, desired=True)
     raw = frame[frame["income"] + 3 * frame["age"] > 180].head(20)
     released = anonymizer.transform(raw).released
     members = {tuple(row) for entry in released for row in frame.iloc[population.members(entry.region)].to_numpy()}
@@ -540,7 +582,7 @@ def test_a_node_of_a_hierarchy_is_called_by_its_name() -> None:
     tree = {"1000": ["10**", "1***"], "1050": ["10**", "1***"], "2000": ["20**", "2***"], "2018": ["20**", "2***"]}
     frame = pd.DataFrame({"zip": [*tree, "1000"] * 3, "income": range(15)})
     schema = Schema.from_frame(frame, quasi_identifiers=["zip"], hierarchies={"zip": tree})
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=5)).fit(
         Population.from_frame(frame, schema), lambda rows: rows["income"] >= 0, desired=True
     )
     entry = anonymizer.transform(frame.iloc[[2]])[0]

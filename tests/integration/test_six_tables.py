@@ -49,7 +49,7 @@ def explain(table: Case, policy: PrivacyPolicy, method: object = "exact") -> Exp
 @pytest.mark.parametrize("k", [5, 10, 20])
 @pytest.mark.parametrize("objective", ["ncp", "pureness"])
 def test_every_release_holds_k_people(table: Case, k: int, objective: str) -> None:
-    explanations = explain(table, PrivacyPolicy(k=k, objective=objective))
+    explanations = explain(table, PrivacyPolicy(guarantee="nominal", k=k, objective=objective))
     assert len(explanations.released) == len(table.counterfactuals)
     for entry in explanations.released:
         assert people_inside(entry.region, table.population.frame) == entry.certificate.k >= k
@@ -63,11 +63,11 @@ def test_every_release_holds_k_people(table: Case, k: int, objective: str) -> No
 
 
 def test_every_native_counterfactual_is_detected(table: Case) -> None:
-    assert explain(table, PrivacyPolicy()).summary()["native_rate"] == 1.0
+    assert explain(table, PrivacyPolicy(guarantee="nominal")).summary()["native_rate"] == 1.0
 
 
 def test_exact_is_never_above_grasp_in_ncp(table: Case) -> None:
-    policy = PrivacyPolicy(objective="ncp")
+    policy = PrivacyPolicy(guarantee="nominal", objective="ncp")
     few = Case(table.name, table.population, table.model, table.desired, table.queries, table.counterfactuals.head(4))
     ours, theirs = explain(few, policy, ExactProtector()), explain(few, policy, GraspProtector())
     for mine, other in zip(ours.released, theirs.released, strict=True):

@@ -22,14 +22,14 @@ class PaperRegion:
 
 
 def explain(method: str | Protector, **policy: object) -> GeneralizedCounterfactual:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(**{"k": 2, **policy}), method=method)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", **{"k": 2, **policy}), method=method)
     explanations = anonymizer.fit(toy.population(), toy.model, toy.DESIRED).transform(toy.FIONA)
     assert isinstance(explanations[0], GeneralizedCounterfactual)
     return explanations[0]
 
 
 def test_the_seven_numbers_of_the_paper() -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2), method=PaperRegion())
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=2), method=PaperRegion())
     explanations = anonymizer.fit(toy.population(), toy.model, toy.DESIRED).transform(toy.FIONA)
     certificate, summary = explanations.released[0].certificate, explanations.summary()
     assert (certificate.k, certificate.k_desired, certificate.k_consistent) == (3, 2, 1)

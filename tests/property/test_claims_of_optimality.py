@@ -86,7 +86,7 @@ def test_what_is_called_optimal_is_optimal(seed: int, settings: dict[str, Any]) 
     if wanted.empty:
         return
     own = wanted.iloc[0]
-    policy = PrivacyPolicy(k=int(rng.integers(2, 6)), **settings)
+    policy = PrivacyPolicy(guarantee="nominal", k=int(rng.integers(2, 6)), **settings)
     population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "city", "sex"]))
     entry = KAnonymizer(policy=policy).fit(population, model, desired=True).transform(wanted.head(1))[0]
     allowed = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Population, PrivacyPolicy, Schema, Suppressed
+from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Population, PrivacyPolicy, Region, Schema, Suppressed
 
 LEVELS = ["low", "mid", "high"]
 CITIES = list("ABCDEFG")
@@ -54,13 +55,16 @@ def cases(draw: st.DrawFn) -> tuple[pd.DataFrame, Schema, pd.DataFrame, PrivacyP
             raw.loc[3, name] = raw.loc[3, name] + rng.normal(0, 30)
         if kind == "whole":
             raw.loc[3, name] = raw.loc[3, name] + int(rng.integers(-30, 30))
+    guarantee = draw(st.sampled_from(["nominal", "nominal", "reciprocal", "catalogue"]))
+    eligible = guarantee == "reciprocal" and draw(st.booleans())
     policy = PrivacyPolicy(
+        guarantee=guarantee,
+        anonymity_set="eligible" if eligible else "population",
         k=draw(st.integers(2, max(2, people // 2))),
         objective=draw(st.sampled_from(["pureness", "ncp", "weighted"])),
     )
-    if policy.k > people:
-        policy = PrivacyPolicy(k=2)
-    return train, schema, raw, policy, draw(st.sampled_from(["exact", "grasp", "mondrian"]))
+    method = draw(st.sampled_from(["exact", "grasp", "mondrian"])) if guarantee == "nominal" else "auto"
+    return train, schema, raw, policy, method
 
 
 def values(kind: str, n: int, rng: np.random.Generator) -> Any:
@@ -89,8 +93,8 @@ def model(rows: pd.DataFrame) -> np.ndarray:
     return (score % 7 < 4).astype(int)
 
 
-@pytest.mark.filterwarnings("error")
-@settings(max_examples=160, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@pytest.mark.filterwarnings("error", "ignore::cfk_plugin.errors.NominalGuaranteeWarning")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(case=cases())
 def test_certificate_is_a_plain_recount(
     case: tuple[pd.DataFrame, Schema, pd.DataFrame, PrivacyPolicy, str],
@@ -98,7 +102,7 @@ def test_certificate_is_a_plain_recount(
     train, schema, raw, policy, method = case
     population = Population.from_frame(train, schema)
     if policy.k > population.n_people:
-        policy = PrivacyPolicy(k=2)
+        policy = replace(policy, k=2)
         if population.n_people < 2:
             return
     anonymizer = KAnonymizer(policy=policy, method=method).fit(population, model=model, desired=1)
@@ -109,35 +113,67 @@ def test_certificate_is_a_plain_recount(
     wanted = model(population.conform(raw)) == 1
     for i, entry in enumerate(result):
         if isinstance(entry, Suppressed):
-            allowed = {"infeasible", "missing_value"} if method != "exact" else {"missing_value"}
-            assert entry.reason in (allowed if wanted[i] else {"not_desired", "missing_value"})
+            assert entry.reason in ALLOWED[method] if wanted[i] else {"not_desired", "missing_value"}
             continue
         assert wanted[i]
-        check(entry, raw.iloc[i], train, schema, policy, features)
+        check(entry, train, schema, policy, features)
+        if policy.guarantee == "nominal":
+            check_own(entry, raw.iloc[i], schema)
+        else:
+            check_crowd(entry, train, schema, policy, anonymizer.regions_of(train))
+
+
+ALLOWED = {
+    "exact": {"missing_value"},
+    "grasp": {"infeasible", "missing_value"},
+    "mondrian": {"infeasible", "missing_value"},
+    "auto": {"infeasible", "missing_value", "pureness_below_floor"},
+}
+
+
+def check_own(entry: GeneralizedCounterfactual, own: pd.Series, schema: Schema) -> None:
+    """A nominal region is one around the counterfactual, whose private values are released."""
+    assert entry.region.contains(own[list(schema.quasi_identifiers)].to_dict())
+    assert dict(entry.released) == {name: own[name] for name in schema.private}
+
+
+def check_crowd(
+    entry: GeneralizedCounterfactual,
+    train: pd.DataFrame,
+    schema: Schema,
+    policy: PrivacyPolicy,
+    regions: list[Region | None],
+) -> None:
+    """As many people as the certificate says, at least k, are mapped to the region, and could be the one."""
+    counts = model(train[list(schema.features)]) == 1 if policy.counts_eligible else np.ones(len(train), dtype=bool)
+    mapped = train[counts & np.array([region == entry.region for region in regions])]
+    assert all(entry.region.contains(row) for row in mapped[list(schema.quasi_identifiers)].to_dict("records"))
+    assert people(mapped, schema) == entry.certificate.k_effective >= policy.k
+    if policy.guarantee == "catalogue":
+        assert entry.released["pay"] in mapped["pay"].tolist()
+        consistent = model(mapped[list(schema.features)].assign(**dict(entry.released))) == 1
+        assert people(mapped[consistent], schema) >= policy.k
+
+
+def people(rows: pd.DataFrame, schema: Schema) -> int:
+    return rows["person"].nunique() if schema.subject else len(rows)
 
 
 def check(
     entry: GeneralizedCounterfactual,
-    own: pd.Series,
     train: pd.DataFrame,
     schema: Schema,
     policy: PrivacyPolicy,
     features: list[str],
 ) -> None:
     quasi, certificate = list(schema.quasi_identifiers), entry.certificate
-    assert entry.region.contains(own[quasi].to_dict())
-    assert dict(entry.released) == {name: own[name] for name in schema.private}
     inside = train[[entry.region.contains(row) for row in train[quasi].to_dict("records")]]
-
-    def people(rows: pd.DataFrame) -> int:
-        return rows["person"].nunique() if schema.subject else len(rows)
-
-    assert certificate.k == people(inside) >= policy.k
+    assert certificate.k == people(inside, schema) >= policy.k
     predicted = model(inside[features]) == 1
-    assert certificate.k_desired == people(inside[predicted])
+    assert certificate.k_desired == people(inside[predicted], schema)
     assert certificate.majority == (2 * predicted.sum() >= len(inside))
     consistent = model(inside[features].assign(**dict(entry.released))) == 1
-    assert certificate.k_consistent == people(inside[consistent])
+    assert certificate.k_consistent == people(inside[consistent], schema)
     same = inside["pay"] == entry.released["pay"]
     assert certificate.k_private == same.sum()
     assert 0 <= certificate.ncp <= 1 + 1e-12

@@ -153,7 +153,7 @@ WRONG = {
     "k too small": (f"{PROTECT} --k 1", "k must be a whole number >= 2"),
     "k no number": (f"{PROTECT} --k ten", "Invalid value for '--k'"),
     "k above the population": (f"{PROTECT} --k 1000", "k = 1000 is above the number of people, 120"),
-    "unknown method": (f"{PROTECT} --method magic", "magic"),
+    "unknown method": (f"{PROTECT} --guarantee nominal --method magic", "magic"),
     "unknown objective": (f"{PROTECT} --objective speed", "objective must be one of"),
     "pureness above 1": (f"{PROTECT} --min-pureness 90", "min_pureness must be a number between 0 and 1"),
     "unknown outcome": (PROTECT.replace("yes", "maybe"), "the model has no such outcome; it has no, yes"),

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.counterfactual import SUPPRESSION_REASONS
 from cfk_plugin.explanations import SCHEMA_VERSION
-from cfk_plugin.policy import Guarantee, Objective, OnInfeasible
+from cfk_plugin.policy import Guarantee, Objective, OnHomogeneous, OnInfeasible, PrivateForm, RareValues
 
 SCHEMA = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -48,9 +48,10 @@ def written(k: int = 5, **settings: Any) -> dict[str, Any]:
         quasi_identifiers=["age", "weight", "since", "school", "city", "zip", "smoker"],
         ordinal={"school": ["low", "mid", "high"]},
         hierarchies={"zip": {"2000": ["2*"], "2018": ["2*"], "9000": ["9*"]}},
+        bins={"salary": [30, 40, 60, 90]},
     )
     population = Population.from_frame(rows, schema)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, **settings))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=k, **settings))
     anonymizer.fit(population, model=lambda table: table["salary"] > 40, desired=True)
     answer: dict[str, Any] = json.loads(anonymizer.transform(rows.iloc[::4]).to_json())
     return answer
@@ -78,6 +79,22 @@ def test_a_sampled_pureness_and_a_wide_region_are_valid() -> None:
     content = written(k=40)
     VALIDATOR.validate(content)
     assert any(part.get("missing") for e in content["explanations"] for part in e.get("region", {}).values())
+
+
+def test_bins_and_withheld_attributes_are_valid() -> None:
+    content = written(private_values="bins", rare_values="withhold", alpha=0.9, min_lift=1.1)
+    VALIDATOR.validate(content)
+    values = [v for e in content["explanations"] if e["status"] == "released" for v in e["released"].values()]
+    assert any(isinstance(value, dict) for value in values)
+    assert any(entry.get("withheld") for entry in written(rare_values="withhold")["explanations"])
+
+
+def break_bin(content: dict[str, Any]) -> None:
+    released(content)["released"]["salary"] = {"low": 40, "high": 60, "exact": 41}
+
+
+def break_withheld(content: dict[str, Any]) -> None:
+    released(content)["withheld"] = [41]
 
 
 def break_unknown_key(content: dict[str, Any]) -> None:
@@ -111,7 +128,16 @@ def released(content: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "harm",
-    [break_unknown_key, break_policy, break_certificate, break_region, break_reason, break_suppression],
+    [
+        break_unknown_key,
+        break_policy,
+        break_certificate,
+        break_region,
+        break_reason,
+        break_suppression,
+        break_bin,
+        break_withheld,
+    ],
     ids=lambda harm: harm.__name__,
 )
 def test_other_content_is_refused(harm: Callable[[dict[str, Any]], None]) -> None:
@@ -134,10 +160,13 @@ def test_every_object_of_fixed_keys_is_closed() -> None:
 
 def test_settings_and_reasons_are_those_of_the_code() -> None:
     policy = DEFINITIONS["policy"]
-    assert set(policy["properties"]) == set(policy["required"]) == set(PrivacyPolicy().to_dict())
+    assert set(policy["properties"]) == set(policy["required"]) == set(PrivacyPolicy(guarantee="nominal").to_dict())
     assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(Guarantee))
     assert set(policy["properties"]["objective"]["enum"]) == set(get_args(Objective))
     assert set(policy["properties"]["on_infeasible"]["enum"]) == set(get_args(OnInfeasible))
+    assert set(policy["properties"]["private_values"]["enum"]) == set(get_args(PrivateForm))
+    assert set(policy["properties"]["rare_values"]["enum"]) == set(get_args(RareValues))
+    assert set(policy["properties"]["on_homogeneous"]["enum"]) == set(get_args(OnHomogeneous))
     assert DEFINITIONS["suppressed"]["properties"]["reason"]["enum"] == list(SUPPRESSION_REASONS)
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 

@@ -47,7 +47,7 @@ def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
         "gap": 0.0,
         "method": "exact",
         "guarantee": "nominal",
-        "policy_hash": PrivacyPolicy(k=5).sha256,
+        "policy_hash": PrivacyPolicy(guarantee="nominal", k=5).sha256,
         "population": "00c0ffee",
         "majority": True,
     }
@@ -59,7 +59,7 @@ def explanations(*entries: Any, k: int = 5, findings: Any = None, **provenance: 
     entries = entries or (released(0), Suppressed(1, "infeasible"), released(2, k=9, ncp=0.75, pureness=0.5))
     return Explanations(
         entries,
-        policy=PrivacyPolicy(k=k),
+        policy=PrivacyPolicy(guarantee="nominal", k=k),
         columns=COLUMNS,
         findings=findings,
         provenance={"method": "exact", "generator": "dice", "plugins": "dice 0.1.0"} | provenance,
@@ -131,7 +131,7 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     tags = {name: value for name, value in run.data.tags.items() if name.startswith("cfk.")}
     assert tags == {
         "cfk.schema_version": "1",
-        "cfk.policy_sha256": PrivacyPolicy(k=5).sha256,
+        "cfk.policy_sha256": PrivacyPolicy(guarantee="nominal", k=5).sha256,
         "cfk.population_fingerprint": "00c0ffee",
         "cfk.plugins": "dice 0.1.0",
         "cfk.verdict": "pass",
@@ -158,7 +158,7 @@ def test_records_and_policy_are_artifacts(mlflow_store: str, tmp_path: Path) -> 
     assert json.loads(rows["region"][0])["city"] == {"kind": "set", "values": ["Antwerp", "Ghent"]}
     assert not {"k_private", "k_consistent", "private_matches", "finding"} & set(rows.columns)
     policy = json.loads((tmp_path / "cfk" / "policy.json").read_text())
-    assert policy == PrivacyPolicy(k=5).to_dict()
+    assert policy == PrivacyPolicy(guarantee="nominal", k=5).to_dict()
 
 
 def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_verdict_fails_below_k_and_asks_for_review_when_nothing_left(mlflow_stor
 
 
 def test_an_empty_set_is_logged(mlflow_store: str) -> None:
-    empty = Explanations([], policy=PrivacyPolicy(k=5), columns=COLUMNS)
+    empty = Explanations([], policy=PrivacyPolicy(guarantee="nominal", k=5), columns=COLUMNS)
     assert run_of(empty.log()).data.metrics["cfk.asked"] == 0
 
 
@@ -342,14 +342,14 @@ def test_records_are_sent_again_when_the_server_is_back(
 ) -> None:
     from cfk_plugin.tracking import run
 
-    real, down = run._client, [True]
+    real, down = run.client_of, [True]
 
     def flaky(*args: Any) -> Any:
         if down[0]:
             raise run.StoreDownError("the MLflow tracking server does not answer")
         return real(*args)
 
-    monkeypatch.setattr(run, "_client", flaky)
+    monkeypatch.setattr(run, "client_of", flaky)
     logger = RunLogger()
     logger.submit(explanations())
     assert not logger.flush(60)
@@ -404,7 +404,7 @@ def protected(track: bool | RunLogger) -> Any:
         lambda queries: train.head(len(queries)).set_index(queries.index),
         model=lambda rows: rows["salary"] > 50,
         population=population,
-        policy=PrivacyPolicy(k=2),
+        policy=PrivacyPolicy(guarantee="nominal", k=2),
         desired=True,
         plugins=[import_module("cfk_adapters.function")],
         track=track,

@@ -49,6 +49,17 @@ def test_what_fits_is_left_out_in_any_dtype():
     assert sentence(parts, fits).startswith("Nothing")
 
 
+def test_what_is_withheld_is_named_at_the_end():
+    told = {"home_type": frozenset({"flat"}), "age": Interval(20, 30)}
+    assert sentence(told, {"home_type": "house", "age": 21}, withheld=("net_pay",)) == (
+        "If you had home type flat, the outcome would be the desired one (net pay is withheld)."
+    )
+    fits = sentence(told, {"home_type": "flat", "age": 21}, withheld=("net_pay", "job", "debt"))
+    assert fits == (
+        "Nothing in these attributes needs to change for the desired outcome (net pay, job and debt are withheld)."
+    )
+
+
 def test_own_phrases():
     phrases = {"pay": Phrase("earned {} more", "earned {} less", "earned {}")}
     assert sentence({"pay": Interval(60, 60)}, {"pay": 50}, phrases) == f"If you earned 10 more{END}"

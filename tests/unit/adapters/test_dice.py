@@ -94,7 +94,7 @@ def entries(asked: list[int], withheld: tuple[int, ...] = ()) -> Explanations:
             else GeneralizedCounterfactual(query, region, private, CERTIFICATE)
             for i, query in enumerate(asked)
         ],
-        policy=PrivacyPolicy(k=5),
+        policy=PrivacyPolicy(guarantee="nominal", k=5),
         columns=FEATURES,
     )
 

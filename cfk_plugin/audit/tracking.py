@@ -1,0 +1,94 @@
+"""Logging a report to MLflow: metrics, settings, tags, and the report itself."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from cfk_plugin.audit.result import AuditResult
+from cfk_plugin.errors import TrackingError
+from cfk_plugin.tracking.run import client_of, experiment_id
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from cfk_plugin.audit.report import AuditReport
+
+ARTIFACT = "cfk/audit-linkage.json"
+_NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics
+_AT_ONCE = 1000
+_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
+
+
+def log_report(
+    report: AuditReport,
+    run_id: str | None = None,
+    *,
+    experiment: str | None = None,
+    tracking_uri: str | None = None,
+    run_name: str | None = None,
+    tags: Mapping[str, str],
+) -> str:
+    """Log a report to a run; see `AuditReport.log`."""
+    import mlflow
+
+    try:
+        client = client_of(tracking_uri, _TIMEOUT)
+        active = mlflow.active_run() if run_id is None and experiment is None and tracking_uri is None else None
+        own = run_id is None and active is None
+        chosen = run_id or (active.info.run_id if active is not None else None)
+        if chosen is None:
+            chosen = str(client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id)
+        _write(client, chosen, report, tags)
+        if own:
+            client.set_terminated(chosen)
+    except TrackingError:
+        raise
+    except Exception as error:
+        raise TrackingError(f"MLflow did not take the report ({type(error).__name__})") from error
+    return chosen
+
+
+def metrics(results: tuple[AuditResult, ...]) -> Iterator[tuple[str, float]]:
+    """Yield name and value of every figure that is a number; columns are named as MLflow allows."""
+    for result in results:
+        for name in ("main", "baseline", "control"):
+            found = getattr(result, name)
+            for end in ("value", "low", "high") if found is not None else ():
+                value = float(getattr(found, end))
+                if math.isfinite(value):
+                    yield f"audit/{result.attack}/{name if end == 'value' else f'{name}_{end}'}", value
+        for name, value in result.figures.items():
+            if math.isfinite(value):
+                yield f"audit/{result.attack}/{_NOT_ALLOWED.sub('_', name)}", float(value)
+
+
+def _write(client: MlflowClient, run_id: str, report: AuditReport, tags: Mapping[str, str]) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    now = time.time_ns() // 1_000_000
+    values = [Metric(name, value, now, 0) for name, value in metrics(report.results)]
+    settings = {
+        "audit.n": report.asked,
+        "audit.seed": report.seed,
+        "audit.attacks": ",".join(r.attack for r in report),
+        "audit.k": report.policy["k"],
+        "audit.guarantee": report.policy["guarantee"],
+        "audit.method": report.method,
+    }
+    marks = {
+        "cfk.audit": "linkage",
+        "cfk.audit.verdict": report.verdict,
+        "cfk.population_fingerprint": report.population,
+    }
+    client.log_text(run_id, report.to_json(indent=1), ARTIFACT)
+    for start in range(0, max(len(values), 1), _AT_ONCE):
+        client.log_batch(run_id, metrics=values[start : start + _AT_ONCE])
+    client.log_batch(
+        run_id,
+        params=[Param(name, str(value)) for name, value in settings.items()],
+        tags=[RunTag(name, value) for name, value in {**tags, **marks}.items()],
+    )

@@ -1,0 +1,296 @@
+"""The ledger as its users see it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cfk_plugin.errors import LedgerError
+from cfk_plugin.ledger.figures import Forgotten, Status
+from cfk_plugin.ledger.keys import find_key, is_handle
+from cfk_plugin.ledger.regions import encode, region_digest
+from cfk_plugin.ledger.rule import Acceptable, Candidate, Count, Decision, Release, decide, effective
+from cfk_plugin.region import Region
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from cfk_plugin.ledger.database import Run
+
+LOCATION = "CFK_LEDGER"
+
+
+class Ledger:
+    """Remembers what was released for each record, so that releases of one record never add up to a few people.
+
+    Two regions that were released with the same private values are recognisably about the same record. With a nominal
+    guarantee a region leaves only if at least k people are inside of everything that was ever released for its record;
+    else an earlier region is released again, or nothing. With the other guarantees a record keeps its first region: it
+    is released again, or nothing.
+
+    It protects as long as all that is released goes through it: all processes and servers share one database. It
+    knows a record by its values, so it does not connect two records of one person, and it does not see what was
+    released without it, before `purge` or before `forget`, nor what was asked for and withheld.
+
+    The database holds keyed hashes of records, the released regions, hashes of policies, counts and times; no other
+    value, and nothing about anybody whose record was not released. Keep it with the training data all the same:
+    whoever has its key can try values.
+
+    Parameters
+    ----------
+    url : str or path, optional
+        A SQLite file, or a ``postgresql://`` URL. Default: the environment variable ``CFK_LEDGER``, else
+        ``cfk_plugin/ledger.db`` in the user's state folder. A SQLite file must lie on a local disk.
+    key : bytes, optional
+        Key of the handles, at least 16 bytes. Default: `key_file`, else the environment variable
+        ``CFK_LEDGER_KEY`` (64 hex digits are read as such), else ``<file>.key`` beside a SQLite file, which is made
+        with the ledger. A ledger can only be opened with its own key.
+    key_file : path, optional
+        File with the key, readable by its owner alone.
+    timeout : float
+        Seconds to wait for others, per try.
+    create : bool
+        Whether a ledger may be made where there is none.
+
+    Raises
+    ------
+    LedgerError
+        If the ledger cannot be opened, or belongs to another key or a newer version.
+    MissingDependencyError
+        If the driver of PostgreSQL is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger(folder + "/ledger.db") as ledger:
+    ...     ledger.status().releases
+    0
+    """
+
+    def __init__(
+        self,
+        url: str | Path | None = None,
+        *,
+        key: bytes | None = None,
+        key_file: str | Path | None = None,
+        timeout: float = 10.0,
+        create: bool = True,
+    ) -> None:
+        from cfk_plugin.ledger.database import Database, make_file, read_url, shown
+
+        location = read_url(_default(create) if url is None else url)
+        self._where = shown(location)
+        file = Path(str(location.database)) if location.get_backend_name() == "sqlite" else None
+        there = file is None or (file.is_file() and file.stat().st_size > 0)
+        if not (there or create):
+            raise LedgerError(f"{file}: no such ledger")
+        if file is not None and not file.parent.is_dir():
+            raise LedgerError(f"{file}: the folder of the ledger does not exist; make it first")
+        self._key = find_key(key, key_file, file, create=create and (file is None or not there))
+        if file is not None:
+            make_file(file)
+        self._create = create
+        self._database = Database(location, timeout, self._check)
+        self._database.open()
+
+    def handle(self, values: Sequence[object]) -> str:
+        """Return the keyed hash by which the ledger knows a record.
+
+        Parameters
+        ----------
+        values : sequence
+            In an order that is always the same. Values that are spelled alike are alike: 3, 3.0 and "3".
+
+        Returns
+        -------
+        str
+            HMAC-SHA256, 64 hex digits.
+        """
+        if isinstance(values, (str, bytes)):
+            raise LedgerError("a handle is made of a sequence of values, not of one text")
+        return self._key.handle(values)
+
+    def earlier(self, record: str, policy: str | None = None, population: str | None = None) -> Region | None:
+        """Return the region that was last released for a record, if any.
+
+        Parameters
+        ----------
+        record : str
+            From `handle`.
+        policy : str, optional
+            SHA-256 of the policy that it left under; default: any.
+        population : str, optional
+            Fingerprint of the population that it left with; default: any.
+        """
+        from cfk_plugin.ledger.store import last_region
+
+        found = self._database.run(lambda c: last_region(c, self._key, record, policy, population), "read")
+        return None if found is None else found.region
+
+    def settle(self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable) -> list[Decision]:
+        """Decide what may leave for each candidate, and put it on record before it does.
+
+        One transaction, committed when this returns: nothing leaves that is not on record, and what is on record
+        may not have left when the process died in between. Candidates of one record see each other.
+
+        Parameters
+        ----------
+        candidates : sequence of Candidate
+        count : callable
+            Returns how many people of today's population are inside all of the regions that it is given.
+        acceptable : callable
+            Says whether an earlier region may leave for the candidate at a position under today's policy. With
+            another guarantee than "nominal" it is asked about the candidate's own region as well, once that is on
+            record, and its answer must depend on nothing that tells apart who has this region on record. Both are
+            called while others wait, maybe several times: they must be fast and change nothing.
+
+        Returns
+        -------
+        list of Decision
+            One per candidate, in order.
+
+        Raises
+        ------
+        LedgerError
+            If the database fails or a candidate has the wrong form; nothing may be released then. What `count` or
+            `acceptable` raise comes through, and nothing is recorded.
+        """
+        wanted = [self._read(candidate) for candidate in candidates]
+        if not wanted:
+            return []
+        return self._database.run(lambda c: self._settle(c, wanted, count, acceptable), "settle")
+
+    def forget(self, *handles: str) -> Forgotten:
+        """Erase records by their handles.
+
+        For other records nothing changes. Of a forgotten one earlier releases are not known any more: what is
+        released for it later can be intersected with them.
+        """
+        from cfk_plugin.ledger import store
+
+        if not all(is_handle(handle) for handle in handles):
+            raise LedgerError("forget() takes handles as handle() returns them, not values")
+        gone = Forgotten(*self._database.run(lambda c: store.forget(c, handles), "exclusive"))
+        self._database.tidy()
+        return gone
+
+    def purge(self, before: datetime) -> int:
+        """Erase releases that were last given before a moment; return how many.
+
+        The guarantee does not hold across that moment: what leaves later can be intersected with what was erased.
+
+        Parameters
+        ----------
+        before : datetime
+            With a time zone.
+        """
+        from cfk_plugin.ledger import store
+
+        if not isinstance(before, datetime) or before.tzinfo is None:
+            raise LedgerError("purge() needs a datetime with a time zone, such as datetime.now(UTC)")
+        gone = self._database.run(lambda c: store.purge(c, store.stamp(before)), "exclusive")
+        self._database.tidy()
+        return gone
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """Iterate over all rows for an audit: handles, hashes, k, counts and times, never a value.
+
+        Yields
+        ------
+        dict
+            One region of one record: ``record``, ``region`` (its keyed hash), ``policy``, ``population``,
+            ``guarantee``, ``k``, ``effective``, ``first``, ``last``, ``times``.
+        """
+        from cfk_plugin.ledger.store import rows_after
+
+        rows: list[dict[str, Any]] = [{"id": 0}]
+        # Page by page, so that no transaction stays open while the caller takes its time.
+        while rows := self._database.run(functools.partial(rows_after, last=rows[-1]["id"]), "read"):
+            for row in rows:
+                yield {name: value for name, value in row.items() if name != "id"}
+
+    def status(self) -> Status:
+        """Return what the ledger holds, in figures."""
+        from cfk_plugin.ledger.store import counts
+        from cfk_plugin.ledger.tables import VERSION
+
+        figures = self._database.run(counts, "read")
+        return Status(database=self._where, version=VERSION, key_id=self._key.id, **figures)
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        self._database.close()
+
+    def __enter__(self) -> Ledger:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show where it is, without user name, password and key."""
+        return f"Ledger({self._where!r})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold the key."""
+        raise LedgerError("a Ledger holds its key and refuses to be pickled; open it in the process that uses it")
+
+    def _check(self, run: Run) -> None:
+        """Look, in every process, that these are tables that this version reads, made with this key."""
+        from cfk_plugin.ledger.opening import check, make
+
+        if not run(lambda c: check(c, self._key), "read"):
+            if not self._create:
+                raise LedgerError(f"{self._where}: no such ledger")
+            run(lambda c: make(c, self._key), "exclusive")
+
+    def _read(self, candidate: Candidate) -> Release:
+        if not is_handle(candidate.record):
+            raise LedgerError("a candidate's record must be a handle as handle() returns it")
+        if not isinstance(candidate.k, int) or isinstance(candidate.k, bool) or candidate.k < 1:
+            raise LedgerError("a candidate's k must be a whole number >= 1")
+        text = encode(candidate.region)  # what could not be read back is refused before anything is decided
+        return Release.of(candidate, text, region_digest(self._key, candidate.region))
+
+    def _settle(
+        self, connection: Connection, wanted: Sequence[Release], count: Count, acceptable: Acceptable
+    ) -> list[Decision]:
+        from cfk_plugin.ledger import store
+        from cfk_plugin.ledger.database import CallerError
+
+        records = {release.record for release in wanted}
+        store.lock(connection, records)
+        histories = store.history(connection, self._key, records)
+        decisions: list[Decision] = []
+        released: list[Release] = []
+        for i, release in enumerate(wanted):
+            try:
+                outcome, given = decide(i, release, histories[release.record], count, acceptable)
+            except Exception as error:  # noqa: BLE001 - it goes on as it is, once everything is rolled back
+                raise CallerError(error) from None
+            if given is None:
+                decisions.append(Decision(outcome, None))
+                continue
+            released.append(given)
+            recorded = effective(given, histories[release.record]) if outcome != "new" else None
+            decisions.append(Decision(outcome, given.region, recorded))
+        store.record_all(connection, released)
+        return decisions
+
+
+def _default(create: bool) -> str | Path:
+    if chosen := os.environ.get(LOCATION):
+        return chosen
+    state = os.environ.get("XDG_STATE_HOME")
+    folder = (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin"
+    if create:
+        with contextlib.suppress(OSError):  # that it is missing is said when the file is opened
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / "ledger.db"

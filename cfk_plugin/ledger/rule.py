@@ -1,0 +1,200 @@
+"""The rule of the ledger: what may leave for a record, after what left for it before.
+
+A nominal guarantee is about the people inside of regions: a further region leaves as long as all that ever left have k
+people in common. The other guarantees are about everybody who would have been answered alike, and their adversary
+reruns this rule as well. There a record keeps its region, and whether it leaves again depends on nothing that tells
+the members of its group apart: not on where a later partition puts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cfk_plugin.region import Region
+
+Outcome = Literal["new", "again", "earlier", "refused"]
+NOMINAL = "nominal"
+"""The guarantee that is about people inside of regions; all others are about groups of a fixed partition."""
+Count = Callable[[Sequence[Region]], int]
+Acceptable = Callable[[int, Region], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One region that verification has accepted and that waits to leave.
+
+    Attributes
+    ----------
+    record : str
+        Handle of the record, from `Ledger.handle`.
+    region : Region
+    policy : str
+        SHA-256 of the policy.
+    population : str
+        Keyed fingerprint of the population.
+    guarantee : str
+        Against whom k holds: "nominal", "reciprocal" or "catalogue".
+    k : int
+        The policy's k.
+    effective : int, optional
+        People that the algorithm maps to this region. Only a nominal guarantee does without.
+    """
+
+    record: str
+    region: Region
+    policy: str
+    population: str
+    guarantee: str
+    k: int
+    effective: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What may leave for a candidate.
+
+    Attributes
+    ----------
+    outcome : {"new", "again", "earlier", "refused"}
+        The candidate's region, released for the first or for a further time; an earlier region in its place; or
+        nothing.
+    region : Region, optional
+        What may be released; None when refused.
+    effective : int, optional
+        For "again" and "earlier": the people mapped to that region, as it was recorded.
+    """
+
+    outcome: Outcome
+    region: Region | None
+    effective: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One region on record for one record, policy and population."""
+
+    record: str
+    region: Region
+    text: str  # the region, as it is stored
+    digest: str  # keyed hash of the region
+    policy: str
+    population: str
+    guarantee: str
+    k: int
+    effective: int | None
+
+    @classmethod
+    def of(cls, candidate: Candidate, text: str, digest: str) -> Release:
+        """Return what a candidate is on record, once it is released."""
+        return cls(
+            record=candidate.record,
+            region=candidate.region,
+            text=text,
+            digest=digest,
+            policy=candidate.policy,
+            population=candidate.population,
+            guarantee=candidate.guarantee,
+            k=candidate.k,
+            effective=candidate.effective,
+        )
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes it one row."""
+        return (self.record, self.digest, self.policy, self.population)
+
+
+def decide(
+    index: int, wanted: Release, history: list[Release], count: Count, acceptable: Acceptable
+) -> tuple[Outcome, Release | None]:
+    """Apply the rule to one candidate.
+
+    Parameters
+    ----------
+    index : int
+        Position of the candidate; `acceptable` is asked with it.
+    wanted : Release
+        The candidate.
+    history : list of Release
+        All that is on record for its record, the one released last at the end. What is given is put at the end.
+    count : callable
+        People of today's population who are inside all of the regions.
+    acceptable : callable
+        Whether today's policy allows an earlier region for this candidate.
+
+    Returns
+    -------
+    outcome, release
+        What to do, and what is given; None when refused.
+    """
+    if wanted.guarantee == NOMINAL:
+        outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
+    else:
+        outcome, given = _by_group(index, wanted, history, acceptable)
+    return outcome, None if given is None else _put(given, history)
+
+
+def effective(release: Release, history: Sequence[Release]) -> int | None:
+    """Return how many people are mapped to a region, the least of what groups were recorded with; None for none."""
+    known = [row.effective for row in history if row.digest == release.digest and row.guarantee != NOMINAL]
+    return min((people for people in known if people is not None), default=None)
+
+
+def _by_people_inside(
+    index: int, wanted: Release, history: Sequence[Release], count: Count, acceptable: Acceptable
+) -> tuple[Outcome, Release | None]:
+    """Let a region leave while everything that left has enough people in common."""
+    if any(release.digest == wanted.digest for release in history):
+        return "again", wanted
+    released = [*history, wanted]
+    if count([release.region for release in _distinct(released)]) >= max(release.k for release in released):
+        return "new", wanted
+    return _earlier(index, wanted, _distinct(history[::-1]), acceptable)
+
+
+def _by_group(
+    index: int, wanted: Release, history: Sequence[Release], acceptable: Acceptable
+) -> tuple[Outcome, Release | None]:
+    """Let a record keep its region, whatever the candidate's is.
+
+    All members of a group have the same on record, so that all of them are answered alike. The candidate's region must
+    not matter, not even if it is the one on record: a later partition can map some of them to it and the others not.
+    """
+    if not history:
+        return ("new", wanted) if (wanted.effective or 0) >= wanted.k else ("refused", None)
+    groups = _distinct([release for release in history[::-1] if release.guarantee != NOMINAL])
+    large = [release for release in groups if (effective(release, history) or 0) >= wanted.k]
+    return _earlier(index, wanted, large, acceptable)
+
+
+def _earlier(
+    index: int, wanted: Release, choices: Sequence[Release], acceptable: Acceptable
+) -> tuple[Outcome, Release | None]:
+    """Return the first region that today's policy allows."""
+    given = next((release for release in choices if acceptable(index, release.region)), None)
+    if given is None:
+        return "refused", None
+    # It leaves under today's policy as well, so that today's k binds whatever follows.
+    return "again" if given.digest == wanted.digest else "earlier", replace(given, k=max(given.k, wanted.k))
+
+
+def _distinct(releases: Sequence[Release]) -> list[Release]:
+    """Return one release per region, the first."""
+    found: dict[str, Release] = {}
+    for release in releases:
+        found.setdefault(release.digest, release)
+    return list(found.values())
+
+
+def _put(given: Release, history: list[Release]) -> Release:
+    """Put a release at the end, in the place of the row that it repeats."""
+    for row in history:
+        if row.key == given.key:
+            people = min((e for e in (row.effective, given.effective) if e is not None), default=None)
+            given = replace(given, k=max(row.k, given.k), effective=people)
+            history.remove(row)
+            break
+    history.append(given)
+    return given

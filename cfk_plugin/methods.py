@@ -1,0 +1,70 @@
+"""Methods: which protector a name stands for, and which a guarantee allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.protection import BUILT_IN
+from cfk_plugin.protection.base import Protector
+
+AUTO = "auto"
+_NOMINAL = "exact"  # what "auto" stands for where a region is chosen for each counterfactual
+
+
+def check_method(method: object, policy: PrivacyPolicy) -> None:
+    """Refuse a method that takes a region per counterfactual where the guarantee fixes everybody's beforehand.
+
+    Raises
+    ------
+    PolicyError
+    """
+    if policy.guarantee != "nominal" and method != AUTO:
+        raise PolicyError(
+            f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs method="auto"; a method '
+            'that chooses a region per counterfactual needs guarantee="nominal"'
+        )
+
+
+def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]) -> tuple[Protector, str]:
+    """Return the protector of a method and its name, which is read before it sees data: certificates show it.
+
+    Parameters
+    ----------
+    method : str or Protector
+    plugins : mapping
+        Protectors that plugins add.
+
+    Raises
+    ------
+    InputError
+        If the method is unknown, or it has a built-in one's name.
+    """
+    method = _NOMINAL if method == AUTO else method
+    if isinstance(method, str):
+        known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
+        if method not in known:
+            raise InputError(f"unknown method {method!r}; known: auto, {', '.join(sorted(known))}")
+        return known[method](), method
+    name = getattr(method, "name", None)
+    if type(name) is not str or not callable(getattr(method, "protect", None)):
+        raise InputError(f"method must be a name or a protector; got {type(method).__name__}")
+    if name in BUILT_IN and not isinstance(method, BUILT_IN[name]):
+        raise InputError(f"a protector calls itself {name!r}, which is a built-in one; give it another name")
+    return method, name
+
+
+def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
+    """Refuse to measure an effective k where running a protector once more, for somebody else, tells nothing.
+
+    Raises
+    ------
+    PolicyError
+        If the protector draws random numbers, or l or t is asked: a region may then come from a repeated attempt.
+    """
+    if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
+        raise PolicyError(
+            "measure_k_effective needs a method that draws no random numbers and a policy without l and t; "
+            "the inversion attack of the audit estimates it for others"
+        )

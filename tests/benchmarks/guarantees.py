@@ -1,0 +1,128 @@
+"""Measure what each guarantee costs, and two attacks on it, on the six tables; the figures of docs/explanation.
+
+Run it from the repository's root: ``python tests/benchmarks/guarantees.py --data FOLDER [--tables adult,cmc]
+[--only cost,snapped,catalogue]``. The tables, models and counterfactuals are those of tests/benchmarks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from cfk_plugin import KAnonymizer, PrivacyPolicy
+from cfk_plugin.errors import NominalGuaranteeWarning
+from tables import TABLES, Case, case
+
+POLICIES = {
+    "nominal": {"guarantee": "nominal"},
+    "reciprocal": {},
+    "reciprocal, eligible": {"anonymity_set": "eligible"},
+    "catalogue": {"guarantee": "catalogue"},
+}
+FIGURES = ("k_min", "k_effective_min", "k_desired_min", "k_consistent_min")
+
+
+def fitted(table: Case, name: str, k: int, *, measure: bool = False) -> KAnonymizer:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, **POLICIES[name]), measure_k_effective=measure)
+    return anonymizer.fit(table.population, table.model, table.desired)
+
+
+def cost(table: Case, k: int) -> None:
+    """Release native counterfactuals under each guarantee, and time what is fixed beforehand."""
+    for name in POLICIES:
+        started = time.perf_counter()
+        anonymizer = fitted(table, name, k, measure=True)
+        seconds = time.perf_counter() - started
+        s = anonymizer.transform(table.counterfactuals).summary()
+        people = " | ".join(str(s[figure]) for figure in FIGURES)
+        quality = f"{100 * s['ncp_mean']:.2f} | {100 * s['pureness_mean']:.1f}"
+        print(f"| {table.name} | {name} | {s['released']} | {quality} | {people} | {seconds:.1f} |", flush=True)
+
+
+def snapped(table: Case, k: int, draws: int = 20) -> None:
+    """Give everybody's quasi-identifiers other private values, so that nothing is a training row: who gets the same?
+
+    With p_j the share of draws in which person j comes out with a region, an adversary who takes the source for j is
+    left with sum_j p_j / max_j p_j people.
+    """
+    population, random = table.population, np.random.default_rng(0)
+    codes, numbers = population.encode(population.frame)
+    private = [population.schema.features.index(name) for name in population.schema.private]
+    cell_of = population.cell_of(np.arange(len(codes)))
+    for name in ("reciprocal", "reciprocal, eligible"):
+        partition = fitted(table, name, k).ground_.partition
+        number = {region: i for i, region in enumerate(dict.fromkeys(partition.regions))}
+        index = np.array([number[region] for region in partition.regions])
+        hits = np.zeros((len(population.cells), len(number)))
+        for _ in range(draws):
+            order = random.permutation(len(codes))
+            changed, moved = codes.copy(), numbers.copy()
+            changed[:, private], moved[:, private] = codes[order][:, private], numbers[order][:, private]
+            side = np.zeros(len(codes), dtype=np.int64)
+            np.add.at(hits, (cell_of, index[partition.group_of(changed, moved, side)]), 1.0)
+        people = np.bincount(cell_of, minlength=len(hits))
+        share = hits / (people * draws)[:, None]
+        left = (people @ share) / share.max(axis=0).clip(min=1e-12)
+        left = left[share.max(axis=0) > 0]
+        shares = f"{100 * np.mean(left < k - 0.5):.1f} | {100 * np.mean(left < 1.5):.1f}"
+        print(f"| {table.name} | {name} | {left.min():.1f} | {np.median(left):.0f} | {shares} |", flush=True)
+
+
+def catalogue(table: Case, k: int) -> None:
+    """Take each member of a released group for the counterfactual: who is answered with the same entry?"""
+    anonymizer = fitted(table, "catalogue", k)
+    population, partition = table.population, anonymizer.ground_.partition
+    left = []
+    for entry in anonymizer.transform(table.counterfactuals).released:
+        members = population.rows(partition.rows_mapped_to(entry.region)).reset_index(drop=True)
+        tried = members.assign(**entry.released)[list(population.schema.features)]
+        answers = anonymizer.transform(tried).released
+        left.append(sum(a.region == entry.region and dict(a.released) == dict(entry.released) for a in answers))
+    size = np.array(left)
+    shares = f"{100 * np.mean(size < k):.0f} | {100 * np.mean(size <= 1):.0f}"
+    print(
+        f"| {table.name} | {len(anonymizer.ground_.catalogue)} | {size.min()} | {np.median(size):.0f} | {shares} |",
+        flush=True,
+    )
+
+
+COST = (
+    "guarantee",
+    "released",
+    "NCP %",
+    "pureness %",
+    "k",
+    "k effective",
+    "k desired",
+    "k consistent",
+    "fit s",
+)
+WHAT = {
+    "cost": (cost, COST),
+    "snapped": (snapped, ("guarantee", "least", "median", "regions below k, %", "alone, %")),
+    "catalogue": (catalogue, ("entries", "least", "median", "below k, %", "alone, %")),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--tables", type=lambda text: text.split(","), default=list(TABLES))
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(WHAT))
+    parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--limit", type=int, default=50)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", NominalGuaranteeWarning)
+    for name in options.only:
+        measure, head = WHAT[name]
+        print(f"\n| table | {' | '.join(head)} |\n|{'---|' * (len(head) + 1)}", flush=True)
+        for table in options.tables:
+            measure(case(table, options.data, options.limit), options.k)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""What one partition of everybody costs, next to a region for each person alone and to Mondrian's partition.
+
+Run ``python tests/benchmarks/partition.py --data ../shared/data`` for the six tables, whole and their training split,
+or ``--rows 1000000`` for synthetic people. Prints Markdown; all losses are NCP in percent, averaged over people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from cfk_plugin import Population, Schema
+from cfk_plugin.protection._axes import Axes, Codes, Ints
+from cfk_plugin.protection.grouping import Shares, group_cells
+from cfk_plugin.protection.mondrian import _Partition
+from cfk_plugin.protection.regions import index_of
+from cfk_plugin.protection.solver import solve
+from scale import synthetic_rows, table_of
+from tables import TABLES, read
+
+T = TypeVar("T")
+
+
+def timed(function: Callable[..., T], *args: object) -> tuple[T, float]:
+    """Result and seconds of processor time."""
+    start = time.process_time()
+    result = function(*args)
+    return result, time.process_time() - start
+
+
+def loss(axes: Axes, cells: Codes, shares: Shares) -> float:
+    """Cost of the groups' hulls, averaged over people, by the reference that the kernels are tested against."""
+    order = np.argsort(shares.group, kind="stable")
+    first = np.flatnonzero(np.diff(shares.group[order], prepend=-1))
+    total = 0.0
+    for members in np.split(order, first[1:]):
+        if len(members) > 1:
+            codes = cells[shares.cell[members]]
+            total += shares.people[members].sum() * axes.cost(codes, codes[0], np.zeros(axes.count))
+    return float(total / shares.people.sum())
+
+
+def check(people: Ints, shares: Shares, k: int) -> None:
+    """Nobody is lost and no group is small."""
+    if not np.array_equal(np.bincount(shares.cell, shares.people, len(people)), people):
+        raise AssertionError("people were lost")
+    if np.bincount(shares.group, shares.people).min() < k:
+        raise AssertionError("a group is too small")
+
+
+def mondrian(population: Population, k: int) -> float:
+    """Loss of the strict Mondrian partition with normalised widths."""
+    axes, todo, total = index_of(population).axes, [_Partition(population, k, normalise=True).root], 0.0
+    while todo:
+        node = todo.pop()
+        if node.below is not None and node.above is not None:
+            todo += [node.below, node.above]
+            continue
+        codes = population.cells[node.cells]
+        people = population.cell_people[node.cells].sum()
+        total += people * axes.cost(codes, codes[0], np.zeros(axes.count))
+    return total / population.n_people
+
+
+def nominal(population: Population, k: int) -> float:
+    """Least loss of a region for each person alone."""
+    found = solve(index_of(population), population.cells, np.zeros(population.cells.shape), k)
+    if not found.proven.all():
+        raise AssertionError("an optimum is not proven")
+    return float(np.average(found.cost, weights=population.cell_people))
+
+
+def populations(names: Sequence[str], data: Path) -> Iterator[tuple[str, Population]]:
+    """Each table as a whole, and the 60 % of its rows on which `tables.case` trains."""
+    for name in names:
+        frame, about = read(name, data)
+        order = np.random.default_rng(0).permutation(len(frame))
+        for part, rows in (("all", np.arange(len(frame))), ("train", order[: int(0.6 * len(frame))])):
+            table = frame.iloc[rows].reset_index(drop=True)[about["features"]]
+            schema = Schema.from_frame(table, quasi_identifiers=about["quasi_identifiers"])
+            yield f"{name} {part}", Population.from_frame(table, schema)
+
+
+def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[str]:
+    """One line per table and k."""
+    yield "| table | people | cells | k | groups | optimum alone | Mondrian | ours | / optimum | / Mondrian | CPU s |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for name, population in populations(names, data):
+        axes, cells, people = index_of(population).axes, population.cells, population.cell_people
+        group_cells(axes, cells[:50], people[:50], 2)  # compiles
+        for k in ks:
+            shares, seconds = timed(group_cells, axes, cells, people, k)
+            check(people, shares, k)
+            ours, alone, base = loss(axes, cells, shares), nominal(population, k), mondrian(population, k)
+            yield (
+                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} | {shares.group.max() + 1:,} | "
+                f"{alone:.2%} | {base:.2%} | {ours:.2%} | {ours / alone:.2f} | {ours / base:.2f} | {seconds:.1f} |"
+            )
+
+
+def synthetic(rows: int, postal: str, k: int) -> Iterator[str]:
+    """One line for synthetic people."""
+    yield "| postal area | people | cells | k | groups | Mondrian | ours | / Mondrian | CPU s | peak GB |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    frame = table_of(synthetic_rows(rows), postal)
+    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=list(frame)))
+    axes, cells, people = index_of(population).axes, population.cells, population.cell_people
+    shares, seconds = timed(group_cells, axes, cells, people, k)
+    check(people, shares, k)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    ours, base = loss(axes, cells, shares), mondrian(population, k)
+    yield (
+        f"| {postal} | {rows:,} | {len(cells):,} | {k} | {shares.group.max() + 1:,} | "
+        f"{base:.2%} | {ours:.2%} | {ours / base:.2f} | {seconds:.0f} | {memory:.1f} |"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--tables", nargs="+", default=TABLES)
+    parser.add_argument("--k", type=int, nargs="+", default=[10])
+    parser.add_argument("--rows", type=int, help="synthetic people instead of tables")
+    parser.add_argument("--postal", default="nominal", choices=["nominal", "numeric"])
+    ask = parser.parse_args(argv)
+    lines = synthetic(ask.rows, ask.postal, ask.k[0]) if ask.rows else table_rows(ask.tables, ask.data, ask.k)
+    for line in lines:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Private values as bins or withheld, through the whole pipeline: ten rows, and numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from cfk_adapters.function import FunctionSource
+from cfk_adapters.nice import NiceSource
+from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin.cli import app
+from cfk_plugin.commands.recount import recount, verdict
+from cfk_plugin.hookspecs import AdaptContext
+
+TRAIN = pd.DataFrame(
+    {
+        "age": range(20, 30),
+        "salary": [5, 15, 25, 35, 45, 55, 65, 75, 85, 95],
+        "job": ["a"] * 5 + ["b"] * 5,
+    }
+)
+BINS = {"salary": [0, 20, 40, 60, 100]}
+SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age"], bins=BINS)
+POPULATION = Population.from_frame(TRAIN, SCHEMA)
+ME = {"age": 50, "salary": 10, "job": "a"}
+FORM = json.loads((Path(__file__).parents[2] / "cfk_plugin/schemas/explanations-1.schema.json").read_text("utf-8"))
+
+
+def model(rows: pd.DataFrame) -> np.ndarray:
+    return (rows["salary"] > 50).to_numpy()
+
+
+def fitted(**settings: Any) -> KAnonymizer:
+    policy = PrivacyPolicy(**{"k": 3, "guarantee": "nominal", **settings})
+    return KAnonymizer(policy=policy).fit(POPULATION, model=model, desired=True)
+
+
+def explain(*rows: int, **settings: Any) -> Explanations:
+    return fitted(**settings).transform(TRAIN.iloc[list(rows)])
+
+
+def test_default_is_exact() -> None:
+    entry = explain(5).released[0]
+    assert entry.released == {"salary": 55, "job": "b"}
+    assert entry.withheld == ()
+    assert entry.to_dict()["withheld"] == []
+    assert (entry.certificate.k_private, entry.certificate.pureness, entry.certificate.optimal) == (1, 1.0, True)
+
+
+def test_a_bin_is_released_and_measured() -> None:
+    first, second = explain(5, 8, private_values="bins").released
+    # 40–60 stands for 45 and 55, and 45 is turned down: half of the combinations with the ages 24 to 26.
+    assert first.region["age"] == Interval(24, 26)
+    assert first.released == {"salary": Interval(40, 60), "job": "b"}
+    assert (first.certificate.pureness, first.certificate.exact) == (0.5, True)
+    assert (first.certificate.k_private, first.certificate.private_matches) == (1, 1)  # the other one has job a
+    assert first.certificate.k_consistent == 3  # asked at 55
+    # 60–100 stands for 65, 75, 85 and 95.
+    assert second.released["salary"] == Interval(60, 100)
+    assert (second.certificate.pureness, second.certificate.k_private, second.certificate.private_matches) == (1, 3, 4)
+    assert not first.certificate.optimal
+    assert first.certificate.gap is None
+    assert (first.certificate.binned, first.certificate.withheld) == (("salary",), ())
+
+
+def test_a_proof_about_ncp_alone_stays_one() -> None:
+    entry = explain(5, private_values="bins", objective="ncp").released[0]
+    assert entry.certificate.optimal
+
+
+def test_rare_values_are_withheld() -> None:
+    entry = explain(8, rare_values="withhold").released[0]
+    assert entry.released == {"job": "b"}
+    assert entry.withheld == ("salary",)
+    # Half of the ten salaries are above 50, whatever the age; every b fits.
+    assert (entry.certificate.pureness, entry.certificate.k_private, entry.certificate.private_matches) == (0.5, 3, 5)
+    assert entry.cells() == {"age": "27–29", "salary": "withheld", "job": "b"}
+    assert "salary" not in entry.parts()
+
+
+def test_homogeneous_values_are_coarsened_or_suppressed() -> None:
+    # All of 27 to 29 have job b, as half of everybody.
+    assert explain(8, alpha=0.8).released[0].withheld == ("job",)
+    assert explain(8, alpha=0.8, min_lift=2.0).released[0].withheld == ()
+    withheld = explain(8, alpha=0.8, on_homogeneous="suppress")[0]
+    assert withheld.to_dict() == {"query": 0, "status": "suppressed", "reason": "homogeneous", "columns": []}
+    assert "too many people in the region share" in withheld.text(ME)
+
+
+def test_a_floor_is_compared_with_what_is_measured() -> None:
+    entry = explain(5, private_values="bins", min_pureness=0.6)[0]
+    assert entry.to_dict()["reason"] == "pureness_below_floor"
+
+
+def test_large_grids_are_sampled() -> None:
+    anonymizer = fitted(rare_values="withhold")
+    verifier = anonymizer.stage_.release.verifier
+    verifier.cell_budget, verifier.samples = 10, 20
+    certificate = anonymizer.transform(TRAIN.iloc[[8]]).released[0].certificate
+    assert not certificate.exact
+    assert certificate.pureness_low < certificate.pureness < certificate.pureness_high
+    assert certificate.pureness * 20 == pytest.approx(round(certificate.pureness * 20))
+    assert certificate.pureness_low <= 0.5 <= certificate.pureness_high
+
+
+def test_sentences() -> None:
+    entry = explain(8, private_values="bins").released[0]
+    assert entry.text(ME) == (
+        "If you were 21–23 years younger, had salary higher by 50–90 and had job b, "
+        "the outcome would be the desired one."
+    )
+    entry = explain(8, private_values="bins", alpha=0.8).released[0]
+    assert entry.withheld == ("salary", "job")
+    assert entry.text(ME) == (
+        "If you were 21–23 years younger, the outcome would be the desired one (salary and job are withheld)."
+    )
+    assert entry.text({**ME, "age": 28}) == (
+        "Nothing in these attributes needs to change for the desired outcome (salary and job are withheld)."
+    )
+
+
+@pytest.mark.parametrize("settings", [{"private_values": "bins"}, {"rare_values": "withhold"}, {"alpha": 0.5}])
+def test_files_are_valid_and_pass(settings: dict[str, Any]) -> None:
+    result = explain(5, 8, **settings)
+    content = json.loads(result.to_json())
+    Draft202012Validator(FORM).validate(content)
+    assert verdict(recount(content, POPULATION, 3)) == "pass"
+    assert result.to_frame()["status"].tolist() == ["released"] * 2
+
+
+def test_forms_in_files_and_tables() -> None:
+    result = explain(5, private_values="bins", rare_values="withhold", alpha=0.5)
+    assert json.loads(result.to_json())["explanations"][0]["released"] == {"job": "b"}
+    binned = explain(8, private_values="bins")
+    entry = json.loads(binned.to_json())["explanations"][0]
+    assert (entry["released"], entry["withheld"]) == ({"salary": {"low": 60, "high": 100}, "job": "b"}, [])
+    assert binned.to_frame().loc[0, ["age", "salary", "job"]].tolist() == ["27–29", "60–100", "b"]
+    assert result.to_frame().loc[0, "salary"] == "withheld"
+    assert result.audit_frame().loc[0, "withheld"] == ("salary",)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"salary": 85}, "releases salary otherwise than as a bin"),
+        ({"salary": {"low": 84, "high": 86}}, "releases salary otherwise than as a bin"),
+        ({"salary": {"low": 60, "high": 100}, "age": 28}, "releases age exactly"),
+    ],
+)
+def test_recount_finds_exact_values(change: dict[str, Any], problem: str) -> None:
+    content = json.loads(explain(8, private_values="bins").to_json())
+    content["explanations"][0]["released"] |= change
+    assert recount(content, POPULATION, 3)[0].problem == problem
+    assert verdict(recount(content, POPULATION, 3)) == "fail"
+
+
+def test_recount_finds_what_is_said_to_be_withheld() -> None:
+    content = json.loads(explain(8, rare_values="withhold").to_json())
+    content["explanations"][0]["released"]["salary"] = 85
+    assert recount(content, POPULATION, 3)[0].problem == "releases salary, said to be withheld"
+
+
+def test_missing_values_pass_the_recount() -> None:
+    content = json.loads(explain(8, private_values="bins").to_json())
+    content["explanations"][0]["released"]["salary"] = None
+    assert verdict(recount(content, POPULATION, 3)) == "pass"
+
+
+def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    TRAIN.to_csv("train.csv", index=False)
+    Path("schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "bins": BINS}), encoding="utf-8")
+    Path("released.json").write_text(explain(5, 8, private_values="bins").to_json(), encoding="utf-8")
+    done = CliRunner().invoke(app, ["verify", "released.json", "train.csv", "--schema", "schema.json"])
+    assert done.exit_code == 0, done.output
+    Path("schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "bins": {"age": [1, 2]}}), "utf-8")
+    done = CliRunner().invoke(app, ["verify", "released.json", "train.csv", "--schema", "schema.json"])
+    assert done.exit_code == 2
+    assert "age" in done.output
+
+
+# --- adapters --------------------------------------------------------------------------------------------------
+
+SOME_FORMS = {"private_values": "bins", "alpha": 0.8, "min_lift": 1.9}  # salary in a bin or withheld, job withheld
+
+
+def both() -> Explanations:
+    result = explain(5, 8, **SOME_FORMS)
+    assert [(e.released, e.withheld) for e in result.released] == [
+        ({"salary": Interval(40, 60), "job": "b"}, ()),
+        ({}, ("salary", "job")),
+    ]
+    return result
+
+
+def test_functions_get_their_own_containers_back() -> None:
+    source = FunctionSource(lambda rows: rows, [], AdaptContext(("age", "salary", "job")))
+    frame = source.restore(TRAIN, both())
+    assert frame.to_numpy().tolist() == [[0, "24–26", "40–60", "b"], [1, "27–29", "withheld", "withheld"]]
+    assert source.restore([], both())[1] == {"age": "27–29", "salary": "withheld", "job": "withheld"}
+    assert source.restore(TRAIN.to_numpy(), both()).tolist() == [row[1:] for row in frame.to_numpy().tolist()]
+
+
+def test_nice_gets_an_array_back() -> None:
+    source = NiceSource(SimpleNamespace(), AdaptContext(("age", "salary", "job")))
+    assert source.restore(None, both()).tolist() == [["24–26", "40–60", "b"], ["27–29", "withheld", "withheld"]]
+
+
+def test_dice_gets_its_result_back() -> None:
+    dice_ml = pytest.importorskip("dice_ml")
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+    from sklearn.tree import DecisionTreeClassifier
+
+    numbers = FunctionTransformer(lambda rows: rows[["salary"]].astype(float))
+    tree = make_pipeline(numbers, DecisionTreeClassifier(max_depth=1)).fit(TRAIN, model(TRAIN).astype(int))
+    data = dice_ml.Data(
+        dataframe=TRAIN.assign(outcome=model(TRAIN).astype(int)),
+        continuous_features=["age", "salary"],
+        outcome_name="outcome",
+    )
+    explainer = dice_ml.Dice(data, dice_ml.Model(model=tree, backend="sklearn"), method="kdtree")
+    policy = PrivacyPolicy(k=3, guarantee="nominal", private_values="bins", alpha=0.8)
+    private = protect(explainer, model=tree, population=POPULATION, policy=policy)
+    native = private.generate_counterfactuals(TRAIN.head(1), total_CFs=2, posthoc_sparsity_param=None)
+    shown = native.cf_examples_list[0].final_cfs_df
+    assert set(shown["salary"]) <= {"0–20", "20–40", "40–60", "60–100", "withheld"}
+    json.loads(native.to_json())
+
+
+# --- failing closed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "where", ["cfk_plugin.private_release.PrivateRelease.decide", "cfk_plugin.domain.Domain.bin_part"]
+)
+def test_a_failure_withholds_everything(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    anonymizer = fitted(private_values="bins")
+
+    def fail(*_: object) -> None:
+        raise KeyError("85")
+
+    monkeypatch.setattr(where, fail)
+    result = anonymizer.transform(TRAIN.iloc[[8]])
+    assert [entry.to_dict()["reason"] for entry in result] == ["protector_failed"]
+    assert "85" not in result.to_json() + repr(result)
+
+
+def test_a_decision_that_is_not_carried_out_withholds_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    anonymizer = fitted(private_values="bins")
+    exact = {"salary": 85, "job": "b"}
+    monkeypatch.setattr("cfk_plugin.entries.disclosed", lambda *_: exact)
+    assert [e.status for e in anonymizer.transform(TRAIN.iloc[[8]])] == ["suppressed"]

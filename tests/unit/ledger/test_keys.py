@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import stat
+import threading
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin.errors import LedgerError
+from cfk_plugin.ledger import Ledger
+from cfk_plugin.ledger.keys import Key, canonical_text, find_key
+
+Open = Callable[..., Ledger]
+KEY = b"k" * 32
+posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+
+
+@pytest.fixture(autouse=True)
+def _no_key_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CFK_LEDGER_KEY", raising=False)
+    monkeypatch.delenv("CFK_LEDGER", raising=False)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (3, 3.0, np.int8(3), np.float32(3), "3", Decimal("3.0")),
+        (1.5, np.float64(1.5), "1.5", Decimal("1.50")),
+        (True, np.bool_(True), "True"),
+        (None, float("nan"), np.nan, pd.NA, pd.NaT, np.datetime64("NaT")),
+        ("a", np.str_("a")),
+        (date(2020, 1, 2), pd.Timestamp("2020-01-02"), np.datetime64("2020-01-02"), "2020-01-02", "2020-01-02 00:00"),
+        (pd.Timestamp("2020-01-02 01:00", tz="Europe/Brussels"), "2020-01-02T00:00:00Z", "2020-01-02 01:00:00+01:00"),
+        ("2020-99-99", "2020-99-99"),
+        (datetime(2020, 1, 2, 3, 4), pd.Timestamp("2020-01-02 03:04"), "2020-01-02 03:04:00"),  # noqa: DTZ001
+        (0.0, -0.0, 0),
+    ],
+    ids=lambda values: str(values[0]),
+)
+def test_one_value_has_one_spelling(values: tuple[Any, ...]) -> None:
+    assert len({canonical_text(value) for value in values}) == 1
+    assert len({Key(KEY).handle(["x", value]) for value in values}) == 1
+
+
+def test_encoding_is_unambiguous() -> None:
+    lists: list[list[Any]] = [
+        [], [""], [None], ["None"], ["a", "b"], ["b", "a"], ["ab"], ["a,b"], ['a","b'], ["a", "b", None], ["a\x00b"],
+        ["null"], ["nan"], ["ä"], ["\\u00e4"], ["\ud800"],
+    ]  # fmt: skip
+    assert len({Key(KEY).handle(values) for values in lists}) == len(lists)
+
+
+def test_kinds_and_keys_have_unrelated_handles() -> None:
+    handles = {Key(k).digest(kind, '["1"]') for k in (KEY, b"l" * 32) for kind in ("record", "region", "key")}
+    assert Key(KEY).handle([1]) in handles
+    assert len(handles) == 6
+    assert all(len(handle) == 64 for handle in handles)
+
+
+def test_handles_do_not_change_between_versions() -> None:
+    # Another result here would orphan every ledger that exists: it needs a new version of the tables.
+    assert Key(KEY).handle([3, "a", None, 1.5]) == HANDLE
+
+
+HANDLE = "4152ca34b46e96ed529c73bd5dd9453986ce66d1be51a90fb212657e6387d0ba"
+
+
+def test_row_read_back_from_csv_has_the_same_handle() -> None:
+    frame = pd.DataFrame(
+        {
+            "age": [3, 4],
+            "income": [0.1 + 0.2, 1e22],
+            "born": pd.to_datetime(["2020-01-01", "2021-02-03"]),
+            "seen": pd.to_datetime(["2020-01-01 10:00:00", "2021-02-03 11:12:13.5"], format="ISO8601"),
+            "city": ["Gent", None],
+            "member": [True, False],
+            "codes": pd.Series([7, None], dtype="Int64"),
+        }
+    )
+    back = pd.read_csv(StringIO(frame.to_csv(index=False)))
+    for i in range(2):
+        one, other = (Key(KEY).handle(table.iloc[i].tolist()) for table in (frame, back))
+        assert one == other
+
+
+@pytest.mark.parametrize("key", [b"short", "text" * 10, 12])
+def test_unusable_key_is_refused_without_showing_it(key: Any, tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="key") as caught:
+        Ledger(tmp_path / "ledger.db", key=key)
+    assert str(key) not in str(caught.value)
+    assert not (tmp_path / "ledger.db").exists()
+
+
+@posix
+def test_key_file_is_made_beside_the_ledger_for_its_owner_alone(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        with Ledger(tmp_path / "ledger.db") as ledger:
+            ledger.status()
+            for path in tmp_path.iterdir():
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    finally:
+        os.umask(old)
+    assert len((tmp_path / "ledger.db.key").read_bytes()) == 32
+    assert {path.name for path in tmp_path.iterdir()} == {"ledger.db", "ledger.db.key"}
+    with Ledger(tmp_path / "ledger.db") as again:
+        assert again.handle([1]) == ledger.handle([1])
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601])
+def test_key_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
+    Ledger(tmp_path / "ledger.db").close()
+    (tmp_path / "ledger.db.key").chmod(mode)
+    with pytest.raises(LedgerError, match=f"{mode:04o}.*chmod 600"):
+        Ledger(tmp_path / "ledger.db")
+
+
+def test_lost_key_file_is_not_replaced(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger.db").close()
+    (tmp_path / "ledger.db.key").unlink()
+    with pytest.raises(LedgerError, match="no such key file"):
+        Ledger(tmp_path / "ledger.db")
+    assert not (tmp_path / "ledger.db.key").exists()
+
+
+def test_empty_key_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "key").touch(0o600)
+    with pytest.raises(LedgerError, match="16 to 4096 bytes"):
+        Ledger(tmp_path / "ledger.db", key_file=tmp_path / "key")
+
+
+def test_key_file_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="cannot be written"):
+        Ledger(tmp_path / "ledger.db", key_file=tmp_path / "no" / "key")
+
+
+def test_processes_that_make_the_key_file_at_once_get_the_same(tmp_path: Path) -> None:
+    ids: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: ids.append(find_key(None, None, tmp_path / "ledger.db", create=True).id))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 8
+    assert len(set(ids)) == 1
+
+
+def test_argument_wins_over_file_over_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").write_bytes(b"f" * 32)
+    (tmp_path / "key").chmod(0o600)
+    monkeypatch.setenv("CFK_LEDGER_KEY", "e" * 20)
+    beside = tmp_path / "ledger.db"
+    assert find_key(KEY, None, beside, create=True).id == Key(KEY).id
+    assert find_key(None, tmp_path / "key", beside, create=True).id == Key(b"f" * 32).id
+    assert find_key(None, None, beside, create=True).id == Key(b"e" * 20).id
+    monkeypatch.setenv("CFK_LEDGER_KEY", KEY.hex())
+    assert find_key(None, None, beside, create=True).id == Key(KEY).id
+    with pytest.raises(LedgerError, match="not both"):
+        find_key(KEY, tmp_path / "key", beside, create=True)
+
+
+def test_ledger_on_a_server_needs_a_key_that_is_given() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(LedgerError, match="CFK_LEDGER_KEY"):
+        Ledger("postgresql://user:canary@127.0.0.1:1/none")
+
+
+def test_other_key_is_refused(open_ledger: Open) -> None:
+    open_ledger()
+    with pytest.raises(LedgerError, match="another key"):
+        open_ledger(key=b"other key, of another ledger")
+    open_ledger()
+
+
+def test_key_and_ledger_refuse_to_be_copied(ledger: Ledger) -> None:
+    for thing in (ledger, Key(KEY)):
+        for copier in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(LedgerError, match="refuses to be pickled"):
+                copier(thing)
+
+
+def test_handle_of_a_text_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="sequence"):
+        ledger.handle("canary")
