@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,26 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the kernels once, before workers would do it at the same time and spoil each other's cache."""
+    if hasattr(session.config, "workerinput") or not getattr(session.config.option, "numprocesses", None):
+        return
+    import numpy as np
+    import pandas as pd
+
+    from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+
+    random = np.random.default_rng(0)
+    train = pd.DataFrame({"age": random.integers(20, 60, 80), "city": random.choice(list("AB"), 80), "pay": 1})
+    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "city"]))
+    for guarantee in ("reciprocal", "nominal"):
+        with warnings.catch_warnings(action="ignore"):
+            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee))
+            anonymizer.fit(population, model=lambda rows: rows["pay"] + (rows["age"] > 30), desired=2)
+        anonymizer.transform(train.head(3))
+
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
