@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn, get_args
 
@@ -11,24 +9,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.counterfactual import Counterfactual, Entry, Finding, Suppressed
+from cfk_plugin.counterfactual import Counterfactual, Entry, Finding
 from cfk_plugin.detection import Detector
-from cfk_plugin.entries import EntryStage
+from cfk_plugin.entries import EntryStage, withheld
 from cfk_plugin.errors import (
-    InfeasibleError,
     InputError,
-    ModelError,
-    NominalGuaranteeWarning,
     NotFittedError,
     PolicyError,
 )
 from cfk_plugin.explanations import Explanations
+from cfk_plugin.goal import Goal
 from cfk_plugin.guarantees import Ground
-from cfk_plugin.hookspecs import ReleaseRecord
 from cfk_plugin.intake import as_table, require_features, take_in
+from cfk_plugin.label_model import LabelModel
 from cfk_plugin.ledger import Ledger
-from cfk_plugin.methods import AUTO, check_method, check_rerun, choose
-from cfk_plugin.oracle import Goal, LabelModel, RowOracle
+from cfk_plugin.methods import AUTO, check, check_rerun, choose
+from cfk_plugin.oracle import RowOracle
 from cfk_plugin.plugins import load_plugins, worst
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
@@ -36,14 +32,10 @@ from cfk_plugin.protection.base import Progress, Protector
 from cfk_plugin.recorded import RecordedRelease
 from cfk_plugin.region import Region
 from cfk_plugin.release import ReleaseStage
+from cfk_plugin.result import ResultStage
 from cfk_plugin.verification import Verifier
 
-_log = logging.getLogger("cfk_plugin")
 _FINDINGS: dict[str | None, Finding | None] = {None: None, **{name: name for name in get_args(Finding)}}
-_NOMINAL = (
-    "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the model, may be left with "
-    'fewer. guarantee="reciprocal" holds against rerunning, "catalogue" against both'
-)
 _TRIED = 256  # training rows that the model is tried on before anything is promised
 
 
@@ -136,13 +128,7 @@ class KAnonymizer:
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
         self.policy_ = self.policy or PrivacyPolicy()
-        check_method(self.method, self.policy_)
-        if self.policy_.guarantee == "nominal":
-            warnings.warn(_NOMINAL, NominalGuaranteeWarning, stacklevel=2)
-        if self.policy_.k > population.n_people:
-            raise PolicyError(f"k = {self.policy_.k} is above the number of people, {population.n_people}")
-        if (self.policy_.l or self.policy_.t is not None) and not population.schema.sensitive:
-            raise PolicyError("l and t need sensitive attributes in the schema; name them with `sensitive=`")
+        check(self.policy_, self.method, population)
         self.manager_ = load_plugins(self.plugins)
         self.population_ = population
         self.goal_ = Goal(desired)
@@ -163,6 +149,7 @@ class KAnonymizer:
         if measures:
             check_rerun(self.protector_, self.policy_)
         self.stage_ = EntryStage(population, self.model_, self.goal_, self.rows_, self.ground_, stage, measures)
+        self.result_ = ResultStage(population, self.policy_, self.method_, self.manager_)
         return self
 
     def transform(
@@ -208,7 +195,7 @@ class KAnonymizer:
                 raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
             labels = self.factual_labels(facts) if self.goal_.is_opposite else None
         entries, findings = self.release(frame, query, labels, instance_based=instance_based, progress=progress)
-        return self.explanations(entries, findings)
+        return self.result_.wrap(entries, findings, generator="table")
 
     def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None) -> Explanations:
         """Answer queries from the catalogue, without an explainer.
@@ -245,8 +232,8 @@ class KAnonymizer:
             intake = take_in(frame, self.population_)
             entries = self.stage_.of_queries(intake, query, progress)
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
-            entries = _withheld(query, error)
-        return self.explanations(entries, (None,) * len(query), generator="catalogue")
+            entries = withheld(query, error)
+        return self.result_.wrap(entries, (None,) * len(query), generator="catalogue")
 
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection maps each record to, whatever its outcome. For audits; never release it.
@@ -285,34 +272,9 @@ class KAnonymizer:
             findings = self._detect(frame, instance_based)
             entries = self.stage_.of_counterfactuals(intake, query, factual_labels, progress)
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
-            entries = _withheld(query, error)
+            entries = withheld(query, error)
             findings = (None,) * len(query)
         return entries, findings
-
-    def explanations(
-        self, entries: Sequence[Entry], findings: Sequence[Finding | None], generator: str = "table"
-    ) -> Explanations:
-        """Wrap entries as a result of this anonymizer and tell the plugins."""
-        result = Explanations(
-            entries,
-            policy=self.policy_,
-            columns=self.population_.schema.features,
-            findings=findings,
-            n_people=self.population_.n_people,
-            provenance={
-                "method": self.method_,
-                "generator": generator,
-                "population": self.population_.fingerprint,
-                "plugins": ", ".join(f"{name} {version}" for name, version in self.manager_.versions().items()),
-            },
-        )
-        if self.policy_.on_infeasible == "raise" and result.suppressed:
-            reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
-            raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
-        for entry in result:
-            record = ReleaseRecord.of(entry, self.method_, self.policy_.sha256, self.population_.fingerprint)
-            self.manager_.released(record)
-        return result
 
     def _detect(self, frame: pd.DataFrame, instance_based: bool) -> tuple[Finding | None, ...]:
         """Say what each raw counterfactual is; plugins may find worse, never better, than the host."""
@@ -331,10 +293,3 @@ class KAnonymizer:
     def __repr__(self) -> str:
         """Show settings alone."""
         return f"KAnonymizer(policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r})"
-
-
-def _withheld(query: NDArray[np.int64], error: Exception) -> list[Entry]:
-    """Withhold everything because of an error, whose text may quote rows and is not repeated."""
-    _log.warning("explanations withheld: %s in the pipeline", type(error).__name__)
-    reason = "model_failed" if isinstance(error, ModelError) else "protector_failed"
-    return [Suppressed(int(q), reason) for q in query]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from cfk_plugin.oracle import Goal, RowOracle
+    from cfk_plugin.goal import Goal
+    from cfk_plugin.oracle import RowOracle
     from cfk_plugin.partition import Partition
     from cfk_plugin.policy import PrivacyPolicy
     from cfk_plugin.population import Population

@@ -10,14 +10,15 @@ import numpy as np
 
 from cfk_plugin.grid import rows_for_cells
 from cfk_plugin.intake import take_in
-from cfk_plugin.oracle import LabelModel, Oracle, RowOracle
+from cfk_plugin.label_model import LabelModel
+from cfk_plugin.oracle import Oracle, RowOracle
 from cfk_plugin.verification import Refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cfk_plugin.goal import Judge
     from cfk_plugin.intake import Intake
-    from cfk_plugin.oracle import Judge
     from cfk_plugin.recorded import RecordedRelease
     from cfk_plugin.release import ReleaseStage, Verdict
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,12 @@ from numpy.typing import NDArray
 
 from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.effective import with_effective
-from cfk_plugin.errors import PolicyError
+from cfk_plugin.errors import ModelError, PolicyError
+from cfk_plugin.goal import Goal
 from cfk_plugin.guarantees import Ground
 from cfk_plugin.intake import Intake, take_in
-from cfk_plugin.oracle import Goal, LabelModel, Oracle, RowOracle
+from cfk_plugin.label_model import LabelModel
+from cfk_plugin.oracle import Oracle, RowOracle
 from cfk_plugin.population import Population
 from cfk_plugin.private_release import disclosed
 from cfk_plugin.protection.base import Progress
@@ -22,6 +25,8 @@ from cfk_plugin.recorded import RecordedRelease
 from cfk_plugin.region import Region
 from cfk_plugin.release import ReleaseStage, Verdict
 from cfk_plugin.verification import Refusal
+
+_log = logging.getLogger("cfk_plugin")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -57,7 +62,7 @@ class EntryStage:
         progress: Progress | None = None,
     ) -> list[Entry]:
         """Return one entry per counterfactual; with a catalogue each is replaced by the nearest entry of it."""
-        entries = _withheld(intake, query, "not_desired")
+        entries = _faulty_or(intake, query, "not_desired")
         usable = _usable(intake)
         if not len(usable):
             return entries
@@ -82,7 +87,7 @@ class EntryStage:
         """
         if self.ground.catalogue is None:
             raise PolicyError('explaining queries without an explainer needs guarantee="catalogue"')
-        entries = _withheld(intake, query, "none_found")
+        entries = _faulty_or(intake, query, "none_found")
         usable = _usable(intake)
         if len(usable):
             asks = self.goal.is_opposite  # a query that the model cannot read must not cost the others theirs
@@ -165,8 +170,15 @@ def _usable(intake: Intake) -> NDArray[np.int64]:
     return np.array([i for i, fault in enumerate(intake.faults) if fault is None], dtype=np.int64)
 
 
-def _withheld(intake: Intake, query: Sequence[int] | NDArray[np.int64], reason: str) -> list[Entry]:
+def _faulty_or(intake: Intake, query: Sequence[int] | NDArray[np.int64], reason: str) -> list[Entry]:
     return [
         Suppressed(int(q), *fault) if fault else Suppressed(int(q), reason)
         for q, fault in zip(query, intake.faults, strict=True)
     ]
+
+
+def withheld(query: NDArray[np.int64], error: Exception) -> list[Entry]:
+    """Withhold everything because of an error, whose text may quote rows and is not repeated."""
+    _log.warning("explanations withheld: %s in the pipeline", type(error).__name__)
+    reason = "model_failed" if isinstance(error, ModelError) else "protector_failed"
+    return [Suppressed(int(q), reason) for q in query]

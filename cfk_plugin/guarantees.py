@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from cfk_plugin.catalogue import Catalogue
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.oracle import Goal, RowOracle
+from cfk_plugin.goal import Goal
+from cfk_plugin.oracle import RowOracle
 from cfk_plugin.outlook import desired_shares
 from cfk_plugin.partition import Partition
 from cfk_plugin.policy import PrivacyPolicy

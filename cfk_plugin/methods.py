@@ -1,25 +1,44 @@
-"""Methods: which protector a name stands for, and which a guarantee allows."""
+"""Methods: which protector a name stands for, which a guarantee allows, and what no method can hold."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 
-from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin.errors import InputError, NominalGuaranteeWarning, PolicyError
 from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.population import Population
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.base import Protector
 
 AUTO = "auto"
 _NOMINAL = "exact"  # what "auto" stands for where a region is chosen for each counterfactual
+_WEAK = (
+    "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the model, may be left with "
+    'fewer. guarantee="reciprocal" holds against rerunning, "catalogue" against both'
+)
 
 
-def check_method(method: object, policy: PrivacyPolicy) -> None:
-    """Refuse a method that takes a region per counterfactual where the guarantee fixes everybody's beforehand.
+def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
+    """Refuse what cannot be held: too few people, nothing to diversify, or a method that the guarantee excludes.
+
+    Warns
+    -----
+    NominalGuaranteeWarning
+        If the guarantee is nominal.
 
     Raises
     ------
     PolicyError
+        If k is above the number of people, l or t is asked without sensitive attributes, or the method takes a region
+        per counterfactual where the guarantee fixes everybody's beforehand.
     """
+    if policy.guarantee == "nominal":
+        warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
+    if policy.k > population.n_people:
+        raise PolicyError(f"k = {policy.k} is above the number of people, {population.n_people}")
+    if (policy.l or policy.t is not None) and not population.schema.sensitive:
+        raise PolicyError("l and t need sensitive attributes in the schema; name them with `sensitive=`")
     if policy.guarantee != "nominal" and method != AUTO:
         raise PolicyError(
             f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs method="auto"; a method '

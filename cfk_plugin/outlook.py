@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfk_plugin.goal import Goal
 from cfk_plugin.grid import rows_for_cells
-from cfk_plugin.oracle import Goal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

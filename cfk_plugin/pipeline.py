@@ -236,7 +236,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query))
 
     def _finish(self, entries: list[Entry], findings: list[Finding | None]) -> Explanations:
-        result = self._self_anonymizer.explanations(entries, findings, generator=self._self_name)
+        result = self._self_anonymizer.result_.wrap(entries, findings, generator=self._self_name)
         observe(result, self._self_track)
         return result
 

@@ -22,8 +22,8 @@ from cfk_plugin.commands.files import (
 )
 from cfk_plugin.counterfactual import SUPPRESSION_REASONS
 from cfk_plugin.errors import InputError
+from cfk_plugin.label_model import LabelModel
 from cfk_plugin.ledger import Ledger
-from cfk_plugin.oracle import LabelModel
 from cfk_plugin.population import Population
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import InputError
+from cfk_plugin.goal import Goal
 from cfk_plugin.grid import Grid, rows_for_cells
+from cfk_plugin.label_model import LabelModel
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.oracle import Goal, LabelModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,5 @@
+"""The command line as ``python -m cfk_plugin.cli``."""
+
+from cfk_plugin.cli import main
+
+main()

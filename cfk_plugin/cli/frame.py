@@ -1,0 +1,97 @@
+"""The frame of every command: one line per error, exit codes, and where text goes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cfk_plugin.errors import CFKError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Group(TyperGroup):
+    """Says what is wrong with the usage in one line, as with every other error."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command that was asked for."""
+        run = functools.partial(super().main, args, prog_name, complete_var, windows_expand_args=windows_expand_args)
+        if not standalone_mode:
+            return run(standalone_mode=False, **extra)
+        try:
+            code = run(standalone_mode=False, **extra)
+        except typer.Abort:
+            code = 2
+        except Exception as error:
+            if not hasattr(error, "format_message"):
+                raise
+            if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked: typer shows the help
+                return run(**extra)
+            context = getattr(error, "ctx", None)
+            hint = f" (see {context.command_path} --help)" if context is not None else ""
+            typer.echo(f"cfk: {' '.join(error.format_message().split())}{hint}", err=True)
+            code = 2
+        sys.exit(code)
+
+
+app = typer.Typer(
+    cls=Group,
+    help="Privacy for counterfactual explanations: protect them, verify them, see what is at stake.\n\n"
+    "Exit codes: 0 pass, 1 fail, 2 usage or error, 3 review.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,  # They print local variables, and those hold training rows.
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def command(name: str, examples: str, group: typer.Typer = app) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """Register a command that returns its exit code; an error becomes one line and exit code 2."""
+
+    def register(function: Callable[..., int]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                code = function(*args, **kwargs)
+            except CFKError as error:
+                _fail(str(error), error)
+            except Exception as error:  # noqa: BLE001 - its text and its traceback may quote training rows
+                _fail(f"unexpected {type(error).__name__}; CFK_DEBUG=1 shows where", error)
+            raise typer.Exit(code)
+
+        epilog = "[bold]Examples[/]\n\n" + "\n\n".join(examples.strip().splitlines())
+        group.command(name, epilog=epilog)(guarded)
+        return guarded
+
+    return register
+
+
+def _fail(message: str, error: Exception) -> None:
+    if os.environ.get("CFK_DEBUG"):
+        raise error
+    typer.echo(f"cfk: {' '.join(message.split())}", err=True)
+    raise typer.Exit(2)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return where text goes; a pipe gets lines of 100 characters."""
+    from rich.console import Console
+
+    found = Console(stderr=stderr)
+    return found if found.is_terminal else Console(stderr=stderr, width=100)

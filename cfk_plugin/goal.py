@@ -1,0 +1,88 @@
+"""The goal of an explanation: which of the model's labels are desired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.errors import ModelError
+from cfk_plugin.label_model import LabelModel
+
+Judge = Callable[[NDArray[Any], NDArray[np.int64]], NDArray[np.bool_]]
+"""From labels, and the counterfactual each belongs to, to whether they are desired."""
+OPPOSITE = "opposite"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Which labels are desired.
+
+    Attributes
+    ----------
+    desired : object
+        A label; a callable from labels to booleans (for a regressor, say); or ``"opposite"``: any label but the
+        factual's own.
+    """
+
+    desired: Any
+
+    @property
+    def is_opposite(self) -> bool:
+        """Whether the goal depends on the factual's own label."""
+        return isinstance(self.desired, str) and self.desired == OPPOSITE
+
+    def check(self, model: LabelModel, labels: NDArray[Any]) -> None:
+        """Refuse goals that the model cannot meet, before anything is protected.
+
+        Raises
+        ------
+        ModelError
+            If `desired` is no label, not one of the model's classes, or a callable that does not return one
+            boolean per label.
+        """
+        if callable(self.desired):
+            self.met(labels)
+            return
+        label: Any = self.desired
+        if np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable):
+            raise ModelError('`desired` must be one label, "opposite" or a callable from labels to booleans')
+        if not self.is_opposite and model.known is not None and self.desired not in model.known:
+            raise ModelError("`desired` is not one of the model's classes; check its spelling and type")
+
+    def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> NDArray[np.bool_]:
+        """Say of every label whether it is desired; `factual_labels` are needed for ``"opposite"``."""
+        if callable(self.desired):
+            met, failure = np.empty(0, dtype=bool), ""
+            try:
+                met = np.asarray(self.desired(labels.copy()))
+            except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+                failure = type(error).__name__
+            if failure:
+                raise ModelError(f"the callable `desired` raised {failure}")
+            if met.shape != labels.shape or met.dtype != np.bool_:
+                raise ModelError("a callable `desired` must return one boolean per label")
+            return met
+        if self.is_opposite:
+            return np.asarray(labels != factual_labels, dtype=bool)
+        return np.asarray(labels == self.desired, dtype=bool)
+
+    def judge(self, factual_labels: NDArray[Any] | None, own_labels: NDArray[Any]) -> Judge:
+        """Return what counts as desired for each of several counterfactuals.
+
+        Parameters
+        ----------
+        factual_labels : array, optional
+            Labels of the instances explained. Without them ``"opposite"`` means the counterfactual's own label.
+        own_labels : array
+            Labels at the counterfactuals themselves.
+        """
+        if not self.is_opposite:
+            return lambda labels, _: self.met(labels)
+        if factual_labels is not None:
+            return lambda labels, which: self.met(labels, factual_labels[which])
+        return lambda labels, which: np.asarray(labels == own_labels[which], dtype=bool)

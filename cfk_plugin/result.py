@@ -1,0 +1,64 @@
+"""The last stage: entries become the result that leaves, and plugins are told what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cfk_plugin.counterfactual import Entry, Finding
+from cfk_plugin.errors import InfeasibleError
+from cfk_plugin.explanations import Explanations
+from cfk_plugin.hookspecs import ReleaseRecord
+from cfk_plugin.plugins import PluginManager
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.population import Population
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ResultStage:
+    """What a result says of where it comes from, bound once. Host side only.
+
+    Attributes
+    ----------
+    population : Population
+    policy : PrivacyPolicy
+    method : str
+        Name of the method, as certificates and runs show it.
+    manager : PluginManager
+        Plugins that are told.
+    """
+
+    population: Population
+    policy: PrivacyPolicy
+    method: str
+    manager: PluginManager
+
+    def wrap(self, entries: Sequence[Entry], findings: Sequence[Finding | None], generator: str) -> Explanations:
+        """Return entries as a result, in order.
+
+        Raises
+        ------
+        InfeasibleError
+            If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
+        """
+        versions = self.manager.versions().items()
+        result = Explanations(
+            entries,
+            policy=self.policy,
+            columns=self.population.schema.features,
+            findings=findings,
+            n_people=self.population.n_people,
+            provenance={
+                "method": self.method,
+                "generator": generator,
+                "population": self.population.fingerprint,
+                "plugins": ", ".join(f"{name} {version}" for name, version in versions),
+            },
+        )
+        if self.policy.on_infeasible == "raise" and result.suppressed:
+            reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
+            raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
+        for entry in result:
+            record = ReleaseRecord.of(entry, self.method, self.policy.sha256, self.population.fingerprint)
+            self.manager.released(record)
+        return result
