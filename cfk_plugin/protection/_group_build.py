@@ -106,7 +106,7 @@ def _grow(
         if not pool.own[choice] and chance(state) >= mood.part:
             amount = pool.people[choice]
         extend(axes, hull, pool.x, choice)
-        pool.taken[choice] = amount
+        pool.taken[choice] += amount
         pool.people[choice] -= amount
         count, cost = count + amount, after
     return count, cost
@@ -134,7 +134,7 @@ def _cheapest(
     prices(axes, hull, pool.x, pool.size[0], pool.price)
     for i in range(pool.size[0]):
         take, saved = pool.people[i], mood.typical
-        if take == 0 or pool.taken[i] > 0 or (blink > 0.0 and chance(state) < blink):
+        if take == 0 or (pool.taken[i] > 0 and not (whole and pool.own[i])) or (blink > 0.0 and chance(state) < blink):
             continue
         if pool.own[i]:
             take, saved = take if whole else min(take - k, need), 0.0
@@ -177,9 +177,13 @@ def _without(axes: AxisArrays, pool: Pool, hull: Hull, out: int) -> float:
 
 @jit
 def _prune(axes: AxisArrays, k: int, pool: Pool, hull: Hull, count: int, cost: float) -> tuple[int, float]:
-    """Give back cells that the group does not need and that make it dearer."""
+    """Give back cells that the group does not need and that make it dearer; one that must be placed stays."""
     if count == k:
         return count, cost
+    placed = 0
+    for i in range(pool.size[0]):
+        if pool.taken[i] > 0 and not pool.own[i]:
+            placed += 1
     for i in range(pool.size[0]):
         spare = min(pool.taken[i], count - k)
         if spare > 0 and pool.own[i] and spare < pool.taken[i]:
@@ -188,10 +192,11 @@ def _prune(axes: AxisArrays, k: int, pool: Pool, hull: Hull, count: int, cost: f
             pool.taken[i] -= spare
             pool.people[i] += spare
             count -= spare
-        elif spare > 0 and spare == pool.taken[i]:
+        elif spare > 0 and spare == pool.taken[i] and (pool.own[i] or placed > 1):
             lower = _without(axes, pool, hull, i)
             if lower < cost:
                 pool.people[i] += spare
                 pool.taken[i] = 0
                 count, cost = count - spare, lower
+                placed -= 0 if pool.own[i] else 1
     return count, cost
