@@ -94,7 +94,7 @@ def model(rows: pd.DataFrame) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("error", "ignore::cfk_plugin.errors.NominalGuaranteeWarning")
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(case=cases())
 def test_certificate_is_a_plain_recount(
     case: tuple[pd.DataFrame, Schema, pd.DataFrame, PrivacyPolicy, str],
