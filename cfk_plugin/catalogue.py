@@ -197,10 +197,10 @@ def _candidates(partition: Partition) -> NDArray[np.int64]:
     """Return one row per distinct private part of every group, at most so many, in keyed order."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
-    codes = population.encode(population.rows(grouped))[0]
+    codes, numbers = population.encode(population.rows(grouped))
     private = [population.schema.features.index(name) for name in population.schema.private]
     group = partition.group_of_row[grouped]
-    line = np.lexsort((population.keyed_order(codes), group))
+    line = np.lexsort((population.keyed_order(codes, numbers), group))
     keys = np.column_stack([group[line].astype(np.int64), codes[line][:, private]])
     first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
     line = line[first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -166,6 +167,27 @@ class Domain:
         with np.errstate(invalid="ignore"):
             same = np.abs(self.values[nearest] - numbers) <= _SNAP * scale
         return np.where(same, nearest, UNKNOWN).astype(np.int32)
+
+    def tokens(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
+        """Return 64 bits per value that stand for it in keyed digests.
+
+        They follow from the value, not from the table: numbers that went through single precision, and other
+        spellings of a category, are the same; missing is a value of its own.
+        """
+        known = (codes >= 0) & (codes < len(self.values))
+        if self.attribute.kind != "numeric":
+            return np.where(known, np.append(self._tokens, np.uint64(0))[np.where(known, codes, -1)], np.uint64(0))
+        if len(self.values):
+            numbers = np.where(known, self.values[np.where(known, codes, 0)], numbers)
+        if not self.is_date:
+            with np.errstate(over="ignore"):
+                numbers = numbers.astype(np.float32).astype(np.float64)
+        return np.where(np.isnan(numbers), np.nan, numbers + 0.0).view(np.uint64)
+
+    @cached_property
+    def _tokens(self) -> NDArray[np.uint64]:
+        digests = b"".join(hashlib.sha256(str(text).encode()).digest()[:8] for text in self.values)
+        return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
     def place(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return where numbers stand on the [0, 1] line of the population; outside of it if they are."""

@@ -32,8 +32,8 @@ def digest(key: bytes, parts: Iterable[bytes]) -> bytes:
     return code.digest()
 
 
-def order(key: bytes, codes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Return a number per row of codes (64 bits of HMAC-SHA256) that says who comes first."""
-    rows = np.ascontiguousarray(codes, dtype="<i4")
+def order(key: bytes, tokens: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a number per row of tokens (64 bits of HMAC-SHA256) that says who comes first."""
+    rows = np.ascontiguousarray(tokens, dtype="<u8")
     digests = b"".join(hmac.digest(key, row.tobytes(), "sha256")[:8] for row in rows)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

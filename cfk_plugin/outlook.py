@@ -53,8 +53,8 @@ def desired_shares(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     if not len(chosen):
         return np.zeros(n_cells)
     count = max(1, min(_RECORDS, _ASKED // n_cells, len(chosen)))
-    codes = population.encode(population.rows(chosen))[0]
-    records = population.rows(chosen[np.argsort(population.keyed_order(codes), kind="stable")[:count]])
+    drawn = population.keyed_order(*population.encode(population.rows(chosen)))
+    records = population.rows(chosen[np.argsort(drawn, kind="stable")[:count]])
     total = np.zeros(n_cells)
     for record in range(count):
         frame = rows_for_cells(population, records, np.full(n_cells, record), population.cells)

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.metrics.information import ncp
-from cfk_plugin.records import Records
-from cfk_plugin.region_distance import RegionDistance, nearest_cells
+from cfk_plugin.nearest_cells import NearestCells
+from cfk_plugin.region_distance import RegionDistance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_plugin.population import Population
     from cfk_plugin.region import Region
+
+
+class _Classes(NamedTuple):
+    """How equivalence classes are divided: class i has the parts ``start[i]`` to ``start[i + 1]``.
+
+    Each part is a run of the line of keyed numbers: up to ``last``, it belongs to ``group``.
+    """
+
+    cells: NearestCells
+    start: NDArray[np.int64]
+    group: NDArray[np.int64]
+    last: NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,22 +92,21 @@ class Partition:
 
         Notes
         -----
-        A training row has its group. Any other record is treated as one of the people of the nearest equivalence class
-        (HEOM distance of the quasi-identifiers): whoever takes the nearest person for its source is left with the whole
-        group. Where the people of that class are in several groups, a keyed number of the record draws one of them,
-        each as often as people are in it: to whoever does not know the key, all of the class are as likely as they
-        are. The region is not stretched to hold the record: a border made by one request would give that request away.
+        A record is treated as one of the people of its equivalence class, or of the nearest one (HEOM distance of the
+        quasi-identifiers): whoever takes the nearest person for its source is left with the whole group. Where the
+        people of a class are in several groups, they are lined up by a keyed number of the record and divided at
+        fixed places of that line; so is every other record, so that a training row has the group of its people and
+        to whoever does not know the key all of the class are as likely as they are. The region is not stretched to
+        hold the record: a border made by one request would give that request away.
         """
-        rows = self._records.find(codes, numbers)
-        own = np.where(rows >= 0, self.group_of_row[rows], -1)
-        own[own >= 0] = np.where(self.side_of_group[own[own >= 0]] == sides[own >= 0], own[own >= 0], -1)
-        open_ = np.flatnonzero(own < 0)
-        for side in np.unique(sides[open_]).tolist():
-            members = np.flatnonzero(self._side_of_row == side)
-            if len(members):
-                at = open_[sides[open_] == side]
-                own[at] = self._as_neighbours(members, codes[at], numbers[at])
-        return own
+        quasi = [self.population.schema.features.index(name) for name in self.population.schema.quasi_identifiers]
+        found = np.full(len(codes), -1, dtype=np.int64)
+        for side, classes in self._classes.items():
+            at = np.flatnonzero(sides == side)
+            if len(at):
+                nearest = classes.cells.find(codes[at][:, quasi], numbers[at][:, quasi])
+                found[at] = self._in_classes(classes, nearest, codes[at], numbers[at])
+        return found
 
     def rows_mapped_to(self, region: Region) -> NDArray[np.int64]:
         """Return the training rows that are released with a region; none for one that the partition lacks."""
@@ -115,37 +126,43 @@ class Partition:
         """NCP of each group's region."""
         return np.array([ncp(region, self.population) for region in self.regions])
 
-    @cached_property
-    def _records(self) -> Records:
-        return Records(self.population)
-
-    @cached_property
-    def _side_of_row(self) -> NDArray[np.int64]:
-        side = np.full(len(self.group_of_row), -1, dtype=np.int64)
-        grouped = self.group_of_row >= 0
-        side[grouped] = self.side_of_group[self.group_of_row[grouped]]
-        return side
-
-    def _as_neighbours(
-        self, members: NDArray[np.int64], codes: NDArray[np.int32], numbers: NDArray[np.float64]
+    def _in_classes(
+        self,
+        classes: _Classes,
+        cell: NDArray[np.int64],
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float64],
     ) -> NDArray[np.int64]:
-        """Return the group that each record would be in, were it one of the people of the nearest class."""
-        population = self.population
-        cells, cell_of = np.unique(population.cell_of(members), return_inverse=True)
-        quasi = [population.schema.features.index(name) for name in population.schema.quasi_identifiers]
-        nearest = nearest_cells(population, codes[:, quasi], numbers[:, quasi], population.cells[cells])
-        order = np.argsort(cell_of, kind="stable")
-        start = np.searchsorted(cell_of[order], np.arange(len(cells) + 1))
-        found = np.empty(len(codes), dtype=np.int64)
-        for i, cell in enumerate(nearest.tolist()):
-            groups = self.group_of_row[members[order[start[cell] : start[cell + 1]]]]
-            found[i] = groups[0] if (groups == groups[0]).all() else self._drawn(groups, codes[i])
-        return found
+        """Return the group of each record of some classes."""
+        start, end = classes.start[cell], classes.start[cell + 1]
+        group = classes.group[start]
+        divided = np.flatnonzero(end - start > 1)
+        if len(divided):
+            number = self.population.keyed_order(codes[divided], numbers[divided])
+            for i, drawn in zip(divided.tolist(), number, strict=True):
+                part = slice(start[i], end[i])
+                group[i] = classes.group[part][np.searchsorted(classes.last[part][:-1], drawn)]
+        return group
 
-    def _drawn(self, groups: NDArray[np.int64], record: NDArray[np.int32]) -> int:
-        """Return one of the groups of some people, each as often as people are in it; a keyed number decides."""
-        share = float(self.population.keyed_order(record[None, :])[0]) / 2.0**64
-        return int(np.sort(groups)[min(int(share * len(groups)), len(groups) - 1)])
+    @cached_property
+    def _classes(self) -> dict[int, _Classes]:
+        """The equivalence classes of each side, and how they are divided."""
+        grouped = np.flatnonzero(self.group_of_row >= 0)
+        side = self.side_of_group[self.group_of_row[grouped]]
+        return {int(s): self._classes_of(grouped[side == s]) for s in np.unique(side)}
+
+    def _classes_of(self, rows: NDArray[np.int64]) -> _Classes:
+        population, group = self.population, self.group_of_row[rows]
+        cells, cell = np.unique(population.cell_of(rows), return_inverse=True)
+        pairs = np.unique(np.column_stack([cell, group]), axis=0)
+        divided = np.flatnonzero(np.isin(cell, pairs[1:][np.diff(pairs[:, 0]) == 0, 0]))
+        number = np.zeros(len(rows), dtype=np.uint64)
+        number[divided] = population.keyed_order(*population.encode(population.rows(rows[divided])))
+        line = np.lexsort((number, cell))
+        cell, group, number = cell[line], group[line], number[line]
+        last = np.flatnonzero((np.diff(cell, append=-1) != 0) | (np.diff(group, append=-1) != 0))  # of each part
+        start = np.searchsorted(cell[last], np.arange(len(cells) + 1))
+        return _Classes(NearestCells(population, population.cells[cells]), start, group[last], number[last])
 
     @cached_property
     def _groups_of(self) -> dict[Region, list[int]]:

@@ -157,9 +157,17 @@ class Population:
         """Return, of some rows, the places where a person occurs for the first time."""
         return np.arange(len(rows)) if self._people is None else np.unique(self._people[rows], return_index=True)[1]
 
-    def keyed_order(self, codes: NDArray[np.int32]) -> NDArray[np.uint64]:
-        """Return a number per record that needs the key to compute, else this very table; the same in every process."""
-        return keyed.order(self._order_key, codes)
+    def keyed_order(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
+        """Return a number per record that needs the key to compute, else this very table; the same in every process.
+
+        Parameters
+        ----------
+        codes, numbers : arrays, shape (n, n_features)
+            The records, coded (`encode`).
+        """
+        names = self.schema.features
+        tokens = [self.domains[name].tokens(codes[:, j], numbers[:, j]) for j, name in enumerate(names)]
+        return keyed.order(self._order_key, np.column_stack(tokens))
 
     def cells_inside(self, region: Region) -> NDArray[np.bool_]:
         """Say of every cell whether it is inside a region."""

@@ -1,4 +1,4 @@
-"""Distances from records to regions and to cells, on the quasi-identifiers."""
+"""Distances from records to regions, on the quasi-identifiers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from cfk_plugin.domain import Domain
     from cfk_plugin.population import Population
     from cfk_plugin.region import Part, Region
-
-_BLOCK = 1 << 22  # distances held at once
-_TIE = 1e-9  # cells this close to each other in distance count as equally near
 
 
 class RegionDistance:
@@ -62,55 +59,6 @@ class RegionDistance:
         for j, part in enumerate(self._parts):
             total += part.between(codes[:, j], numbers[:, j], regions)
         return total
-
-
-def nearest_cells(
-    population: Population, codes: NDArray[np.int32], numbers: NDArray[np.float64], cells: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Return for every record which of some cells is nearest; of equally near ones the first.
-
-    Parameters
-    ----------
-    population : Population
-    codes, numbers : arrays, shape (n, n_quasi_identifiers)
-        The records.
-    cells : int32 array, shape (m, n_quasi_identifiers)
-        Codes.
-
-    Notes
-    -----
-    HEOM: a number differs by its distance divided by the population's range, anything else by 0 or 1, a missing value
-    by 1 from every other.
-    """
-    domains = [population.domains[name] for name in population.schema.quasi_identifiers]
-    found = np.empty(len(codes), dtype=np.int64)
-    step = max(_BLOCK // max(len(cells), 1), 1)
-    for start in range(0, len(codes), step):
-        at = slice(start, start + step)
-        distance = np.zeros((len(codes[at]), len(cells)))
-        for j, domain in enumerate(domains):
-            distance += _apart(domain, codes[at, j], numbers[at, j], cells[:, j])
-        found[at] = np.argmax(distance <= distance.min(axis=1, keepdims=True) + _TIE, axis=1)
-    return found
-
-
-def _apart(
-    domain: Domain, codes: NDArray[np.int32], numbers: NDArray[np.float64], cells: NDArray[np.int32]
-) -> NDArray[np.float64]:
-    differ = np.asarray(codes[:, None] != cells, dtype=np.float64)
-    if domain.attribute.kind != "numeric" or not len(domain.values):
-        return differ
-    width = float(domain.values[-1] - domain.values[0])
-    number = np.where(
-        (codes >= 0) & (codes < len(domain.values)), domain.values[codes.clip(0, len(domain.values) - 1)], numbers
-    )
-    place = domain.values[cells.clip(max=len(domain.values) - 1)]
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(number[:, None] - place) / width if width > 0 else np.zeros(differ.shape)
-    no_number = ~np.isfinite(gap)
-    if domain.has_missing:
-        no_number |= (codes == domain.missing_code)[:, None] | (cells == domain.missing_code)
-    return np.asarray(np.where(no_number, differ, gap), dtype=np.float64)
 
 
 class _Numbers:

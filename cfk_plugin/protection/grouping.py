@@ -190,7 +190,10 @@ def _search(arrays: AxisArrays, crowd: Crowd, k: int, effort: float) -> tuple[In
             raise RuntimeError("a block of cells cannot be divided; please report this")
         number = most - int(groups.height[0])
         rounds = len(_HEATS) if number <= _FEW else 1
-        steps, work = int(effort * _STEPS * arrays.kind.size * number), int(effort * (_WORK + _WORK_EACH * people) / rounds)
+        steps, work = (
+            int(effort * _STEPS * arrays.kind.size * number),
+            int(effort * (_WORK + _WORK_EACH * people) / rounds),
+        )
         anneal(arrays, k, crowd, groups, pool, draft, hull, state, steps, max(work, 1), hot)
         if total_cost(groups) < least:
             least, best = total_cost(groups), (crowd.free.copy(), groups)

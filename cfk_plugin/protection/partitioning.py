@@ -14,7 +14,6 @@ from cfk_plugin.population import Population
 from cfk_plugin.protection.grouping import Shares, group_cells
 from cfk_plugin.protection.merging import GroupHulls
 from cfk_plugin.protection.regions import hull, index_of
-from cfk_plugin.records import Records
 from cfk_plugin.region import Region
 
 _OUTLOOK = 0.03  # what a group loses that holds both certain and impossible outcomes, next to an NCP of 1
@@ -66,7 +65,7 @@ class _Builder:
     ) -> None:
         self.population, self.policy, self.sides, self.outlook = population, policy, sides, outlook
         self.axes = index_of(population).axes
-        self.records = Records(population)
+        self.codes, self.numbers = population.encode(population.frame)
         self.group_of_row = np.full(population.n_rows, -1, dtype=np.int64)
         self.side_of_group: list[int] = []
 
@@ -95,7 +94,7 @@ class _Builder:
 
     def _counts_once(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Say of each row whether its person is counted there: at one of this side, whatever the table's order."""
-        line = np.lexsort(self.records.codes[rows].T)
+        line = np.lexsort(self.codes[rows].T)
         counted = np.zeros(len(rows), dtype=np.int64)
         counted[line[self.population.first_rows(rows[line])]] = 1
         return counted
@@ -110,16 +109,15 @@ class _Builder:
         group = shares.group[last][cell]
         for c in np.flatnonzero(np.diff(start) > 1):
             at = np.flatnonzero(cell == c)
-            unit = self.records.units(rows[at])
+            number = self.population.keyed_order(self.codes[rows[at]], self.numbers[rows[at]])
+            unit = np.unique(number, return_inverse=True)[1]  # equal records stay together
             weight = np.bincount(unit, weights=counted[at])
-            first = at[np.unique(unit, return_index=True)[1]]
-            line = np.argsort(self.population.keyed_order(self.records.codes[rows[first]]), kind="stable")
             taken = 0
             for share in order[start[c] : start[c + 1] - 1]:
                 held = 0
-                while held < shares.people[share] and taken < len(line) - 1:
-                    group[at[unit == line[taken]]] = shares.group[share]
-                    held += int(weight[line[taken]])
+                while held < shares.people[share] and taken < len(weight) - 1:
+                    group[at[unit == taken]] = shares.group[share]
+                    held += int(weight[taken])
                     taken += 1
         return group
 

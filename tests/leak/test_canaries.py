@@ -40,10 +40,10 @@ from cfk_plugin.counterfactual import Counterfactual
 from cfk_plugin.errors import CFKError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.intake import take_in
+from cfk_plugin.nearest_cells import NearestCells
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.base import Proposal, Task
-from cfk_plugin.records import Records
 from cfk_plugin.region import Region
 from cfk_plugin.source import CounterfactualBatch
 from cfk_plugin.tracking import background
@@ -617,7 +617,7 @@ def test_nothing_of_a_partition_or_a_catalogue_shows_or_pickles_rows(watch: Watc
     assert len(result.released) == len(QUERIES)
     holders = [
         ground, partition, ground.catalogue, partition.distance, anonymizer.protector_, stage, stage.release,
-        stage.release.verifier, Records(population),
+        stage.release.verifier, NearestCells(population, population.cells),
     ]  # fmt: skip
     for thing in [*holders, ground.sides, anonymizer]:
         for text in (repr(thing), str(thing), f"{thing!s}", repr([thing])):

@@ -96,6 +96,10 @@ def check_groups(partition: Partition, train: pd.DataFrame, k: int, *, subject: 
         members = train[partition.group_of_row == group]
         assert people(members, subject=subject) >= k
         assert all(region.contains(row) for row in members[quasi].to_dict("records"))
+    grouped = np.flatnonzero(partition.group_of_row >= 0)
+    own = partition.group_of_row[grouped]
+    coded = partition.population.encode(train.iloc[grouped])
+    assert partition.group_of(*coded, partition.side_of_group[own]).tolist() == own.tolist()
 
 
 def spelled(train: pd.DataFrame, names: list[str]) -> list[tuple[str, ...]]:

@@ -12,7 +12,8 @@ import pytest
 from cfk_plugin import Interval, Population, Region, Schema
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.intake import take_in
-from cfk_plugin.region_distance import RegionDistance, nearest_cells
+from cfk_plugin.nearest_cells import NearestCells
+from cfk_plugin.region_distance import RegionDistance
 
 LEVELS = ["low", "mid", "high"]
 CITIES = list("ABCDE")
@@ -138,15 +139,15 @@ def test_nearest_cell_equals_a_plain_loop(seed: int, gaps: bool, monkeypatch: py
     asked = pd.concat([train.head(10), table(rng, 20, gaps=gaps)], ignore_index=True)
     asked.loc[10:, "age"] += rng.integers(-90, 90, 20)
     codes, numbers = take_in(asked, population).quasi_identifiers
-    found = nearest_cells(population, codes, numbers, population.cells)
+    found = NearestCells(population, population.cells).find(codes, numbers)
     first = [population.cell_of(np.arange(40)).tolist().index(cell) for cell in range(len(population.cells))]
     others = train.iloc[first].to_dict("records")
     for row, cell in zip(asked.to_dict("records"), found, strict=True):
         distances = [plain_apart(row, other, train) for other in others]
         assert distances[cell] == pytest.approx(min(distances))
         assert cell == next(i for i, d in enumerate(distances) if d <= min(distances) + 1e-9)
-    monkeypatch.setattr("cfk_plugin.region_distance._BLOCK", 20)
-    assert nearest_cells(population, codes, numbers, population.cells).tolist() == found.tolist()
+    monkeypatch.setattr("cfk_plugin.nearest_cells._BLOCK", 20)
+    assert NearestCells(population, population.cells).find(codes, numbers).tolist() == found.tolist()
 
 
 def test_inside_is_zero_and_in_range_is_at_most_one_per_attribute() -> None:

@@ -1,16 +1,11 @@
-"""Which training row a record is: exact values, single precision, missing values, strangers, duplicates."""
+"""The keyed number of a record: the same for the same values however they are spelled, for nothing else."""
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pandas as pd
-import pytest
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.errors import PopulationError
-from cfk_plugin.records import Records
 
 TRAIN = pd.DataFrame(
     {
@@ -24,9 +19,13 @@ TRAIN = pd.DataFrame(
 POPULATION = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "height", "city"]))
 
 
+NUMBERS = POPULATION.keyed_order(*POPULATION.encode(TRAIN)).tolist()
+
+
 def find(frame: pd.DataFrame) -> list[int]:
-    rows: list[int] = Records(POPULATION).find(*POPULATION.encode(frame)).tolist()
-    return rows
+    """Return the first training row with the same number; -1 where there is none."""
+    asked = POPULATION.keyed_order(*POPULATION.encode(frame)).tolist()
+    return [NUMBERS.index(number) if number in NUMBERS else -1 for number in asked]
 
 
 def test_a_training_row_is_found_at_its_first_copy() -> None:
@@ -83,13 +82,6 @@ def test_spelling_does_not_matter() -> None:
     assert find(TRAIN[TRAIN.columns[::-1]]) == find(TRAIN)
 
 
-def test_units_number_equal_rows_alike() -> None:
-    units = Records(POPULATION).units(np.array([4, 0, 1, 3, 0]))
-    assert units[0] == units[2]
-    assert units[1] == units[4]
-    assert len(set(units.tolist())) == 3
-
-
 def test_agrees_with_a_plain_search_on_random_tables() -> None:
     rng = np.random.default_rng(8)
     for _ in range(30):
@@ -101,11 +93,16 @@ def test_agrees_with_a_plain_search_on_random_tables() -> None:
         )
         rows = list(train.itertuples(index=False, name=None))
         wanted = [rows.index(r) if r in rows else -1 for r in asked.itertuples(index=False, name=None)]
-        assert Records(population).find(*population.encode(asked)).tolist() == wanted
+        numbers = population.keyed_order(*population.encode(train)).tolist()
+        found = population.keyed_order(*population.encode(asked)).tolist()
+        assert [numbers.index(number) if number in numbers else -1 for number in found] == wanted
 
 
-def test_shows_no_value_and_refuses_pickle() -> None:
-    records = Records(POPULATION)
-    assert repr(records) == "Records(6 rows)"
-    with pytest.raises(PopulationError, match="pickle"):
-        pickle.dumps(records)
+def test_follows_from_the_key_and_the_values_not_from_the_table() -> None:
+    whole = Population.from_frame(TRAIN, POPULATION.schema, key=b"a secret")
+    part = Population.from_frame(TRAIN.iloc[[0, 2, 3, 5]], POPULATION.schema, key=b"a secret")
+    other = Population.from_frame(TRAIN, POPULATION.schema, key=b"another one")
+    asked = TRAIN.iloc[[5, 3, 0]]
+    numbers = whole.keyed_order(*whole.encode(asked)).tolist()
+    assert part.keyed_order(*part.encode(asked)).tolist() == numbers
+    assert not set(other.keyed_order(*other.encode(asked)).tolist()) & set(numbers)
