@@ -24,7 +24,7 @@ _NEAR = 32  # neighbours of a small cell among small cells
 _RICH = 8  # and among cells with at least k people
 _BLOCK = 200  # cells that are divided together at first
 _STEPS = 60  # steps of the search per group and quasi-identifier: the more of them, the more there is to find
-_WORK, _WORK_EACH = 1e9, 9e3  # at most so many comparisons of a cell with a group, and so many more per person
+_WORK, _WORK_EACH = 1e9, 2e3  # at most so many comparisons of a cell with a group, and so many more per person
 _HEATS = (0.1, 0.3, 0.1, 1.0)  # temperatures at first, in costs of a group; a table of more than ...
 _FEW = 150  # ... so many groups only gets the first: luck matters less there
 
