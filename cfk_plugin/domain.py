@@ -50,6 +50,8 @@ class Domain:
         Whether the population has a missing value here.
     is_date : bool
         Whether the numbers are seconds of a date.
+    is_open : bool
+        Whether values are not known and any will do: a private attribute whose rows are elsewhere.
     """
 
     attribute: Attribute
@@ -59,6 +61,15 @@ class Domain:
     missing: Any
     has_missing: bool
     is_date: bool = False
+    is_open: bool = False
+
+    @classmethod
+    def unlisted(cls, attribute: Attribute, dtype: Any, *, has_missing: bool, is_date: bool) -> Domain:
+        """Return a domain of which no value of a row is known; levels and leaves that are declared are."""
+        declared = attribute.levels or (attribute.hierarchy.leaves if attribute.hierarchy else ())
+        listed = np.array(declared, dtype=object)
+        values = np.empty(0) if attribute.kind == "numeric" else listed
+        return cls(attribute, values, listed, dtype, np.nan, has_missing, is_date, is_open=not declared)
 
     @classmethod
     def of(cls, column: pd.Series, attribute: Attribute) -> Domain:
@@ -135,10 +146,12 @@ class Domain:
         codes : int32 array
             Code, or `UNKNOWN`, `UNEXPECTED_MISSING`, `INVALID`.
         numbers : float64 array
-            The number (or seconds) of a numeric attribute; NaN otherwise.
+            The number (or seconds) of a numeric attribute; of a category that an open domain does not list, what
+            stands for it in keyed digests; NaN otherwise.
         """
         if self.attribute.kind != "numeric":
-            return self._codes_of_categories(column), np.full(len(column), np.nan)
+            codes = self._codes_of_categories(column)
+            return codes, self._numbers_of_unlisted(column, codes)
         numbers, invalid = to_numbers(column)
         codes = self._codes_of_numbers(numbers)
         codes[np.isnan(numbers)] = self._code_if_missing
@@ -176,7 +189,8 @@ class Domain:
         """
         known = (codes >= 0) & (codes < len(self.values))
         if self.attribute.kind != "numeric":
-            return np.where(known, np.append(self._tokens, np.uint64(0))[np.where(known, codes, -1)], np.uint64(0))
+            unlisted = np.nan_to_num(numbers).astype(np.uint64)
+            return np.where(known, np.append(self._tokens, np.uint64(0))[np.where(known, codes, -1)], unlisted)
         if len(self.values):
             numbers = np.where(known, self.values[np.where(known, codes, 0)], numbers)
         if not self.is_date:
@@ -186,8 +200,22 @@ class Domain:
 
     @cached_property
     def _tokens(self) -> NDArray[np.uint64]:
-        digests = b"".join(hashlib.sha256(str(text).encode()).digest()[:8] for text in self.values)
-        return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+        return np.array([self._token(text) for text in self.values], dtype=np.uint64)
+
+    def _token(self, text: str) -> int:
+        """Return 48 bits, which a float holds exactly, that are the same for all spellings of a category."""
+        if types.is_bool_dtype(self.dtype):
+            text = next((name for name, aliases in _BOOL_SPELLINGS.items() if text in aliases), text)
+        whole = text.removesuffix(".0")
+        text = whole if whole.lstrip("-").isdigit() else text
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
+
+    def _numbers_of_unlisted(self, column: pd.Series, codes: NDArray[np.int32]) -> NDArray[np.float64]:
+        numbers = np.full(len(column), np.nan)
+        if self.is_open:
+            at = np.flatnonzero(codes == UNKNOWN)
+            numbers[at] = [self._token(to_text(value)) for value in column.iloc[at]]
+        return numbers
 
     def place(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return where numbers stand on the [0, 1] line of the population; outside of it if they are."""

@@ -137,7 +137,7 @@ def take_in(frame: pd.DataFrame, population: Population) -> Intake:
         attribute, code, number = schema[name], codes[:, j], numbers[:, j]
         fault("invalid_value", name, code == INVALID)
         fault("missing_value", name, code == UNEXPECTED_MISSING)
-        if attribute.kind != "numeric":
+        if attribute.kind != "numeric" and not population.domains[name].is_open:
             fault("unknown_category", name, code == UNKNOWN)
         if attribute.bounds is not None:
             low, high = attribute.bounds
