@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, get_args
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -18,24 +19,25 @@ from cfk_plugin.errors import (
     PolicyError,
 )
 from cfk_plugin.explanations import Explanations
+from cfk_plugin.findings import FindingStage
 from cfk_plugin.goal import Goal
 from cfk_plugin.guarantees import Ground
 from cfk_plugin.intake import as_table, require_features, take_in
 from cfk_plugin.label_model import LabelModel
 from cfk_plugin.ledger import Ledger
-from cfk_plugin.methods import AUTO, check, check_rerun, choose
+from cfk_plugin.methods import AUTO, check, check_rerun, check_sealable, choose
 from cfk_plugin.oracle import RowOracle
-from cfk_plugin.plugins import load_plugins, worst
+from cfk_plugin.plugins import load_plugins
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Progress, Protector
+from cfk_plugin.protection.sealing import partition_to_arrays
 from cfk_plugin.recorded import RecordedRelease
 from cfk_plugin.region import Region
 from cfk_plugin.release import ReleaseStage
 from cfk_plugin.result import ResultStage
 from cfk_plugin.verification import Verifier
 
-_FINDINGS: dict[str | None, Finding | None] = {None: None, **{name: name for name in get_args(Finding)}}
 _TRIED = 256  # training rows that the model is tried on before anything is promised
 
 
@@ -127,17 +129,21 @@ class KAnonymizer:
         """
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
-        self.policy_ = self.policy or PrivacyPolicy()
+        sealed = population.sealed[0].get("policy")
+        self.policy_ = self.policy or (PrivacyPolicy(**sealed) if sealed else PrivacyPolicy())
         check(self.policy_, self.method, population)
         self.manager_ = load_plugins(self.plugins)
         self.population_ = population
         self.goal_ = Goal(desired)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
-        self.goal_.check(self.model_, self.model_(population.rows(np.arange(min(_TRIED, population.n_rows)))))
+        if population.has_rows:
+            self.goal_.check(self.model_, self.model_(population.rows(np.arange(min(_TRIED, population.n_rows)))))
         self.rows_ = RowOracle(self.model_, population)
         self.ground_ = Ground.prepare(self.policy_, self.goal_, self.rows_)
         self.protector_, self.method_ = self.ground_.protector or choose(self.method, self.manager_.protectors())
-        self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
+        self.findings_ = FindingStage(
+            population, Detector(population, self.policy_.near_native, seed=self.seed), self.manager_
+        )
         verifier = Verifier(
             population, self.policy_, reference=self.reference, seed=self.seed, partition=self.ground_.partition
         )
@@ -235,6 +241,30 @@ class KAnonymizer:
             entries = withheld(query, error)
         return self.result_.wrap(entries, (None,) * len(query), generator="catalogue")
 
+    def seal(self, path: str | Path) -> None:
+        """Write population, policy and partition to one file, from which another process protects alike.
+
+        ``KAnonymizer().fit(Population.open(path), model, desired)`` releases the same regions. The file has no row
+        and no value of a private attribute (`Population.seal`). There, nothing is counted that needs rows:
+        ``k_desired``, ``k_private`` and findings are None, and k may be raised and not lowered.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Raises
+        ------
+        PolicyError
+            If the policy judges private values, or has a catalogue: both need rows.
+        BundleError
+            If the file cannot be written.
+        """
+        self._check_fitted()
+        check_sealable(self.policy_, self.goal_)
+        partition = self.ground_.partition
+        arrays = {} if partition is None else partition_to_arrays(partition)
+        self.population_.seal(path, facts={"policy": self.policy_.to_dict()}, arrays=arrays)
+
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection maps each record to, whatever its outcome. For audits; never release it.
 
@@ -269,18 +299,12 @@ class KAnonymizer:
         """Run all stages on counterfactuals that have every feature; `query` says which query each answers."""
         try:
             intake = take_in(frame, self.population_)
-            findings = self._detect(frame, instance_based)
+            findings = self.findings_.of(frame, instance_based=instance_based)
             entries = self.stage_.of_counterfactuals(intake, query, factual_labels, progress)
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             entries = withheld(query, error)
             findings = (None,) * len(query)
         return entries, findings
-
-    def _detect(self, frame: pd.DataFrame, instance_based: bool) -> tuple[Finding | None, ...]:
-        """Say what each raw counterfactual is; plugins may find worse, never better, than the host."""
-        own = self.detector_.find(frame, instance_based=instance_based)
-        others = self.manager_.detect(frame, self.population_)
-        return tuple(_FINDINGS[worst(a, b)] for a, b in zip(own, others, strict=True))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "stage_"):

@@ -72,19 +72,20 @@ class Certificate:
     ----------
     k : int
         Distinct people of the population inside the region.
-    k_desired : int
-        People inside the region whose own prediction is the desired one.
+    k_desired : int, optional
+        People inside the region whose own prediction is the desired one; None where there are no rows to ask about.
     k_consistent : int
         People inside the region for whom the model gives the desired outcome with their own quasi-identifiers and
         the released private values: who is left for an adversary with access to the model. Of a private attribute
         that is binned or withheld, the counterfactual's own value is asked.
     k_effective : int, optional
         People in the region that the algorithm maps to the same region; None where it was not computed.
-    k_private : int
+    k_private : int, optional
         Rows inside the region that fit what is released of the private values: the exact values and the bins; every
         row fits a withheld attribute. 1 means that somebody who knows the private values is singled out.
-    private_matches : int
-        Rows of the whole population that fit what is released of the private values.
+    private_matches : int, optional
+        Rows of the whole population that fit what is released of the private values. Both are None where there are
+        no rows to look at.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness : float
@@ -106,18 +107,18 @@ class Certificate:
         Proven upper bound of how much lower NCP could be (0 when optimal); None for a heuristic.
     method, guarantee, policy_hash, population : str
         Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
-    majority : bool
+    majority : bool, optional
         Whether the majority of the rows inside are predicted the desired outcome (a tie counts as yes).
     binned, withheld : tuple of str
         Private attributes that are released as their bin, and not at all; the others are released exactly.
     """
 
     k: int
-    k_desired: int
+    k_desired: int | None
     k_consistent: int
     k_effective: int | None = None
-    k_private: int
-    private_matches: int
+    k_private: int | None
+    private_matches: int | None
     ncp: float
     pureness: float
     pureness_low: float
@@ -133,7 +134,7 @@ class Certificate:
     guarantee: str
     policy_hash: str
     population: str
-    majority: bool
+    majority: bool | None
     binned: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
 

@@ -49,6 +49,10 @@ class LedgerError(CFKError, RuntimeError):
     """The ledger of releases cannot be used; what it would have recorded must not leave."""
 
 
+class BundleError(CFKError, ValueError):
+    """A sealed bundle cannot be written, or is not what it was when it was sealed."""
+
+
 class MissingDependencyError(CFKError, ImportError):
     """An optional library is needed and not installed."""
 

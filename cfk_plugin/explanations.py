@@ -206,16 +206,16 @@ _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
 
 def _figures(certificates: Sequence[Certificate]) -> dict[str, float | None]:
     def over(name: str, reduce: Callable[[list[Any]], Any], kind: type = float) -> float | None:
-        return kind(reduce([getattr(c, name) for c in certificates])) if certificates else None
+        values = [getattr(c, name) for c in certificates]
+        return kind(reduce(values)) if values and None not in values else None
 
-    known = all(c.k_effective is not None for c in certificates)
     return {
         "k_min": over("k", min, int),
         "k_mean": over("k", np.mean),
         "k_p05": over("k", lambda v: np.percentile(v, 5)),
         "k_desired_min": over("k_desired", min, int),
         "k_consistent_min": over("k_consistent", min, int),
-        "k_effective_min": over("k_effective", min, int) if known else None,
+        "k_effective_min": over("k_effective", min, int),
         "k_private_min": over("k_private", min, int),
         "ncp_mean": over("ncp", np.mean),
         "ncp_p95": over("ncp", lambda v: np.percentile(v, 95)),

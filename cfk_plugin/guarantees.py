@@ -15,9 +15,11 @@ from cfk_plugin.oracle import RowOracle
 from cfk_plugin.outlook import desired_shares
 from cfk_plugin.partition import Partition
 from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Protector
 from cfk_plugin.protection.partitioning import partition_of
 from cfk_plugin.protection.reciprocal import ReciprocalProtector
+from cfk_plugin.protection.sealing import coarser, partition_from_arrays
 
 
 class Sides:
@@ -31,7 +33,7 @@ class Sides:
         n = rows.population.n_rows
         self._of_label: dict[object, int] | None = None
         self.of_rows = np.zeros(n, dtype=np.int64)
-        if not policy.counts_eligible:
+        if not policy.counts_eligible or not rows.population.has_rows:
             return
         labels = rows.labels(np.arange(n))
         if not goal.is_opposite:
@@ -81,6 +83,8 @@ class Ground:
         sides = Sides(policy, goal, rows)
         if policy.guarantee == "nominal":
             return cls(sides)
+        if not rows.population.has_rows:
+            return cls(sides, _sealed(rows.population, policy))
         outlook = None if policy.objective == "ncp" else desired_shares(rows, goal)
         partition = partition_of(rows.population, policy, sides.of_rows, outlook)
         if policy.guarantee == "reciprocal":
@@ -94,3 +98,18 @@ class Ground:
             return None
         name = "reciprocal" if self.catalogue is None else "catalogue"
         return ReciprocalProtector(self.partition, name), name
+
+
+def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
+    """Return the partition that was sealed with a population; for a larger k, unions of its groups.
+
+    Raises
+    ------
+    PolicyError
+        If there is none.
+    """
+    facts, arrays = population.sealed
+    partition = partition_from_arrays(population, arrays)
+    if partition is None or policy.guarantee == "catalogue":
+        raise PolicyError(f'the bundle has nothing for guarantee="{policy.guarantee}"; seal a fitted KAnonymizer')
+    return partition if policy.k == facts["policy"]["k"] else coarser(partition, policy.k)

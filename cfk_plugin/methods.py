@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning, PolicyError
+from cfk_plugin.goal import Goal
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.protection import BUILT_IN
@@ -13,6 +14,7 @@ from cfk_plugin.protection.base import Protector
 
 AUTO = "auto"
 _NOMINAL = "exact"  # what "auto" stands for where a region is chosen for each counterfactual
+_MAY_CHANGE = ("k", "near_native", "on_infeasible")  # none of them weakens what was sealed
 _WEAK = (
     "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the model, may be left with "
     'fewer. guarantee="reciprocal" holds against rerunning, "catalogue" against both'
@@ -35,8 +37,12 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
     """
     if policy.guarantee == "nominal":
         warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
+    if sealed := population.sealed[0].get("policy"):
+        _check_floor(policy, sealed)
     if policy.k > population.n_people:
         raise PolicyError(f"k = {policy.k} is above the number of people, {population.n_people}")
+    if (policy.l or policy.t is not None) and policy.guarantee == "nominal" and not population.has_rows:
+        raise PolicyError("l and t of a region of its own are counted in rows, which a sealed population does not have")
     if (policy.l or policy.t is not None) and not population.schema.sensitive:
         raise PolicyError("l and t need sensitive attributes in the schema; name them with `sensitive=`")
     if policy.guarantee != "nominal" and method != AUTO:
@@ -44,6 +50,15 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
             f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs method="auto"; a method '
             'that chooses a region per counterfactual needs guarantee="nominal"'
         )
+
+
+def _check_floor(policy: PrivacyPolicy, sealed: Mapping[str, object]) -> None:
+    """Refuse a policy that is weaker than the one that was sealed: k may grow."""
+    mine = policy.to_dict()
+    if policy.k < int(str(sealed["k"])):
+        raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed['k']}")
+    if changed := sorted(name for name, value in mine.items() if value != sealed.get(name) and name not in _MAY_CHANGE):
+        raise PolicyError(f"the bundle fixes {', '.join(changed)}; only k may be raised")
 
 
 def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]) -> tuple[Protector, str]:
@@ -86,4 +101,19 @@ def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
         raise PolicyError(
             "measure_k_effective needs a method that draws no random numbers and a policy without l and t; "
             "the inversion attack of the audit estimates it for others"
+        )
+
+
+def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
+    """Refuse to seal what needs rows: private values to judge by, or predictions of people.
+
+    Raises
+    ------
+    PolicyError
+    """
+    judged = (policy.private_values, policy.rare_values, policy.alpha) != ("exact", "release", None)
+    if judged or policy.guarantee == "catalogue" or (policy.counts_eligible and goal.is_opposite):
+        raise PolicyError(
+            "a bundle has no private values and no predictions: it cannot hold a catalogue, bins, rare values, alpha, "
+            'or eligible people of the goal "opposite"'
         )

@@ -119,8 +119,10 @@ class Oracle:
             answers.update(zip(first, self._evaluate(which[at], cells[at]).tolist(), strict=True))
         return np.fromiter((answers[key] for key in keys), dtype=bool, count=len(keys))
 
-    def desired_rows(self, which: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Say of training rows whether their own prediction is what counterfactual `which` is after."""
+    def desired_rows(self, which: int, rows: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Say of training rows whether their own prediction is what a counterfactual is after; None without rows."""
+        if not self._population.has_rows:
+            return None
         return self._judge(self._rows.labels(rows), np.full(len(rows), self._at[which]))
 
     def _evaluate(self, which: NDArray[np.int64], cells: NDArray[np.int32]) -> NDArray[np.bool_]:

@@ -14,19 +14,22 @@ from cfk_plugin.nearest_cells import NearestCells
 from cfk_plugin.region_distance import RegionDistance
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from cfk_plugin.population import Population
     from cfk_plugin.region import Region
 
 
-class _Classes(NamedTuple):
-    """How equivalence classes are divided: class i has the parts ``start[i]`` to ``start[i + 1]``.
+class Classes(NamedTuple):
+    """How equivalence classes are divided: class i, the population's cell ``cell[i]``, has the parts from ``start[i]``.
 
     Each part is a run of the line of keyed numbers: up to ``last``, it belongs to ``group``.
     """
 
-    cells: NearestCells
+    nearest: NearestCells
+    cell: NDArray[np.int64]
     start: NDArray[np.int64]
     group: NDArray[np.int64]
     last: NDArray[np.uint64]
@@ -50,12 +53,15 @@ class Partition:
         Group of each training row; -1 for a row that has none.
     side_of_group : int64 array, shape (n_groups,)
         What distinguishes groups that must not be mixed: the predicted outcome where only eligible rows count.
+    classes : mapping, optional
+        For each side how its equivalence classes are divided, where that is known and cannot be found from rows.
     """
 
     population: Population
     regions: tuple[Region, ...]
     group_of_row: NDArray[np.int64]
     side_of_group: NDArray[np.int64]
+    classes: Mapping[int, Classes] | None = None
 
     def __post_init__(self) -> None:
         """Make the assignment read-only: what held for one explanation must hold for the next."""
@@ -101,10 +107,10 @@ class Partition:
         """
         quasi = [self.population.schema.features.index(name) for name in self.population.schema.quasi_identifiers]
         found = np.full(len(codes), -1, dtype=np.int64)
-        for side, classes in self._classes.items():
+        for side, classes in self.divided.items():
             at = np.flatnonzero(sides == side)
             if len(at):
-                nearest = classes.cells.find(codes[at][:, quasi], numbers[at][:, quasi])
+                nearest = classes.nearest.find(codes[at][:, quasi], numbers[at][:, quasi])
                 found[at] = self._in_classes(classes, nearest, codes[at], numbers[at])
         return found
 
@@ -128,7 +134,7 @@ class Partition:
 
     def _in_classes(
         self,
-        classes: _Classes,
+        classes: Classes,
         cell: NDArray[np.int64],
         codes: NDArray[np.int32],
         numbers: NDArray[np.float64],
@@ -145,13 +151,15 @@ class Partition:
         return group
 
     @cached_property
-    def _classes(self) -> dict[int, _Classes]:
+    def divided(self) -> Mapping[int, Classes]:
         """The equivalence classes of each side, and how they are divided."""
+        if self.classes is not None:
+            return self.classes
         grouped = np.flatnonzero(self.group_of_row >= 0)
         side = self.side_of_group[self.group_of_row[grouped]]
-        return {int(s): self._classes_of(grouped[side == s]) for s in np.unique(side)}
+        return {int(s): self._divide(grouped[side == s]) for s in np.unique(side)}
 
-    def _classes_of(self, rows: NDArray[np.int64]) -> _Classes:
+    def _divide(self, rows: NDArray[np.int64]) -> Classes:
         population, group = self.population, self.group_of_row[rows]
         cells, cell = np.unique(population.cell_of(rows), return_inverse=True)
         pairs = np.unique(np.column_stack([cell, group]), axis=0)
@@ -162,7 +170,7 @@ class Partition:
         cell, group, number = cell[line], group[line], number[line]
         last = np.flatnonzero((np.diff(cell, append=-1) != 0) | (np.diff(group, append=-1) != 0))  # of each part
         start = np.searchsorted(cell[last], np.arange(len(cells) + 1))
-        return _Classes(NearestCells(population, population.cells[cells]), start, group[last], number[last])
+        return Classes(NearestCells(population, population.cells[cells]), cells, start, group[last], number[last])
 
     @cached_property
     def _groups_of(self) -> dict[Region, list[int]]:

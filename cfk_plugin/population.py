@@ -12,13 +12,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin import keyed
+from cfk_plugin import bundle, keyed
+from cfk_plugin.cells import collapse, subjects_of
 from cfk_plugin.columns import conform, table_of
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
+from cfk_plugin.plain import Counts
 from cfk_plugin.region import Region
 from cfk_plugin.risk_profile import RiskProfile, risk_profile
 from cfk_plugin.schema import Schema
+
+Sealed = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
+"""Plain values and arrays that were sealed together with a population."""
+_NOTHING: Sealed = MappingProxyType({}), MappingProxyType({})
 
 
 class Population:
@@ -49,17 +55,22 @@ class Population:
         self.schema = schema
         self._key = keyed.configured(key)
         kept = [*schema.features, *schema.names("target")]
-        self._frame = frame[[c for c in kept if c in frame.columns]].reset_index(drop=True)
+        rows = frame[[c for c in kept if c in frame.columns]].reset_index(drop=True)
+        self._frame: pd.DataFrame | None = rows
         self.domains: Mapping[str, Domain] = MappingProxyType(
-            {name: Domain.of(self._frame[name], schema[name]) for name in schema.features}
+            {name: Domain.of(rows[name], schema[name]) for name in schema.features}
         )
-        self._codes = {name: self.domains[name].encode(self._frame[name])[0] for name in schema.quasi_identifiers}
-        self.cells, self._cell_of_row = _collapse(
-            [self._codes[q] for q in schema.quasi_identifiers],
+        self.cells, self._cell_of_row = collapse(
+            [self.domains[q].encode(rows[q])[0] for q in schema.quasi_identifiers],
             [self.domains[q].size for q in schema.quasi_identifiers],
         )
-        self._people = _subjects(frame, schema)
+        self._people = subjects_of(frame, schema)
         self.cell_people = self._additive_people()
+        self.sealed: Sealed = _NOTHING
+        self._finish()
+
+    def _finish(self) -> None:
+        """Make everything read-only."""
         arrays: list[NDArray[Any]] = [self.cells, self.cell_people, self._cell_of_row]
         for domain in self.domains.values():
             arrays += [domain.values, domain.originals]
@@ -98,6 +109,65 @@ class Population:
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
         return cls(pd.read_parquet(path, columns=columns), schema, key)
 
+    def seal(
+        self,
+        path: str | Path,
+        *,
+        facts: Mapping[str, Any] = _NOTHING[0],
+        arrays: Mapping[str, NDArray[Any]] = _NOTHING[1],
+    ) -> None:
+        """Write what is needed to protect explanations elsewhere, and nothing else, to one file.
+
+        The file has the schema, the distinct combinations of quasi-identifiers with their numbers of people, and the
+        fingerprint: no row, no value of a private attribute, no pickle. Whoever has it knows the quasi-identifiers
+        of everybody, as the adversary of every guarantee does, so keep it where your servers are.
+        `KAnonymizer.seal` adds policy and partition.
+
+        Parameters
+        ----------
+        path : str or Path
+        facts, arrays : mappings
+            What else is sealed: plain values, and arrays of numbers.
+
+        Raises
+        ------
+        BundleError
+            If the file cannot be written.
+        """
+        key = None if self._key else self._order_key
+        counts = Counts(self.schema, self.domains, self.cells, self.cell_people, self.fingerprint, key)
+        own, numbers = counts.to_plain()
+        bundle.write(path, {**facts, "population": own}, {**arrays, **numbers}, self._key)
+
+    @classmethod
+    def open(cls, path: str | Path, *, key: bytes | None = None) -> Population:
+        """Open a sealed population: it counts as the original does and has no rows.
+
+        Parameters
+        ----------
+        path : str or Path
+        key : bytes, optional
+            The key that it was sealed with. Default: the environment variable ``CFK_KEY``.
+
+        Raises
+        ------
+        BundleError
+            If it is no bundle, was changed after it was sealed, needs another key or a newer version.
+        """
+        found = keyed.configured(key)
+        facts, arrays = bundle.read(path, found)
+        counts = Counts.from_plain(facts["population"], arrays)
+        self = cls.__new__(cls)
+        self.schema, self._key, self._frame, self._people = counts.schema, found, None, None
+        self.domains, self.cells, self.cell_people = MappingProxyType(dict(counts.domains)), counts.cells, counts.people
+        self._cell_of_row = np.repeat(np.arange(len(counts.cells)), counts.people)
+        self.sealed = MappingProxyType(facts), MappingProxyType(arrays)
+        self.__dict__["fingerprint"] = counts.fingerprint
+        if counts.order_key is not None:
+            self.__dict__["_order_key"] = counts.order_key
+        self._finish()
+        return self
+
     def __repr__(self) -> str:
         """Show counts, never a value."""
         return f"Population({self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells)"
@@ -114,8 +184,13 @@ class Population:
 
     @property
     def n_rows(self) -> int:
-        """Number of training rows."""
-        return len(self._frame)
+        """Number of training rows; of people, where there are no rows."""
+        return len(self._cell_of_row)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether training rows are there; a sealed population has counts alone."""
+        return self._frame is not None
 
     @property
     def n_people(self) -> int:
@@ -125,15 +200,15 @@ class Population:
     @property
     def frame(self) -> pd.DataFrame:
         """Return a copy of the training rows. Host code only; nothing of it may be released or logged."""
-        return self._frame.copy()
+        return self._rows.copy()
 
     def rows(self, at: NDArray[np.int64]) -> pd.DataFrame:
         """Return a copy of some of the training rows. Host code only, as `frame`."""
-        return self._frame.take(at)
+        return self._rows.take(at)
 
     def column(self, name: str) -> pd.Series:
         """Return a copy of one column. Host code only, as `frame`."""
-        return self._frame[name].copy()
+        return self._rows[name].copy()
 
     def members(self, region: Region) -> NDArray[np.int64]:
         """Return the positions of the rows inside a region."""
@@ -228,8 +303,15 @@ class Population:
         """Keyed identity of this population and schema (HMAC-SHA256, 16 hex digits): same rows, same print."""
         return keyed.digest(self._key or keyed.of_this_process(), self._identity()).hex()[:16]
 
+    @property
+    def _rows(self) -> pd.DataFrame:
+        if self._frame is None:
+            raise PopulationError("a sealed population has no rows; use the population that it was sealed from")
+        return self._frame
+
     @cached_property
     def _order_key(self) -> bytes:
+        """Key of the order within cells; a sealed population without its secret key has the one of the table."""
         return self._key or keyed.digest(b"", self._identity())
 
     def _identity(self) -> list[bytes]:
@@ -237,7 +319,7 @@ class Population:
         attributes = repr([(a.name, a.role, a.kind, a.weight) for a in self.schema.attributes])
         values = ["\x1f".join(map(str, domain.values)) for domain in self.domains.values()]
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
-        for codes in self.encode(self._frame)[0].T:
+        for codes in self.encode(self._rows)[0].T:
             rows = rows * np.uint64(0x9E3779B97F4A7C15) + codes.astype(np.uint64)
         return [*(text.encode() for text in (attributes, *values)), np.sort(rows).tobytes()]
 
@@ -251,27 +333,3 @@ class Population:
         """Count each person once, at the cell of their first row, so that counts of disjoint cells add up."""
         rows = self.first_rows(np.arange(self.n_rows))
         return np.bincount(self._cell_of_row[rows], minlength=len(self.cells)).astype(np.int64)
-
-
-def _subjects(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64] | None:
-    if schema.subject is None:
-        return None
-    codes, _ = pd.factorize(frame[schema.subject], use_na_sentinel=True)
-    if (codes < 0).any():
-        raise PopulationError(f"subject key {schema.subject!r} has missing values; every row needs its person")
-    return np.asarray(codes, dtype=np.int64)
-
-
-def _collapse(columns: list[NDArray[Any]], sizes: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the distinct rows of a code table and, for each row, which of them it is."""
-    key = np.zeros(len(columns[0]), dtype=np.int64)
-    span = 1
-    for codes, size in zip(columns, sizes, strict=True):
-        if span > np.iinfo(np.int64).max // (size + 1):  # renumber before the mixed-radix key overflows
-            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
-            span = int(key.max()) + 1
-        key = key * size + codes
-        span *= size
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    cells = np.column_stack([codes[first] for codes in columns]).astype(np.int32)
-    return cells, inverse.astype(np.int64)

@@ -44,13 +44,13 @@ class PrivatePart:
         The codes that each private attribute stands for, the counterfactual's own value included (``domain.size`` for
         one that no row has). Empty when all are released exactly: then combinations are those of the region alone.
     inside, anywhere : int
-        Rows inside the region, and of the whole population, that fit what is released.
+        Rows inside the region, and of the whole population, that fit what is released; None where there are no rows.
     """
 
     coarse: Coarse = field(default_factory=dict)
     axes: tuple[NDArray[np.int32], ...] = ()
-    inside: int = 0
-    anywhere: int = 0
+    inside: int | None = None
+    anywhere: int | None = None
 
     @property
     def binned(self) -> tuple[str, ...]:
@@ -77,7 +77,8 @@ class PrivateRelease:
     Raises
     ------
     PolicyError
-        If the policy asks for bins and no private attribute has some.
+        If the policy asks for bins and no private attribute has some, or for more than exact values of a sealed
+        population, which has no private values to compare with.
     """
 
     def __init__(self, population: Population, policy: PrivacyPolicy) -> None:
@@ -89,6 +90,10 @@ class PrivateRelease:
         if policy.private_values == "bins" and all(domain.attribute.bins is None for domain in self._domains):
             raise PolicyError('private_values="bins" needs bins in the schema; declare them with `bins=`')
         self._exact = policy.private_values == "exact" and policy.rare_values == "release" and policy.alpha is None
+        if not self._exact and not population.has_rows:
+            raise PolicyError(
+                "bins, rare values and alpha are judged by private values, which a sealed population does not have"
+            )
 
     def __repr__(self) -> str:
         """Show the settings, never a value."""
@@ -134,6 +139,8 @@ class PrivateRelease:
         coarse = self.decide(codes, numbers, alike)
         if coarse is None:
             return None
+        if not self._population.has_rows:
+            return PrivatePart()
         spans = self._spans(codes, numbers, coarse)
         inside, anywhere = self._values.matches(codes, rows, spans)
         return PrivatePart(coarse, self._axes(codes, spans) if coarse else (), inside, anywhere)

@@ -119,7 +119,7 @@ class RecordedRelease:
         policy = self.stage.policy
         promised = [certificate.k_desired] if policy.counts_eligible else []
         promised += [certificate.k_consistent] if policy.guarantee == "catalogue" else []
-        return certificate.pureness == 0 or any(people < policy.k for people in promised)
+        return certificate.pureness == 0 or any(people is None or people < policy.k for people in promised)
 
     def _settle(
         self,

@@ -192,7 +192,7 @@ class Verifier:
 
     def _sensitive(self, rows: NDArray[np.int64]) -> tuple[int | None, float | None]:
         names = self.population.schema.sensitive
-        if not names:
+        if not names or not self.population.has_rows:
             return None, None
         diversity, closeness = [], []
         for name in names:
@@ -234,7 +234,7 @@ class Verifier:
         in_reference = None if self.reference is None else max(self.reference.count(count.region), 1)
         return Certificate(
             k=count.k,
-            k_desired=people(rows[desired]),
+            k_desired=None if desired is None else people(rows[desired]),
             k_consistent=people(rows[consistent]),
             k_effective=effective,
             k_private=private.inside,
@@ -254,19 +254,19 @@ class Verifier:
             guarantee=self.policy.guarantee,
             policy_hash=self.policy.sha256,
             population=self.population.fingerprint,
-            majority=2 * int(desired.sum()) >= len(rows),
+            majority=None if desired is None else 2 * int(desired.sum()) >= len(rows),
             binned=private.binned,
             withheld=private.withheld,
         )
 
     def _short_of_guarantee(
-        self, count: _Count, desired: NDArray[np.bool_], consistent: NDArray[np.bool_], share: float
+        self, count: _Count, desired: NDArray[np.bool_] | None, consistent: NDArray[np.bool_], share: float
     ) -> str | None:
         """Return why a region of the partition cannot be certified, None when it can."""
         mapped = np.isin(count.rows, count.mapped, assume_unique=True)
         if share == 0:  # the group's region need not hold the counterfactual: it may be no advice at all
             return "pureness_below_floor"
-        wanted = [desired] if self.policy.counts_eligible else []
+        wanted = [desired] if self.policy.counts_eligible and desired is not None else []  # else: groups of them alone
         wanted += [consistent] if self.policy.guarantee == "catalogue" else []
         few = any(self.population.people(count.rows[mapped & flags]) < self.policy.k for flags in wanted)
         return "verification_failed" if few else None

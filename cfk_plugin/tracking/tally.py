@@ -78,7 +78,7 @@ class Tally:
             native_qi=self.native_qi + found.count("native-qi"),
             **{name: np.append(getattr(self, name), _values(certificates, name)) for name in PER_EXPLANATION},
             pureness_low=self.pureness_low + sum(c.pureness_low for c in certificates),
-            k_desired=min([self.k_desired, *(c.k_desired for c in certificates)]),
+            k_desired=min([self.k_desired, *(c.k_desired for c in certificates if c.k_desired is not None)]),
             k_effective=min([self.k_effective, *effective]),
             epsilon_spent=next((float(s) for s in reversed(spent) if s is not None), self.epsilon_spent),
         )

@@ -1,0 +1,112 @@
+"""What a sealed population knows, as plain values that JSON can hold, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+from cfk_plugin.domain import Domain
+from cfk_plugin.hierarchy import Hierarchy
+from cfk_plugin.schema import Attribute, Schema
+
+_MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
+
+
+class Counts(NamedTuple):
+    """A population without its rows.
+
+    Domains of quasi-identifiers have their values, those of private attributes none. ``order_key`` is the key of the
+    order within crowded cells where it is no secret, else None.
+    """
+
+    schema: Schema
+    domains: Mapping[str, Domain]
+    cells: NDArray[np.int32]
+    people: NDArray[np.int64]
+    fingerprint: str
+    order_key: bytes | None
+
+    def to_plain(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return plain facts and arrays of numbers."""
+        quasi = self.schema.quasi_identifiers
+        facts = {
+            "schema": schema_to_plain(self.schema),
+            "domains": {name: domain_to_plain(d, values=name in quasi) for name, d in self.domains.items()},
+            "fingerprint": self.fingerprint,
+            "order_key": None if self.order_key is None else self.order_key.hex(),
+        }
+        return facts, {"cells": self.cells, "people": self.people}
+
+    @classmethod
+    def from_plain(cls, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Counts:
+        """Return the population of `to_plain`."""
+        schema = schema_from_plain(facts["schema"])
+        domains = {name: domain_from_plain(schema[name], known) for name, known in facts["domains"].items()}
+        key = None if facts["order_key"] is None else bytes.fromhex(facts["order_key"])
+        return cls(schema, domains, arrays["cells"], arrays["people"], facts["fingerprint"], key)
+
+
+def schema_to_plain(schema: Schema) -> list[dict[str, Any]]:
+    """Return the declarations of a schema."""
+    return [{f.name: _plain(getattr(a, f.name)) for f in fields(a)} for a in schema.attributes]
+
+
+def schema_from_plain(declared: list[dict[str, Any]]) -> Schema:
+    """Return the schema of `schema_to_plain`."""
+    return Schema(tuple(_attribute(given) for given in declared))
+
+
+def domain_to_plain(domain: Domain, *, values: bool) -> dict[str, Any]:
+    """Return what is known of a domain: always its type, its values only if asked for."""
+    facts: dict[str, Any] = {
+        "dtype": "object" if isinstance(domain.dtype, pd.CategoricalDtype) else str(domain.dtype),
+        "has_missing": domain.has_missing,
+        "is_date": domain.is_date,
+    }
+    if values:
+        facts["missing"] = str(domain.missing)
+        facts["values"] = [_scalar(value) for value in domain.values.tolist()]
+        facts["originals"] = [_scalar(value) for value in domain.originals.tolist()]
+        facts["categorical"] = isinstance(domain.dtype, pd.CategoricalDtype)
+    return facts
+
+
+def domain_from_plain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
+    """Return the domain of `domain_to_plain`; without values one that takes any."""
+    dtype = types.pandas_dtype(facts["dtype"])
+    if "values" not in facts:
+        return Domain.unlisted(attribute, dtype, has_missing=facts["has_missing"], is_date=facts["is_date"])
+    numeric = attribute.kind == "numeric"
+    values = np.array(facts["values"], dtype=np.float64 if numeric else object)
+    originals = np.empty(len(facts["originals"]), dtype=object)
+    originals[:] = facts["originals"]
+    kind = pd.CategoricalDtype(facts["originals"]) if facts["categorical"] else dtype
+    missing = _MISSING.get(facts["missing"], np.nan)
+    return Domain(attribute, values, originals, kind, missing, facts["has_missing"], facts["is_date"])
+
+
+def _attribute(given: Mapping[str, Any]) -> Attribute:
+    settings: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
+    if (tree := settings["hierarchy"]) is not None:
+        arrays = {name: np.array(tree[name], dtype=np.int32) for name in ("low", "high", "parent")}
+        settings["hierarchy"] = Hierarchy(tuple(tree["leaves"]), tuple(tree["labels"]), **arrays)
+    return Attribute(**settings)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Hierarchy):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _scalar(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
