@@ -1,0 +1,160 @@
+"""The desk of a server: checks a request, asks the protected explainer, and answers in one uniform form."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.errors import CFKError, PolicyError
+from cfk_plugin.intake import take_in
+from cfk_plugin.serving.records import record_of
+
+if TYPE_CHECKING:
+    from cfk_plugin.pipeline import ProtectedExplainer
+    from cfk_plugin.policy import PrivacyPolicy
+    from cfk_plugin.population import Population
+
+_log = logging.getLogger("cfk_plugin")
+
+NO_TABLE = "the request holds no table of queries"
+TOO_MANY = "the request holds too many queries; send fewer at once"
+COLUMNS = "the queries must have every feature of the model's signature, each once"
+VALUES = "a query holds a missing, unknown, fractional or otherwise impossible value"
+PARAMS = "the only parameter is k, a whole number"
+FLOOR = "k is below the floor of this model"
+TOO_LARGE = "k is above the number of people"
+FAILED = "the explanation could not be made"
+_WHOLE = "integer columns hold whole numbers alone"
+
+
+class RequestError(Exception):
+    """A request that is refused as a whole: one of the constant texts above, and whose fault it is.
+
+    Parameters
+    ----------
+    message : str
+    ours : bool
+        Whether the server is at fault.
+    """
+
+    def __init__(self, message: str, *, ours: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.ours = message, ours
+
+
+class Desk:
+    """Answers requests for explanations. Thread-safe; every answer is protected, and no text quotes a row.
+
+    Parameters
+    ----------
+    population : Population
+        Sealed or not.
+    policy : PrivacyPolicy
+        Its k is the floor.
+    make : callable
+        Returns a protected explainer for a policy.
+    most : int
+        Queries of one request.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        policy: PrivacyPolicy,
+        make: Callable[[PrivacyPolicy], ProtectedExplainer],
+        most: int,
+    ) -> None:
+        self._population, self._policy, self._make, self._most = population, policy, make, most
+        self._explainers: dict[int, ProtectedExplainer] = {policy.k: make(policy)}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        """Show settings alone."""
+        return f"Desk(k >= {self._policy.k})"
+
+    def answer(self, queries: object, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return one record per counterfactual.
+
+        Parameters
+        ----------
+        queries : DataFrame
+            Instances to explain.
+        params : mapping, optional
+            ``k``, at least the policy's.
+
+        Returns
+        -------
+        list of dict
+            See `record_of`.
+
+        Raises
+        ------
+        RequestError
+            If the request is refused. It has no context: nothing of what failed can be read from it.
+        """
+        refused: RequestError | None = None
+        try:
+            frame = self._checked(queries)
+            return self._answer(frame, self._k(params or {}))
+        except RequestError as error:
+            refused = error
+        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            _log.warning("a request failed: %s", type(error).__name__)
+            refused = RequestError(FAILED, ours=True)
+        raise RequestError(refused.message, ours=refused.ours)
+
+    def _answer(self, frame: pd.DataFrame, k: int) -> list[dict[str, Any]]:
+        explanations = self._explainer(k).explain(frame)
+        names, domains = self._population.schema.features, self._population.domains
+        factuals = frame.to_dict("records")
+        return [record_of(entry, factuals[entry.query], names, domains) for entry in explanations]
+
+    def _checked(self, queries: object) -> pd.DataFrame:
+        """Return queries with every feature and possible values."""
+        if not isinstance(queries, pd.DataFrame) or queries.empty:
+            raise RequestError(NO_TABLE)
+        if len(queries) > self._most:
+            raise RequestError(TOO_MANY)
+        features = list(self._population.schema.features)
+        if not queries.columns.is_unique or not set(features) <= set(queries.columns):
+            raise RequestError(COLUMNS)
+        frame = queries[features].reset_index(drop=True)
+        intake = take_in(frame, self._population)
+        if any(fault is not None for fault in intake.faults):
+            raise RequestError(VALUES)
+        for j, name in enumerate(features):
+            numbers = intake.numbers[:, j]
+            whole = pd.api.types.is_integer_dtype(self._population.domains[name].dtype)
+            if whole and bool((np.isfinite(numbers) & (numbers % 1 != 0)).any()):
+                raise RequestError(VALUES)
+        return intake.frame
+
+    def _k(self, params: Mapping[str, Any]) -> int:
+        k = params.get("k")
+        if k is None:
+            return self._policy.k
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+            raise RequestError(PARAMS)
+        if k < self._policy.k:
+            raise RequestError(FLOOR)
+        if k > self._population.n_people:
+            raise RequestError(TOO_LARGE)
+        return int(k)
+
+    def _explainer(self, k: int) -> ProtectedExplainer:
+        """Return the explainer for a k; it is made once, as its partition must not change."""
+        with self._lock:
+            if k not in self._explainers:
+                try:
+                    self._explainers[k] = self._make(replace(self._policy, k=k))
+                except PolicyError:
+                    raise RequestError(TOO_LARGE) from None
+                except CFKError:
+                    raise RequestError(FAILED, ours=True) from None
+            return self._explainers[k]

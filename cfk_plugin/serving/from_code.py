@@ -1,0 +1,7 @@
+"""What MLflow runs to load a protected model: models from code need no pickle."""
+
+from mlflow.models import set_model
+
+from cfk_plugin.serving.pyfunc import ProtectedModel
+
+set_model(ProtectedModel())

@@ -1,0 +1,91 @@
+"""The protected model as MLflow loads it: artifacts in, a desk inside, constant errors out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
+from mlflow.pyfunc import load_model
+from mlflow.pyfunc.model import PythonModel
+
+from cfk_plugin.pipeline import protect
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.population import Population
+from cfk_plugin.serving.desk import FAILED, Desk, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cfk_plugin.pipeline import ProtectedExplainer
+
+BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
+"""Names of the artifacts: the sealed population, settings, and the two that are protected, each a folder or a file."""
+_PICKLE = ".pkl"
+
+
+class ConstantError(MlflowException):
+    """An error whose text stays as it is: MLflow's server would put the request into it."""
+
+    @property
+    def message(self) -> str:
+        """The constant text."""
+        return self._constant
+
+    @message.setter
+    def message(self, text: str) -> None:
+        self._constant = getattr(self, "_constant", text)
+
+
+class ProtectedModel(PythonModel):
+    """Answers queries with protected counterfactuals; see `cfk_plugin.serving.log_protected_model`.
+
+    What is protected is not an attribute of it. ``model_config`` is not read.
+    """
+
+    def load_context(self, context: Any) -> None:
+        """Open the artifacts."""
+        self._answer = _desk_of(context.artifacts).answer
+
+    def predict(self, context: Any, model_input: Any, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return one record per counterfactual; see `cfk_plugin.serving.records.record_of`."""
+        failed = RequestError(FAILED, ours=True)
+        try:
+            return self._answer(model_input, params)
+        except RequestError as error:
+            failed = error
+        except Exception:  # noqa: BLE001, S110 - whatever it is, its text must not get out
+            pass
+        raise ConstantError(failed.message, error_code=INTERNAL_ERROR if failed.ours else INVALID_PARAMETER_VALUE)
+
+    def __reduce__(self) -> Any:
+        """Refuse to be pickled: the copy would take along what is protected."""
+        raise TypeError("a protected model is loaded from its artifacts and refuses to be pickled")
+
+
+def _desk_of(artifacts: dict[str, str]) -> Desk:
+    settings = json.loads(Path(artifacts[SETTINGS]).read_text(encoding="utf-8"))
+    population = Population.open(artifacts[BUNDLE])
+    policy = PrivacyPolicy(**population.sealed[0]["policy"])
+    explainer, model = _inner(artifacts[EXPLAINER]), _inner(artifacts[MODEL])
+    desired = settings["desired"]
+
+    def make(of: PrivacyPolicy) -> ProtectedExplainer:
+        return protect(explainer, model=model, population=population, policy=of, desired=desired)
+
+    return Desk(population, policy, make, int(settings["most"]))
+
+
+def _inner(path: str) -> Any:
+    """Load what is protected: an object, or a model of MLflow as a function of a table."""
+    if path.endswith(_PICKLE):
+        return cloudpickle.loads(Path(path).read_bytes())
+    predict: Callable[..., Any] = load_model(path).predict
+
+    def ask(rows: Any) -> Any:
+        return predict(rows)
+
+    return ask

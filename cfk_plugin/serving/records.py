@@ -1,0 +1,67 @@
+"""One uniform record per counterfactual: the same keys and types whatever was released, for JSON, MLflow and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from cfk_plugin.counterfactual import Entry, Suppressed
+from cfk_plugin.region import Interval, json_value
+
+if TYPE_CHECKING:
+    from cfk_plugin.domain import Domain
+    from cfk_plugin.region import Part
+
+
+def record_of(
+    entry: Entry, factual: Mapping[str, Any], names: Sequence[str], domains: Mapping[str, Domain]
+) -> dict[str, Any]:
+    """Return what may leave of an entry.
+
+    Parameters
+    ----------
+    entry : GeneralizedCounterfactual or Suppressed
+    factual : mapping
+        The query, for the sentence.
+    names : sequence of str
+        Features in order.
+    domains : mapping
+
+    Returns
+    -------
+    dict
+        ``query``, ``status``, ``reason``, ``k``, ``ncp``, ``pureness``, ``sentence``, and ``features``: a list of
+        ``{name, kind, low, high, values, missing}``. ``kind`` is "number" (``low`` and ``high`` are set), "date" or
+        "rank" (two ``values``, ISO 8601 or levels: the ends), "set" (``values``), or "withheld". Values are text.
+    """
+    if isinstance(entry, Suppressed):
+        empty: dict[str, Any] = {"k": None, "ncp": None, "pureness": None, "features": []}
+        return _record(entry, entry.reason, entry.text(), empty)
+    c, parts = entry.certificate, entry.parts()
+    features = [_feature(name, parts.get(name), domains[name]) for name in names]
+    figures = {"k": c.k, "ncp": c.ncp, "pureness": c.pureness, "features": features}
+    return _record(entry, None, entry.text(factual), figures)
+
+
+def _record(entry: Entry, reason: str | None, sentence: str, rest: dict[str, Any]) -> dict[str, Any]:
+    return {"query": entry.query, "status": entry.status, "reason": reason, "sentence": sentence, **rest}
+
+
+def _feature(name: str, part: Part | None, domain: Domain) -> dict[str, Any]:
+    kind, low, high, values, missing = "withheld", None, None, [], False
+    if isinstance(part, Interval):
+        missing = part.missing
+        ends = [] if part.low is None else [part.low, part.high]
+        if part.levels is not None:
+            kind, values = "rank", [part.levels[0], part.levels[-1]]
+        elif domain.is_date:
+            kind, values = "date", [str(json_value(end)) for end in ends]
+        else:
+            kind = "number"
+            low, high = (float(end) for end in ends) if ends else (None, None)
+    elif part is not None:
+        kind, missing = "set", None in part
+        values = sorted(str(json_value(v)) for v in part if v is not None and not pd.isna(v))
+    return {"name": name, "kind": kind, "low": low, "high": high, "values": values, "missing": missing}
