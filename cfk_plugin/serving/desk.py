@@ -30,7 +30,6 @@ PARAMS = "the only parameter is k, a whole number"
 FLOOR = "k is below the floor of this model"
 TOO_LARGE = "k is above the number of people"
 FAILED = "the explanation could not be made"
-_WHOLE = "integer columns hold whole numbers alone"
 
 
 class RequestError(Exception):
@@ -126,7 +125,8 @@ class Desk:
             raise RequestError(COLUMNS)
         frame = queries[features].reset_index(drop=True)
         intake = take_in(frame, self._population)
-        if any(fault is not None for fault in intake.faults):
+        private = set(self._population.schema.private)
+        if any(f is not None and not (f[0] == "unknown_category" and set(f[1]) <= private) for f in intake.faults):
             raise RequestError(VALUES)
         for j, name in enumerate(features):
             numbers = intake.numbers[:, j]

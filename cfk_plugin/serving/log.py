@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ def log_protected_model(
         refuse_training_rows(input_example, population)
     asked = mlflow.pyfunc.load_model(model).predict if isinstance(model, str) else model
     anonymizer = KAnonymizer(policy=policy).fit(population, model=asked, desired=desired)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         artifacts = {
             "population": str(Path(folder) / "population.cfk"),
             "settings": str(Path(folder) / "settings.json"),
@@ -100,6 +101,9 @@ def log_protected_model(
         anonymizer.seal(artifacts["population"])
         settings = {"desired": desired.item() if hasattr(desired, "item") else desired, "most": most}
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
+        # MLflow asks for an example; whoever protects people should not be talked into storing one of them.
+        # It asks for type hints as well, which it would enforce with the request in its message.
+        warnings.filterwarnings("ignore", message=".*(An input example was not provided|Add type hints)")
         logged: ModelInfo = mlflow.pyfunc.log_model(
             name=name,
             python_model=str(Path(__file__).with_name("from_code.py")),

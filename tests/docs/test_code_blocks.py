@@ -40,6 +40,8 @@ NOT_RUN = {
     "pip install": "changes the environment",
     "cfk demo": "run by tests/integration/test_demo.py",
     "models:/": "needs a model registry",
+    "mlflow models serve": "run by tests/integration/test_serving.py",
+    "curl ": "asks a server; see tests/integration/test_serving.py",
 }
 """Beginnings or parts of console lines that are not run here, each with the reason."""
 
