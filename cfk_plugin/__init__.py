@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from cfk_plugin.ledger import Ledger as Ledger
     from cfk_plugin.pipeline import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.pipeline import protect as protect
+    from cfk_plugin.pipeline import protected as protected
     from cfk_plugin.policy import PrivacyPolicy as PrivacyPolicy
     from cfk_plugin.population import Population as Population
     from cfk_plugin.region import Interval as Interval
     from cfk_plugin.region import Region as Region
     from cfk_plugin.schema import Attribute as Attribute
     from cfk_plugin.schema import Schema as Schema
+    from cfk_plugin.serving import log_protected_model as log_protected_model
     from cfk_plugin.tracking import RunLogger as RunLogger
     from cfk_plugin.tracking import track as track
     from cfk_plugin.wording import Phrase as Phrase
@@ -48,7 +50,9 @@ _HOME = {
     "Schema": "schema",
     "Suppressed": "counterfactual",
     "hookimpl": "hookspecs",
+    "log_protected_model": "serving",
     "protect": "pipeline",
+    "protected": "pipeline",
     "track": "tracking",
 }
 __all__ = list(_HOME)

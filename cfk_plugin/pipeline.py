@@ -88,6 +88,43 @@ def protect(
     return ProtectedExplainer(explainer, source, anonymizer, track)
 
 
+def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
+    """Decorate an explainer, a function or a class's instance, so that only protected explanations leave it.
+
+    Parameters
+    ----------
+    **options
+        Those of `protect`: ``model`` and ``population`` at least.
+
+    Returns
+    -------
+    callable
+        The decorator. What it returns is called as the explainer was and gives `Explanations`.
+
+    Raises
+    ------
+    CFKError
+        As `protect`, where the decorated function is defined.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from cfk_plugin import Population, PrivacyPolicy, Schema, protected
+    >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50], "salary": [60, 60, 30, 80, 90]})
+    >>> population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]))
+    >>> @protected(model=lambda x: x.salary > 50, desired=True, population=population, policy=PrivacyPolicy(k=2))
+    ... def explain(queries):
+    ...     return train.iloc[[0] * len(queries)]
+    >>> explain(train.tail(1))[0].certificate.k
+    3
+    """
+
+    def decorate(explainer: Any) -> ProtectedExplainer:
+        return protect(explainer, **options)
+
+    return decorate
+
+
 class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """Stands in for an explainer: same type checks, same method names, protected results. Made by `protect`.
 

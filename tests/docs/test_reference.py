@@ -71,6 +71,7 @@ def test_api_page_names_nothing_that_is_gone() -> None:
         ("PrivacyPolicy", PrivacyPolicy),
         ("protect", cfk_plugin.protect),
         ("KAnonymizer", cfk_plugin.KAnonymizer),
+        ("log_protected_model", cfk_plugin.log_protected_model),
         ("RunLogger", cfk_plugin.RunLogger),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

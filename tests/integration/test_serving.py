@@ -155,7 +155,7 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
     import cloudpickle
     import mlflow
 
-    from cfk_plugin.serving import log_protected_model
+    from cfk_plugin import log_protected_model
 
     info = log_protected_model(
         NearestInAge(patients()), model=accepts, population=population(), desired=1, policy=PrivacyPolicy(k=K)
@@ -174,7 +174,7 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
 
 
 def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
-    from cfk_plugin.serving import log_protected_model
+    from cfk_plugin import log_protected_model
 
     settings: dict[str, Any] = {"model": accepts, "population": population(), "desired": 1}
     explainer = NearestInAge(patients())

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin import Population, PrivacyPolicy, Schema
-from cfk_plugin.serving import log_protected_model
+from cfk_plugin import Population, PrivacyPolicy, Schema, log_protected_model
 
 K = 5
 
