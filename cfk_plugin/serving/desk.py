@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.errors import CFKError, PolicyError
 from cfk_plugin.intake import take_in
 from cfk_plugin.serving.records import record_of
 
@@ -136,25 +135,27 @@ class Desk:
         return intake.frame
 
     def _k(self, params: Mapping[str, Any]) -> int:
-        k = params.get("k")
+        """Return the k that is protected with: what is asked, rounded up to the policy's times a power of two.
+
+        Whoever asks for every k in turn would otherwise make the server build as many partitions.
+        """
+        k, floor, most = params.get("k"), self._policy.k, self._population.n_people
         if k is None:
-            return self._policy.k
+            return floor
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
             raise RequestError(PARAMS)
-        if k < self._policy.k:
+        if k < floor:
             raise RequestError(FLOOR)
-        if k > self._population.n_people:
+        if k > most:
             raise RequestError(TOO_LARGE)
-        return int(k)
+        step = floor
+        while step < k:
+            step *= 2
+        return min(step, most)
 
     def _explainer(self, k: int) -> ProtectedExplainer:
         """Return the explainer for a k; it is made once, as its partition must not change."""
         with self._lock:
             if k not in self._explainers:
-                try:
-                    self._explainers[k] = self._make(replace(self._policy, k=k))
-                except PolicyError:
-                    raise RequestError(TOO_LARGE) from None
-                except CFKError:
-                    raise RequestError(FAILED, ours=True) from None
+                self._explainers[k] = self._make(replace(self._policy, k=k))
             return self._explainers[k]

@@ -35,6 +35,7 @@ def log_protected_model(
     name: str = "protected",
     registered_model_name: str | None = None,
     most: int = MOST,
+    ledger: bool = False,
     requirements: Sequence[str] = (),
     input_example: pd.DataFrame | None = None,
 ) -> ModelInfo:
@@ -63,6 +64,9 @@ def log_protected_model(
         Also register it.
     most : int
         Queries that one request may hold.
+    ledger : bool
+        Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``, ``CFK_LEDGER_KEY``).
+        Without it the model cannot be loaded.
     requirements : sequence of str
         What the explainer and the model need to be loaded, beside `cfk-plugin`.
     input_example : DataFrame, optional
@@ -99,7 +103,7 @@ def log_protected_model(
             "model": _artifact(model, Path(folder) / "model.pkl"),
         }
         anonymizer.seal(artifacts["population"])
-        settings = {"desired": desired.item() if hasattr(desired, "item") else desired, "most": most}
+        settings = {"desired": desired.item() if hasattr(desired, "item") else desired, "most": most, "ledger": ledger}
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         # MLflow asks for an example; whoever protects people should not be talked into storing one of them.
         # It asks for type hints as well, which it would enforce with the request in its message.

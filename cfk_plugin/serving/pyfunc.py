@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import load_model
 from mlflow.pyfunc.model import PythonModel
 
+from cfk_plugin.errors import LedgerError
+from cfk_plugin.ledger import Ledger
 from cfk_plugin.pipeline import protect
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
@@ -72,12 +75,19 @@ def _desk_of(artifacts: dict[str, str]) -> Desk:
     population = Population.open(artifacts[BUNDLE])
     policy = PrivacyPolicy(**population.sealed[0]["policy"])
     explainer, model = _inner(artifacts[EXPLAINER]), _inner(artifacts[MODEL])
-    desired = settings["desired"]
+    desired, ledger = settings["desired"], _ledger() if settings["ledger"] else None
 
     def make(of: PrivacyPolicy) -> ProtectedExplainer:
-        return protect(explainer, model=model, population=population, policy=of, desired=desired)
+        return protect(explainer, model=model, population=population, policy=of, desired=desired, ledger=ledger)
 
     return Desk(population, policy, make, int(settings["most"]))
+
+
+def _ledger() -> Ledger:
+    """Open the ledger of the environment; a file of the server's own would not know what other servers release."""
+    if not os.environ.get("CFK_LEDGER"):
+        raise LedgerError("this model needs a ledger of releases; set CFK_LEDGER to its URL, and CFK_LEDGER_KEY")
+    return Ledger()
 
 
 def _inner(path: str) -> Any:

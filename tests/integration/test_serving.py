@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import PrivacyPolicy, protect
-from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin import PrivacyPolicy, log_protected_model, protect
+from cfk_plugin.errors import InputError, LedgerError, PolicyError
 from cfk_plugin.serving import desk
 from model_server import K, NearestInAge, Server, accepts, model_server, patients, population
 
@@ -155,8 +155,6 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
     import cloudpickle
     import mlflow
 
-    from cfk_plugin import log_protected_model
-
     info = log_protected_model(
         NearestInAge(patients()), model=accepts, population=population(), desired=1, policy=PrivacyPolicy(k=K)
     )
@@ -174,8 +172,6 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
 
 
 def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
-    from cfk_plugin import log_protected_model
-
     settings: dict[str, Any] = {"model": accepts, "population": population(), "desired": 1}
     explainer = NearestInAge(patients())
     with pytest.raises(InputError, match="callable"):
@@ -194,3 +190,44 @@ def test_an_unsealed_population_can_stand_behind_a_desk() -> None:
 
     answers = desk.Desk(whole, PrivacyPolicy(k=K), make, 10).answer(QUERIES, {"k": 7})
     assert all(record["k"] >= 7 for record in answers)
+
+
+def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
+    whole, made = population(), []
+
+    def make(policy: PrivacyPolicy) -> Any:
+        made.append(policy.k)
+        return protect(NearestInAge(patients()), model=accepts, population=whole, policy=policy, desired=1)
+
+    counter = desk.Desk(whole, PrivacyPolicy(k=K), make, 10)
+    for k in range(K, whole.n_people + 1):
+        assert all(record["k"] >= k for record in counter.answer(QUERIES.head(1), {"k": k}))
+    assert made == [5, 10, 20, 40, 60]
+
+
+def test_servers_that_share_a_ledger_give_a_record_one_region(
+    tmp_path: Path, mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    def server(k: int) -> Any:
+        info = log_protected_model(
+            NearestInAge(patients()),
+            model=accepts,
+            population=population(),
+            desired=1,
+            policy=PrivacyPolicy(k=k),
+            ledger=True,
+        )
+        return mlflow.pyfunc.load_model(info.model_uri)
+
+    with pytest.raises(LedgerError, match="set CFK_LEDGER"):
+        server(K)
+    monkeypatch.setenv("CFK_LEDGER", str(tmp_path / "ledger.db"))
+    monkeypatch.setenv("CFK_LEDGER_KEY", "a secret of the servers")
+    first, second = server(K), server(K + 4)
+    before = first.predict(QUERIES)
+    after = second.predict(QUERIES)
+    assert {record["status"] for record in before} == {"released"}
+    for old, new in zip(before, after, strict=True):
+        assert new["status"] == "suppressed" or new["features"] == old["features"]
