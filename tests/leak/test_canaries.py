@@ -585,13 +585,13 @@ def test_nothing_shows_or_pickles_rows(watch: Watch, population: Population) -> 
     stage = anonymizer.stage_
     holders = [
         population, anonymizer, private, result, batch, take_in(WANTED, population), anonymizer.rows_,
-        anonymizer.detector_, stage, stage.release, stage.release.verifier,
+        anonymizer.findings_.detector, stage, stage.release, stage.release.verifier,
         *(kept for kept in Spy.kept if isinstance(kept, Task) or type(kept).__name__ == "Oracle"),
     ]  # fmt: skip
     others = [
         SCHEMA, anonymizer.manager_, anonymizer.model_, anonymizer.goal_, source, population.risk_profile(5),
         *SCHEMA.attributes, *population.domains.values(), Counterfactual(0, WANTED.iloc[0].to_dict()), *Spy.kept,
-        anonymizer.detector_.tolerance, anonymizer.detector_.examine(WANTED.head(1)).native, POLICY,
+        anonymizer.findings_.detector.tolerance, anonymizer.findings_.detector.examine(WANTED.head(1)).native, POLICY,
     ]  # fmt: skip
     assert any(isinstance(kept, Proposal) for kept in Spy.kept)
     for thing in [*holders, *others]:
