@@ -1,13 +1,15 @@
-"""Equivalence classes of a table: rows with the same codes, and the people behind rows."""
+"""A table as codes: rows with the same ones, the people behind rows, and what identifies the whole."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.schema import Schema
 
@@ -35,3 +37,21 @@ def collapse(columns: list[NDArray[Any]], sizes: list[int]) -> tuple[NDArray[np.
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     cells = np.column_stack([codes[first] for codes in columns]).astype(np.int32)
     return cells, inverse.astype(np.int64)
+
+
+def identity_of(schema: Schema, domains: Mapping[str, Domain], codes: NDArray[np.int32]) -> list[bytes]:
+    """Return bytes that are the same for the same rows, in whatever order, and the same schema.
+
+    Parameters
+    ----------
+    schema : Schema
+    domains : mapping
+        Feature to its domain.
+    codes : int32 array, shape (n_rows, n_features)
+    """
+    attributes = repr([(a.name, a.role, a.kind, a.weight) for a in schema.attributes])
+    values = ["\x1f".join(map(str, domain.values)) for domain in domains.values()]
+    rows: NDArray[np.uint64] = np.zeros(len(codes), dtype=np.uint64)
+    for column in codes.T:
+        rows = rows * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64)
+    return [*(text.encode() for text in (attributes, *values)), np.sort(rows).tobytes()]

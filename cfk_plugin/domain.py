@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin import keyed
 from cfk_plugin.columns import conform, holds_dates, to_number, to_numbers, to_text
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.region import Interval, Part
@@ -203,12 +203,11 @@ class Domain:
         return np.array([self._token(text) for text in self.values], dtype=np.uint64)
 
     def _token(self, text: str) -> int:
-        """Return 48 bits, which a float holds exactly, that are the same for all spellings of a category."""
+        """Return what stands for a category: the same for all its spellings."""
         if types.is_bool_dtype(self.dtype):
             text = next((name for name, aliases in _BOOL_SPELLINGS.items() if text in aliases), text)
         whole = text.removesuffix(".0")
-        text = whole if whole.lstrip("-").isdigit() else text
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
+        return keyed.token(whole if whole.lstrip("-").isdigit() else text)
 
     def _numbers_of_unlisted(self, column: pd.Series, codes: NDArray[np.int32]) -> NDArray[np.float64]:
         numbers = np.full(len(column), np.nan)

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin import bundle, keyed
-from cfk_plugin.cells import collapse, subjects_of
+from cfk_plugin.cells import collapse, identity_of, subjects_of
 from cfk_plugin.columns import conform, table_of
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
@@ -65,7 +65,8 @@ class Population:
             [self.domains[q].size for q in schema.quasi_identifiers],
         )
         self._people = subjects_of(frame, schema)
-        self.cell_people = self._additive_people()
+        first = self.first_rows(np.arange(len(rows)))
+        self.cell_people = np.bincount(self._cell_of_row[first], minlength=len(self.cells)).astype(np.int64)
         self.sealed: Sealed = _NOTHING
         self._finish()
 
@@ -301,7 +302,7 @@ class Population:
     @cached_property
     def fingerprint(self) -> str:
         """Keyed identity of this population and schema (HMAC-SHA256, 16 hex digits): same rows, same print."""
-        return keyed.digest(self._key or keyed.of_this_process(), self._identity()).hex()[:16]
+        return keyed.digest(self._key or keyed.of_this_process(), self._identity).hex()[:16]
 
     @property
     def _rows(self) -> pd.DataFrame:
@@ -312,24 +313,14 @@ class Population:
     @cached_property
     def _order_key(self) -> bytes:
         """Key of the order within cells; a sealed population without its secret key has the one of the table."""
-        return self._key or keyed.digest(b"", self._identity())
+        return self._key or keyed.digest(b"", self._identity)
 
+    @property
     def _identity(self) -> list[bytes]:
-        """Return bytes that are the same for the same rows, in whatever order, and the same schema."""
-        attributes = repr([(a.name, a.role, a.kind, a.weight) for a in self.schema.attributes])
-        values = ["\x1f".join(map(str, domain.values)) for domain in self.domains.values()]
-        rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
-        for codes in self.encode(self._rows)[0].T:
-            rows = rows * np.uint64(0x9E3779B97F4A7C15) + codes.astype(np.uint64)
-        return [*(text.encode() for text in (attributes, *values)), np.sort(rows).tobytes()]
+        return identity_of(self.schema, self.domains, self.encode(self._rows)[0])
 
     @cached_property
     def _rows_by_cell(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         order = np.argsort(self._cell_of_row, kind="stable")
         start = np.searchsorted(self._cell_of_row[order], np.arange(len(self.cells) + 1))
         return order, start
-
-    def _additive_people(self) -> NDArray[np.int64]:
-        """Count each person once, at the cell of their first row, so that counts of disjoint cells add up."""
-        rows = self.first_rows(np.arange(self.n_rows))
-        return np.bincount(self._cell_of_row[rows], minlength=len(self.cells)).astype(np.int64)
