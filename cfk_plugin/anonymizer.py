@@ -129,7 +129,7 @@ class KAnonymizer:
         """
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
-        sealed = population.sealed[0].get("policy")
+        sealed = population.sealed.facts.get("policy")
         self.policy_ = self.policy or (PrivacyPolicy(**sealed) if sealed else PrivacyPolicy())
         check(self.policy_, self.method, population)
         self.manager_ = load_plugins(self.plugins)

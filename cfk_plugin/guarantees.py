@@ -108,8 +108,7 @@ def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
     PolicyError
         If there is none.
     """
-    facts, arrays = population.sealed
-    partition = partition_from_arrays(population, arrays)
+    partition = partition_from_arrays(population, population.sealed.arrays)
     if partition is None or policy.guarantee == "catalogue":
         raise PolicyError(f'the bundle has nothing for guarantee="{policy.guarantee}"; seal a fitted KAnonymizer')
-    return partition if policy.k == facts["policy"]["k"] else coarser(partition, policy.k)
+    return partition if policy.k == population.sealed.facts["policy"]["k"] else coarser(partition, policy.k)

@@ -37,7 +37,7 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
     """
     if policy.guarantee == "nominal":
         warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
-    if sealed := population.sealed[0].get("policy"):
+    if sealed := population.sealed.facts.get("policy"):
         _check_floor(policy, sealed)
     if policy.k > population.n_people:
         raise PolicyError(f"k = {policy.k} is above the number of people, {population.n_people}")

@@ -18,6 +18,13 @@ from cfk_plugin.schema import Attribute, Schema
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 
 
+class Sealed(NamedTuple):
+    """What else was sealed together with a population: plain facts, such as the policy, and arrays of numbers."""
+
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+
+
 class Counts(NamedTuple):
     """A population without its rows.
 

@@ -17,14 +17,12 @@ from cfk_plugin.cells import collapse, identity_of, subjects_of
 from cfk_plugin.columns import conform, table_of
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
-from cfk_plugin.plain import Counts
+from cfk_plugin.plain import Counts, Sealed
 from cfk_plugin.region import Region
 from cfk_plugin.risk_profile import RiskProfile, risk_profile
 from cfk_plugin.schema import Schema
 
-Sealed = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
-"""Plain values and arrays that were sealed together with a population."""
-_NOTHING: Sealed = MappingProxyType({}), MappingProxyType({})
+_NOTHING = Sealed(MappingProxyType({}), MappingProxyType({}))
 
 
 class Population:
@@ -67,7 +65,7 @@ class Population:
         self._people = subjects_of(frame, schema)
         first = self.first_rows(np.arange(len(rows)))
         self.cell_people = np.bincount(self._cell_of_row[first], minlength=len(self.cells)).astype(np.int64)
-        self.sealed: Sealed = _NOTHING
+        self.sealed = _NOTHING
         self._finish()
 
     def _finish(self) -> None:
@@ -114,8 +112,8 @@ class Population:
         self,
         path: str | Path,
         *,
-        facts: Mapping[str, Any] = _NOTHING[0],
-        arrays: Mapping[str, NDArray[Any]] = _NOTHING[1],
+        facts: Mapping[str, Any] = _NOTHING.facts,
+        arrays: Mapping[str, NDArray[Any]] = _NOTHING.arrays,
     ) -> None:
         """Write what is needed to protect explanations elsewhere, and nothing else, to one file.
 
@@ -162,7 +160,7 @@ class Population:
         self.schema, self._key, self._frame, self._people = counts.schema, found, None, None
         self.domains, self.cells, self.cell_people = MappingProxyType(dict(counts.domains)), counts.cells, counts.people
         self._cell_of_row = np.repeat(np.arange(len(counts.cells)), counts.people)
-        self.sealed = MappingProxyType(facts), MappingProxyType(arrays)
+        self.sealed = Sealed(MappingProxyType(facts), MappingProxyType(arrays))
         self.__dict__["fingerprint"] = counts.fingerprint
         if counts.order_key is not None:
             self.__dict__["_order_key"] = counts.order_key

@@ -96,16 +96,14 @@ class Desk:
         RequestError
             If the request is refused. It has no context: nothing of what failed can be read from it.
         """
-        refused: RequestError | None = None
         try:
             frame = self._checked(queries)
             return self._answer(frame, self._k(params or {}))
-        except RequestError as error:
-            refused = error
+        except RequestError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             _log.warning("a request failed: %s", type(error).__name__)
-            refused = RequestError(FAILED, ours=True)
-        raise RequestError(refused.message, ours=refused.ours)
+        raise RequestError(FAILED, ours=True)  # raised out here, so that it carries no context
 
     def _answer(self, frame: pd.DataFrame, k: int) -> list[dict[str, Any]]:
         explanations = self._explainer(k).explain(frame)

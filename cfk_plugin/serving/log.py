@@ -9,8 +9,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+import mlflow
+
 from cfk_plugin.anonymizer import KAnonymizer
-from cfk_plugin.errors import InputError, MissingDependencyError
+from cfk_plugin.errors import InputError
 from cfk_plugin.serving.signature import refuse_training_rows, signature_of
 
 if TYPE_CHECKING:
@@ -82,13 +85,7 @@ def log_protected_model(
         If policy, population and model do not fit together, or the policy cannot be sealed.
     InputError
         If `desired` is a callable, or an example has the quasi-identifiers of a training row.
-    MissingDependencyError
-        If MLflow is not installed.
     """
-    try:
-        import mlflow
-    except ImportError:
-        raise MissingDependencyError("serving needs MLflow; install cfk-plugin with it") from None
     if callable(desired):
         raise InputError("a served model needs a label or 'opposite' as `desired`; a callable cannot be logged")
     if input_example is not None:
@@ -128,7 +125,5 @@ def _artifact(thing: Any, path: Path) -> str:
     """Return where an artifact comes from: the URI that was given, or a file that is written."""
     if isinstance(thing, str):
         return thing
-    import cloudpickle
-
     path.write_bytes(cloudpickle.dumps(thing))
     return str(path)

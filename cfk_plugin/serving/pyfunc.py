@@ -73,7 +73,7 @@ class ProtectedModel(PythonModel):
 def _desk_of(artifacts: dict[str, str]) -> Desk:
     settings = json.loads(Path(artifacts[SETTINGS]).read_text(encoding="utf-8"))
     population = Population.open(artifacts[BUNDLE])
-    policy = PrivacyPolicy(**population.sealed[0]["policy"])
+    policy = PrivacyPolicy(**population.sealed.facts["policy"])
     explainer, model = _inner(artifacts[EXPLAINER]), _inner(artifacts[MODEL])
     desired, ledger = settings["desired"], _ledger() if settings["ledger"] else None
 
