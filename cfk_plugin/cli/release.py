@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from cfk_plugin.cli.frame import command, console
-from cfk_plugin.cli.options import Desired, Guarantee, K, Method, Model, Schema
+from cfk_plugin.cli.options import (
+    Counterfactuals,
+    Desired,
+    Experiment,
+    Factuals,
+    Guarantee,
+    K,
+    Method,
+    Model,
+    Policy,
+    Schema,
+    Track,
+    Train,
+)
 
 
 @command("demo", "cfk demo\ncfk demo --k 5 --patients 40 --folder /tmp/cfk")
@@ -29,8 +42,8 @@ def demo(
     "cfk protect train.parquet cf.csv -s schema.json -m models:/credit/3 --k 5 --track -o released.csv",
 )
 def protect(
-    train: Annotated[Path, typer.Argument(help="Training rows, CSV or Parquet.")],
-    counterfactuals: Annotated[Path, typer.Argument(help="Raw counterfactuals, CSV or Parquet.")],
+    train: Train,
+    counterfactuals: Counterfactuals,
     schema: Schema,
     model: Model,
     desired: Desired = "opposite",
@@ -38,40 +51,28 @@ def protect(
         Path | None,
         typer.Option("--output", "-o", help=".json, .csv or .parquet; JSON on stdout without it."),
     ] = None,
-    factuals: Annotated[Path | None, typer.Option(help="The instance behind each counterfactual.")] = None,
+    factuals: Factuals = None,
     k: K = None,
     guarantee: Guarantee = None,
     method: Method = "auto",
-    policy: Annotated[Path | None, typer.Option(help="JSON with the settings of a policy; options win.")] = None,
+    policy: Policy = None,
     objective: Annotated[str | None, typer.Option(help="pureness, ncp or weighted.")] = None,
     min_pureness: Annotated[float | None, typer.Option(help="Withhold what is less pure.")] = None,
     max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = None,
     ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None,
-    track: Annotated[bool, typer.Option("--track", help="Log to MLflow.")] = False,
-    experiment: Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")] = None,
+    track: Track = False,
+    experiment: Experiment = None,
 ) -> int:
     """Turn raw counterfactuals into k-anonymous explanations.
 
     Exit code 0 when all are released, 3 when some are withheld, 1 when all are.
     """
     from cfk_plugin.commands import protect as work
+    from cfk_plugin.commands.inputs import Inputs
 
     changes = {"k": k, "guarantee": guarantee, "objective": objective, "min_pureness": min_pureness, "max_ncp": max_ncp}
-    job = work.Job(
-        train=train,
-        schema=schema,
-        model=model,
-        counterfactuals=counterfactuals,
-        factuals=factuals,
-        desired=desired,
-        policy=policy,
-        changes=changes,
-        method=method,
-        output=output,
-        ledger=ledger,
-        experiment=experiment,
-        track=track,
-    )
+    inputs = Inputs(train, schema, model, counterfactuals, factuals, desired, policy, changes, method)
+    job = work.Job(inputs=inputs, output=output, ledger=ledger, experiment=experiment, track=track)
     return work.run(job, console(), console(stderr=True))
 
 

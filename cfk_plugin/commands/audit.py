@@ -6,19 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.audit import ATTACKS, AuditReport, AuditResult, Rate, Setting, run_linkage_audit
-from cfk_plugin.commands.files import load_model, read_policy, read_schema, read_table
-from cfk_plugin.commands.protect import progress_bar, wanted
+from cfk_plugin.commands.files import read_table
+from cfk_plugin.commands.inputs import Inputs
+from cfk_plugin.commands.protect import progress_bar
 from cfk_plugin.errors import InputError
-from cfk_plugin.population import Population
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console
 
 _EXIT = {"pass": 0, "fail": 1, "review": 3}
@@ -40,16 +39,8 @@ _KEY: Mapping[str, str] = {
 class Job:
     """What the command was given; see ``cfk audit linkage --help``."""
 
-    train: Path
-    schema: Path
-    model: str
-    counterfactuals: Path
-    factuals: Path | None
+    inputs: Inputs
     holdout: Path | None
-    desired: str
-    policy: Path | None
-    changes: Mapping[str, Any]
-    method: str
     attacks: str | None
     limit: int
     simulations: int
@@ -63,16 +54,11 @@ def run(job: Job, out: Console, err: Console) -> int:
     """Attack, show, write and log; return 0 when the guarantee holds, 1 when not, 3 when that was not tested."""
     _check_output(job.output)
     attacks = _attacks(job.attacks)
-    policy = read_policy(job.policy, job.changes)
-    train, raw = read_table(job.train), read_table(job.counterfactuals)
-    factuals, holdout = _maybe(job.factuals), _maybe(job.holdout)
-    schema = read_schema(job.schema, train)
-    population = Population.from_frame(train, schema)
-    model = load_model(job.model)
-    desired: Any = wanted(job.desired, model, train[list(schema.features)])
-    anonymizer = KAnonymizer(policy=policy, method=job.method, seed=job.seed)
-    anonymizer.fit(population, model=model, desired=desired)
-    setting = Setting(anonymizer, raw, factuals, holdout, seed=job.seed, limit=job.limit)
+    case = job.inputs.read()
+    holdout = None if job.holdout is None else read_table(job.holdout)
+    anonymizer = KAnonymizer(policy=case.policy, method=job.inputs.method, seed=job.seed)
+    anonymizer.fit(case.population, model=case.model, desired=case.desired)
+    setting = Setting(anonymizer, case.raw, case.factuals, holdout, seed=job.seed, limit=job.limit)
     with progress_bar("attacking", err) as told:
         report = run_linkage_audit(setting, attacks, simulations=job.simulations, progress=told)
     if job.output is not None:
@@ -131,10 +117,6 @@ def _attacks(text: str | None) -> list[str] | None:
     if not names:
         raise InputError(f"no attack was named; known: {', '.join(ATTACKS)}")
     return names
-
-
-def _maybe(path: Path | None) -> pd.DataFrame | None:
-    return None if path is None else read_table(path)
 
 
 def _check_output(path: Path | None) -> None:

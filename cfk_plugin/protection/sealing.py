@@ -65,7 +65,8 @@ def coarser(partition: Partition, k: int) -> Partition:
     """Return a partition into groups of at least k people whose groups are unions of the given ones.
 
     Distinct values of a union are no fewer than a group's, and its distance from everybody is no larger than the
-    largest of its groups: l and t hold as they did. Regions only grow: whoever sees a record with both its regions has the smaller one, and no more than that.
+    largest of its groups: l and t hold as they did. Regions only grow: whoever sees a record with both its regions has
+    the smaller one, and no more than that.
     """
     population = partition.population
     count = len(partition.regions)

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import PrivacyPolicy, log_protected_model, protect
+from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError, LedgerError, PolicyError
 from cfk_plugin.serving import desk
-from model_server import K, NearestInAge, Server, accepts, model_server, patients, population
+from model_server import K, NearestInAge, Server, accepts, logged, model_server, patients, population
 
 QUERIES = pd.DataFrame(
     {
@@ -155,9 +155,7 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
     import cloudpickle
     import mlflow
 
-    info = log_protected_model(
-        NearestInAge(patients()), model=accepts, population=population(), desired=1, policy=PrivacyPolicy(k=K)
-    )
+    info = logged()
     loaded = mlflow.pyfunc.load_model(info.model_uri)
     inner = loaded.unwrap_python_model()
     assert not [name for name in vars(inner) if not name.startswith("_")]
@@ -172,14 +170,12 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
 
 
 def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
-    settings: dict[str, Any] = {"model": accepts, "population": population(), "desired": 1}
-    explainer = NearestInAge(patients())
     with pytest.raises(InputError, match="callable"):
-        log_protected_model(explainer, **{**settings, "desired": lambda labels: labels == 1})
+        logged(desired=lambda labels: labels == 1)
     with pytest.raises(InputError, match="make one up"):
-        log_protected_model(explainer, **settings, input_example=patients().head(1))
+        logged(input_example=patients().head(1))
     with pytest.raises(PolicyError, match="cannot hold"):
-        log_protected_model(explainer, **settings, policy=PrivacyPolicy(k=K, guarantee="catalogue"))
+        logged(policy=PrivacyPolicy(k=K, guarantee="catalogue"))
 
 
 def test_an_unsealed_population_can_stand_behind_a_desk() -> None:
@@ -211,15 +207,7 @@ def test_servers_that_share_a_ledger_give_a_record_one_region(
     import mlflow
 
     def server(k: int) -> Any:
-        info = log_protected_model(
-            NearestInAge(patients()),
-            model=accepts,
-            population=population(),
-            desired=1,
-            policy=PrivacyPolicy(k=k),
-            ledger=True,
-        )
-        return mlflow.pyfunc.load_model(info.model_uri)
+        return mlflow.pyfunc.load_model(logged(k, ledger=True).model_uri)
 
     with pytest.raises(LedgerError, match="set CFK_LEDGER"):
         server(K)

@@ -63,6 +63,17 @@ def population() -> Population:
     return Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "town"]))
 
 
+def logged(k: int = K, **options: Any) -> Any:
+    """Log the explainer as a protected model."""
+    settings: dict[str, Any] = {
+        "model": accepts,
+        "population": population(),
+        "desired": 1,
+        "policy": PrivacyPolicy(k=k),
+    }
+    return log_protected_model(NearestInAge(patients()), **settings | {"policy": PrivacyPolicy(k=k)} | options)
+
+
 @dataclass(frozen=True)
 class Server:
     """Where it listens and what it said on its own console."""
@@ -91,14 +102,7 @@ def model_server(folder: Path, **environment: str) -> Iterator[Server]:
     mlflow.create_experiment("serving", artifact_location=(folder / "artifacts").as_uri())
     mlflow.set_experiment("serving")
     with mlflow.start_run():
-        info = log_protected_model(
-            NearestInAge(patients()),
-            model=accepts,
-            population=population(),
-            desired=1,
-            policy=PrivacyPolicy(k=K),
-            most=50,
-        )
+        info = logged(most=50)
     port = _free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", info.model_uri]
     command += ["--env-manager", "local", "--port", str(port)]
