@@ -136,8 +136,8 @@ class KAnonymizer:
         self.population_ = population
         self.goal_ = Goal(desired)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
-        if population.has_rows:
-            self.goal_.check(self.model_, self.model_(population.rows(np.arange(min(_TRIED, population.n_rows)))))
+        tried = np.arange(min(_TRIED, population.n_rows))
+        self.goal_.check(self.model_, self.model_(population.rows(tried)) if population.has_rows else None)
         self.rows_ = RowOracle(self.model_, population)
         self.ground_ = Ground.prepare(self.policy_, self.goal_, self.rows_)
         self.protector_, self.method_ = self.ground_.protector or choose(self.method, self.manager_.protectors())

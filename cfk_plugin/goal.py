@@ -36,7 +36,7 @@ class Goal:
         """Whether the goal depends on the factual's own label."""
         return isinstance(self.desired, str) and self.desired == OPPOSITE
 
-    def check(self, model: LabelModel, labels: NDArray[Any]) -> None:
+    def check(self, model: LabelModel, labels: NDArray[Any] | None) -> None:
         """Refuse goals that the model cannot meet, before anything is protected.
 
         Raises
@@ -46,7 +46,8 @@ class Goal:
             boolean per label.
         """
         if callable(self.desired):
-            self.met(labels)
+            if labels is not None:  # labels to try it on; there are none where there are no rows
+                self.met(labels)
             return
         label: Any = self.desired
         if np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable):

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.errors import BundleError, PolicyError, PopulationError
+from cfk_plugin.errors import BundleError, ModelError, PolicyError, PopulationError
 from random_tables import described, random_table
 
 SETTINGS: list[dict[str, Any]] = [
@@ -100,6 +100,18 @@ def test_a_larger_k_gives_unions_of_the_sealed_groups(tmp_path: Path) -> None:
             assert not (small & ~inside(region)).any()
     with pytest.raises(PolicyError, match="above the number of people"):
         fitted(opened, k=len(train) + 1)
+
+
+def test_an_outcome_that_the_model_does_not_have_is_refused(tmp_path: Path) -> None:
+    class Estimator:
+        classes_ = (0, 1)
+        predict = staticmethod(model)
+
+    fitted(described(random_table(2)), k=4).seal(tmp_path / "population.cfk")
+    opened = Population.open(tmp_path / "population.cfk")
+    KAnonymizer().fit(opened, model=Estimator(), desired=1)
+    with pytest.raises(ModelError, match="not one of the model's classes"):
+        KAnonymizer().fit(opened, model=Estimator(), desired="yes")
 
 
 @pytest.mark.parametrize(
