@@ -33,6 +33,7 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
         "verification_failed": "the independent recount does not meet the policy",
         "intersection": "with what was released before for this record, fewer than k people would be left",
         "ledger_failed": "the ledger of releases failed",
+        "not_recorded": "no record of it can be kept",
         "protector_failed": "the protector failed",
         "model_failed": "the model failed",
         "explainer_failed": "the explainer failed",

@@ -23,7 +23,7 @@ from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Progress, Protector
 from cfk_plugin.source import CounterfactualBatch, CounterfactualSource, ExplainerError, NoneFoundError
-from cfk_plugin.tracking import RunLogger, observe
+from cfk_plugin.tracking import RunLogger, logger_of, observe
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -66,7 +66,8 @@ def protect(
     ledger : Ledger, optional
         Remembers what was released for each record, so that several releases do not add up; see `Ledger`.
     track : bool or RunLogger
-        Whether every result is logged to MLflow, in the background. Never delays or loses an explanation.
+        Whether every result is logged to MLflow, in the background: no explanation waits for a server. One of which
+        no record can be kept on local disk is withheld, unless the operator chose otherwise (`SpoolSettings`).
     seed : int
         For protectors that draw random numbers.
 
@@ -77,8 +78,11 @@ def protect(
     Raises
     ------
     CFKError
-        If policy, population, model and explainer do not fit together; see `KAnonymizer.fit`.
+        If policy, population, model and explainer do not fit together; see `KAnonymizer.fit`. If records cannot be
+        kept although `track` asks for them.
     """
+    if (logger := logger_of(track)) is not None:
+        logger.check()
     anonymizer = KAnonymizer(
         policy=policy, method=method, plugins=plugins, reference=reference, ledger=ledger, seed=seed
     )
@@ -273,9 +277,9 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query))
 
     def _finish(self, entries: list[Entry], findings: list[Finding | None]) -> Explanations:
-        result = self._self_anonymizer.result_.wrap(entries, findings, generator=self._self_name)
-        observe(result, self._self_track)
-        return result
+        return self._self_anonymizer.result_.wrap(
+            entries, findings, generator=self._self_name, record=lambda result: observe(result, self._self_track)
+        )
 
 
 def _stripped(call: Callable[[], Any], what: str) -> Any:

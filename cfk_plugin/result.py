@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cfk_plugin.counterfactual import Entry, Finding
+from cfk_plugin.counterfactual import Entry, Finding, Suppressed
 from cfk_plugin.errors import InfeasibleError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.hookspecs import ReleaseRecord
@@ -33,16 +33,42 @@ class ResultStage:
     method: str
     manager: PluginManager
 
-    def wrap(self, entries: Sequence[Entry], findings: Sequence[Finding | None], generator: str) -> Explanations:
+    def wrap(
+        self,
+        entries: Sequence[Entry],
+        findings: Sequence[Finding | None],
+        generator: str,
+        record: Callable[[Explanations], bool] | None = None,
+    ) -> Explanations:
         """Return entries as a result, in order.
+
+        Parameters
+        ----------
+        entries : sequence of Entry
+        findings : sequence of Finding or None
+        generator : str
+        record : callable, optional
+            Keeps a record of the result and says whether it may be given out; if not, every entry is withheld.
 
         Raises
         ------
         InfeasibleError
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
+        result = self._result(entries, findings, generator)
+        if record is not None and not record(result):
+            withheld = [Suppressed(entry.query, "not_recorded") for entry in entries]
+            result = self._result(withheld, [None] * len(withheld), generator)
+        if self.policy.on_infeasible == "raise" and result.suppressed:
+            reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
+            raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
+        for entry in result:
+            self.manager.released(ReleaseRecord.of(entry, self.method, self.policy.sha256, self.population.fingerprint))
+        return result
+
+    def _result(self, entries: Sequence[Entry], findings: Sequence[Finding | None], generator: str) -> Explanations:
         versions = self.manager.versions().items()
-        result = Explanations(
+        return Explanations(
             entries,
             policy=self.policy,
             columns=self.population.schema.features,
@@ -55,10 +81,3 @@ class ResultStage:
                 "plugins": ", ".join(f"{name} {version}" for name, version in versions),
             },
         )
-        if self.policy.on_infeasible == "raise" and result.suppressed:
-            reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
-            raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
-        for entry in result:
-            record = ReleaseRecord.of(entry, self.method, self.policy.sha256, self.population.fingerprint)
-            self.manager.released(record)
-        return result

@@ -5,8 +5,8 @@ thread; what cannot be delivered is kept in a local folder. MLflow is imported w
 before.
 """
 
-from cfk_plugin.tracking.logger import RunLogger, observe, track
+from cfk_plugin.tracking.logger import RunLogger, logger_of, observe, track
 from cfk_plugin.tracking.record import Loggable, Record
-from cfk_plugin.tracking.spool import spool_folder
+from cfk_plugin.tracking.settings import SpoolSettings, spool_folder
 
-__all__ = ["Loggable", "Record", "RunLogger", "observe", "spool_folder", "track"]
+__all__ = ["Loggable", "Record", "RunLogger", "SpoolSettings", "logger_of", "observe", "spool_folder", "track"]

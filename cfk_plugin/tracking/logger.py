@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
+import json
 import logging
+import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cfk_plugin.tracking.background import Job, shipper
+from cfk_plugin.errors import CFKError
 from cfk_plugin.tracking.record import Loggable, Record
-from cfk_plugin.tracking.run import Run
+from cfk_plugin.tracking.run import Run, chosen_experiment, current_uri
+from cfk_plugin.tracking.shipper import Shipper, shipper
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +43,7 @@ class RunLogger:
     timeout : float, default 2.0
         Seconds that a tracking server may take to say that it is there.
     spool : path, optional
-        Where undelivered records go. Default: `spool_folder`.
+        Folder where records wait that are logged in the background. Default and further settings: `SpoolSettings`.
 
     Examples
     --------
@@ -60,14 +67,25 @@ class RunLogger:
         self.tracking_uri, self.tags = tracking_uri, dict(tags or {})
         self.timeout, self.spool = timeout, Path(spool) if spool is not None else None
         self._given = run_id
-        self._runs: dict[str, Run] = {}
-        self._own: Run | None = None
+        self._name = secrets.token_hex(8)
+        self._runs: dict[str, Run] = {}  # by stream
         self._latest: Run | None = None
+        self._untracked = 0
 
     @property
     def run_id(self) -> str | None:
         """Id of the run that was logged to last; None before a record arrived there."""
         return self._latest.run_id if self._latest is not None else self._given
+
+    def check(self) -> None:
+        """Refuse what would keep records of explanations from being kept.
+
+        Raises
+        ------
+        CFKError
+            If a setting of the spool is wrong, or its folder cannot be written.
+        """
+        self._shipper.spool.check()
 
     def log(self, explanations: Loggable) -> str:
         """Log explanations now: parameters, metrics, tags and the released records.
@@ -85,47 +103,85 @@ class RunLogger:
         ------
         TrackingError
             If MLflow does not take them, or the run holds explanations made with other settings. The
-            explanations are not affected; logging them again is safe.
+            explanations are not affected; logging them again is harmless.
         """
-        run = self._run()
-        run_id = run.write([Record(explanations)])
-        if run is self._own:
+        record = Record.of(explanations)
+        run, target, _ = self._place(record)
+        run_id = run.write([record])
+        if target["run_id"] is None:
             run.finish()
         return run_id
 
-    def submit(self, explanations: Loggable) -> None:
-        """Hand explanations to the tracking thread and return at once. Never raises.
+    def submit(self, explanations: Loggable) -> bool:
+        """Keep a record on local disk, from where a thread sends it to MLflow; waits for no server. Never raises.
 
-        Records that MLflow does not take are kept in the spool folder and sent again while the process runs.
+        Parameters
+        ----------
+        explanations : Explanations
+
+        Returns
+        -------
+        bool
+            Whether the explanations may be given out: a record is kept, or none can be and the operator has chosen
+            to release all the same (`SpoolSettings.on_full`). How many those are is in the next record.
         """
+        count = 0
         try:
-            shipper().submit(Job(self._run(), Record(explanations), self.spool))
-        except Exception as error:  # noqa: BLE001 - tracking must not stop an explanation
-            _log.error("an explanation was not tracked (%s)", type(error).__name__)
+            record = replace(Record.of(explanations), untracked=self._untracked)
+            count = len(record.released)
+            run, target, stream = self._place(record)
+            self._shipper.submit(stream, target, run, record)
+            self._untracked = 0
+        except Exception as error:  # noqa: BLE001 - what the text of an unknown error holds is unknown
+            _log.error("an explanation was not recorded: %s", error if isinstance(error, CFKError) else type(error))
+            return self._releases_unrecorded(count)
+        return True
 
     def flush(self, seconds: float = 30.0) -> bool:
         """Wait until everything submitted is in MLflow; return whether it is."""
-        return shipper().flush(seconds)
+        return self._shipper.flush(seconds)
 
     def finish(self) -> None:
-        """Mark a run of this logger's own as finished, once its records are delivered. Does not wait."""
-        if self._own is not None:
-            shipper().submit(Job(self._own))
+        """Mark runs of this logger's own as finished, once their records are delivered. Does not wait."""
+        try:
+            if self._runs:
+                self._shipper.finish(list(self._runs))
+        except CFKError as error:
+            _log.warning("%s", error)
 
-    def _run(self) -> Run:
+    @property
+    def _shipper(self) -> Shipper:
+        return shipper(self.spool)
+
+    def _releases_unrecorded(self, count: int) -> bool:
+        try:
+            releases = self._shipper.spool.settings.on_full == "release"
+        except CFKError:
+            return False
+        self._untracked += count if releases else 0
+        return releases
+
+    def _place(self, record: Record) -> tuple[Run, dict[str, Any], str]:
+        """Return the run that a record goes to, how another process finds or makes it, and the name of its stream."""
+        target = self._target()
+        about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
+        stream = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        # A run that is to be made is found again by its mark, should the process end right after it was made.
+        self._latest = self._runs.setdefault(stream, Run(**target, mark=stream))
+        return self._latest, target, stream
+
+    def _target(self) -> dict[str, Any]:
         active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))
-        if active is not None:
-            self._latest = self._runs.setdefault(
-                active, Run(active, self.tracking_uri, tags=self.tags, timeout=self.timeout)
-            )
-        else:
-            self._own = self._own or self._new_run()
-            self._latest = self._own
-        return self._latest
-
-    def _new_run(self) -> Run:
-        parent = _active_run(self.tracking_uri) if self.experiment is None else None
-        return Run(None, self.tracking_uri, self.experiment, self.run_name, parent, self.tags, self.timeout)
+        parent = None if active or self.experiment else _active_run(self.tracking_uri)
+        return {
+            "run_id": active,
+            "tracking_uri": self.tracking_uri or current_uri(),
+            "experiment": self.experiment or chosen_experiment(),
+            "run_name": self.run_name,
+            "parent": parent,
+            "tags": self.tags,
+            "timeout": self.timeout,
+        }
 
 
 _current: ContextVar[RunLogger | None] = ContextVar("cfk_tracking", default=None)
@@ -149,12 +205,18 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
     ------
     RunLogger
 
+    Raises
+    ------
+    CFKError
+        If the spool cannot be written; see `RunLogger.check`.
+
     Examples
     --------
     >>> with track(experiment="credit") as logger:
     ...     pass  # private.explain(X)
     """
     logger = logger or RunLogger(**options)  # type: ignore[arg-type]
+    logger.check()
     token = _current.set(logger)
     try:
         yield logger
@@ -163,8 +225,8 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
         logger.finish()
 
 
-def observe(explanations: Loggable, track: bool | RunLogger = False) -> None:
-    """Log explanations in the background if anybody asked for it. Never raises, never waits.
+def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
+    """Record explanations if anybody asked for it, and have them logged in the background. Never raises.
 
     Parameters
     ----------
@@ -172,16 +234,25 @@ def observe(explanations: Loggable, track: bool | RunLogger = False) -> None:
     track : bool or RunLogger
         What the explainer was told: True means the active run, or one run of this process. Inside a block of
         `track` the block's logger is used, whatever this says.
+
+    Returns
+    -------
+    bool
+        Whether the explanations may be given out; see `RunLogger.submit`.
     """
-    logger = _current.get() or (track if isinstance(track, RunLogger) else None)
-    if logger is None and track:
-        if not _default:
-            _default.append(RunLogger())
-            shipper()  # its own work at exit is registered first, so that it is done last
-            atexit.register(_default[0].finish)
-        logger = _default[0]
-    if logger is not None:
-        logger.submit(explanations)
+    logger = _current.get() or logger_of(track)
+    return logger is None or logger.submit(explanations)
+
+
+def logger_of(track: bool | RunLogger) -> RunLogger | None:
+    """Return what an explainer that was told `track` logs to; None where it does not."""
+    if isinstance(track, RunLogger) or not track:
+        return track or None
+    if not _default:
+        _default.append(RunLogger())
+        shipper()  # its own work at exit is registered first, so that it is done last
+        atexit.register(_default[0].finish)
+    return _default[0]
 
 
 def _active_run(tracking_uri: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What is logged of one set of explanations: parameters, tags, and a table of what may leave."""
+"""What is logged of one set of explanations: plain values that may leave, and counts for the data holder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cfk_plugin.counterfactual import Entry, Finding, GeneralizedCounterfactual
@@ -41,43 +41,90 @@ class Loggable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class Record:
-    """Explanations with an identity and a time of their own, so that sending them twice changes nothing.
+    """Explanations as they are logged, with an identity and a time of their own: sending them twice changes nothing.
 
     Attributes
     ----------
-    explanations : Loggable
     id : str
         Random; never derived from a row.
     created : int
         Milliseconds since 1970.
+    params : dict
+        Parameters of the run; records with other parameters belong to another run.
+    tags : dict
+        Tags of the run, the verdict excepted.
+    policy : dict
+    columns : list of str
+        Features, in order.
+    rows : list of dict
+        One per entry: what may leave. See `table`.
+    found : dict
+        Number of raw counterfactuals that detection looked at (``examined``), and of each of its findings.
+    least : dict
+        ``k_desired``, ``k_effective``: the least value, where there is one.
+    epsilon_spent : float, optional
+    untracked : int
+        Counterfactuals that were given out before this without a record, as no record could be kept.
     """
 
-    explanations: Loggable
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    created: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    id: str
+    created: int
+    params: dict[str, str]
+    tags: dict[str, str]
+    policy: dict[str, Any]
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    found: dict[str, int]
+    least: dict[str, float]
+    epsilon_spent: float | None = None
+    untracked: int = 0
 
-    @property
-    def params(self) -> dict[str, str]:
-        """Parameters of the run; records with other parameters belong to another run."""
-        policy, provenance = self.explanations.policy, self.explanations.provenance
-        params = {"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee)}
-        return params | {f"cfk.{name}": str(provenance[name]) for name in _SETTINGS if provenance.get(name)}
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """Tags of the run, the verdict excepted."""
-        provenance = self.explanations.provenance
-        released = [e for e in self.explanations if isinstance(e, GeneralizedCounterfactual)]
-        prints = sorted({e.certificate.population for e in released})
-        tags = {
-            "cfk.schema_version": str(SCHEMA_VERSION),
-            "cfk.policy_sha256": self.explanations.policy.sha256,
-            "cfk.population_fingerprint": provenance.get("population") or ",".join(prints),
-            "cfk.plugins": provenance.get("plugins", ""),
+    @classmethod
+    def of(cls, explanations: Loggable) -> Record:
+        """Take down a set of explanations."""
+        policy, provenance = explanations.policy, explanations.provenance
+        settings = {f"cfk.{name}": str(provenance[name]) for name in _SETTINGS if provenance.get(name)}
+        certificates = [e.certificate for e in explanations if isinstance(e, GeneralizedCounterfactual)]
+        least = {
+            name: float(min(known))
+            for name in ("k_desired", "k_effective")
+            if (known := [v for c in certificates if (v := getattr(c, name)) is not None])
         }
-        return {name: value for name, value in tags.items() if value}
+        found = [f for f in explanations.findings if f is not None]
+        spent = provenance.get("epsilon_spent")
+        return cls(
+            id=secrets.token_hex(8),
+            created=time.time_ns() // 1_000_000,
+            params={"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee), **settings},
+            tags=_tags(explanations, sorted({c.population for c in certificates})),
+            policy=policy.to_dict(),
+            columns=list(explanations.columns),
+            rows=[_row(entry, explanations.columns) for entry in explanations],
+            found={"examined": len(found), **{name: found.count(name) for name in set(found)}},
+            least=least,
+            epsilon_spent=None if spent is None else float(spent),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """Read a record back."""
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        """Return the record as JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @property
+    def k(self) -> int:
+        """People that the policy asks for."""
+        return int(self.policy["k"])
+
+    @property
+    def released(self) -> list[dict[str, Any]]:
+        """Rows of what was released."""
+        return [row for row in self.rows if row["status"] == GeneralizedCounterfactual.status]
 
 
 def table(records: Sequence[Record], first_step: int = 0) -> pa.Table:
@@ -98,16 +145,26 @@ def table(records: Sequence[Record], first_step: int = 0) -> pa.Table:
     """
     import pyarrow as pa
 
-    columns = records[0].explanations.columns
-    rows = [_row(entry, record.created, columns) for record in records for entry in record.explanations]
+    rows = [{**row, "timestamp": record.created} for record in records for row in record.rows]
     for step, row in enumerate(rows, start=first_step):
         row["step"] = step
-    return pa.Table.from_pylist(rows, schema=_arrow_schema(columns))
+    return pa.Table.from_pylist(rows, schema=_arrow_schema(records[0].columns))
 
 
-def _row(entry: Entry, created: int, columns: Sequence[str]) -> dict[str, Any]:
+def _tags(explanations: Loggable, prints: Sequence[str]) -> dict[str, str]:
+    provenance = explanations.provenance
+    tags = {
+        "cfk.schema_version": str(SCHEMA_VERSION),
+        "cfk.policy_sha256": explanations.policy.sha256,
+        "cfk.population_fingerprint": provenance.get("population") or ",".join(prints),
+        "cfk.plugins": provenance.get("plugins", ""),
+    }
+    return {name: value for name, value in tags.items() if value}
+
+
+def _row(entry: Entry, columns: Sequence[str]) -> dict[str, Any]:
     plain = entry.to_dict()
-    row: dict[str, Any] = {"timestamp": created, "query": int(entry.query), "status": entry.status}
+    row: dict[str, Any] = {"query": int(entry.query), "status": entry.status}
     if isinstance(entry, GeneralizedCounterfactual):
         cells = entry.cells()
         row.update(plain["certificate"])

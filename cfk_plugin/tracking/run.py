@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cfk_plugin.counterfactual import GeneralizedCounterfactual
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.tracking.record import Record, table
 from cfk_plugin.tracking.tally import PER_EXPLANATION, Tally
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _LOCK_SECONDS = 30.0
+_ID = "id:"
 
 
 class StoreDownError(TrackingError):
@@ -39,10 +40,14 @@ class Run:
     run_id : str, optional
     tracking_uri : str, optional
         Default: MLflow's own setting.
-    experiment, run_name, parent : str, optional
+    experiment : str, optional
+        Name or, with ``id:`` before it, id of the experiment of a run that has to be created.
+    run_name, parent : str, optional
         For a run that has to be created.
     tags : mapping
         Further tags.
+    mark : str, optional
+        Tag ``cfk.stream`` of a run that has to be created: it is looked for before another one is made.
     timeout : float
         Seconds that a server may take to say that it is there.
     """
@@ -53,92 +58,105 @@ class Run:
     run_name: str | None = None
     parent: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    mark: str | None = None
     timeout: float = 2.0
     _tally: Tally | None = None
-    _branches: dict[str, Run] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def describe(self) -> dict[str, str | None]:
-        """Return which run this is, for the spool."""
-        return {"run_id": self.run_id, "experiment": self.experiment, "run_name": self.run_name}
-
-    def write(self, records: Sequence[Record], *, branch: bool = False) -> str:
-        """Log records that share their parameters.
+    def write(
+        self,
+        records: Sequence[Record],
+        *,
+        planned_before: int | None = None,
+        plan: Callable[[str, int], None] | None = None,
+    ) -> str:
+        """Log records that share their parameters and columns.
 
         Parameters
         ----------
         records : sequence of Record
-        branch : bool
-            Put records into a child run when this one holds other parameters, instead of raising.
+        planned_before : int, optional
+            Place of these records in the run at an earlier attempt that may have succeeded.
+        plan : callable
+            Is told the run's id and the place, before anything is sent.
 
         Returns
         -------
         str
-            Id of the run that holds them now.
+            Id of the run.
 
         Raises
         ------
         TrackingError
-            If MLflow does not take them; sending the same records again is safe.
+            If MLflow does not take them; sending the same records again is harmless.
         """
-        if not self._lock.acquire(timeout=_LOCK_SECONDS):
+        # Two threads must not count on in one run at the same time.
+        lock = _locks.setdefault(self.tracking_uri, threading.Lock())
+        if not lock.acquire(timeout=_LOCK_SECONDS):
             raise StoreDownError("the tracking server is still busy with earlier records of this run")
         try:
-            return self._write(records)
-        except OtherSettingsError:
-            if not branch:
-                raise
-            child = self._branch(json.dumps(records[0].params, sort_keys=True))
+            return self._write(records, planned_before, plan)
         except TrackingError:
             raise
         except Exception as error:
             raise TrackingError(f"MLflow did not take the records ({type(error).__name__})") from error
         finally:
-            self._lock.release()
-        return child.write(records)
+            lock.release()
 
-    def finish(self) -> None:
-        """Mark a run that was created here as finished."""
-        for run in (self, *self._branches.values()):
-            if run.run_id is not None:
-                client_of(run.tracking_uri, run.timeout).set_terminated(run.run_id)
+    def finish(self, status: str = "FINISHED") -> None:
+        """Mark the run as ended.
 
-    def _branch(self, params: str) -> Run:
-        if params not in self._branches:
-            self._branches[params] = Run(
-                tracking_uri=self.tracking_uri,
-                experiment=self.experiment,
-                parent=self.run_id,
-                tags=self.tags,
-                timeout=self.timeout,
-            )
-        return self._branches[params]
-
-    def _write(self, records: Sequence[Record]) -> str:
-        client = client_of(self.tracking_uri, self.timeout)
+        Raises
+        ------
+        TrackingError
+            If MLflow does not take it.
+        """
         if self.run_id is None:
-            self.run_id = self._create(client)
-        run_id = self.run_id
+            return
+        try:
+            client_of(self.tracking_uri, self.timeout).set_terminated(self.run_id, status=status)
+        except TrackingError:
+            raise
+        except Exception as error:
+            raise TrackingError(f"MLflow did not end the run ({type(error).__name__})") from error
+
+    def _write(self, records: Sequence[Record], planned: int | None, plan: Callable[[str, int], None] | None) -> str:
+        client = client_of(self.tracking_uri, self.timeout)
+        self.run_id = run_id = self.run_id or self._found_or_made(client)
         data = client.get_run(run_id).data
         _refuse_other_params(data.params, records[0].params)
-        if self._tally is None or self._tally.asked != data.metrics.get("cfk.asked", 0):
+        if planned is not None and _has_landed(client, run_id, records, planned):
+            return run_id
+        asked = data.metrics.get("cfk.asked", 0)
+        if self._tally is None or self._tally.asked != asked:
+            # A value from `asked` on is of an attempt that did not come to its summary.
             self._tally = Tally.resume(
-                data.metrics, lambda name: [m.value for m in client.get_metric_history(run_id, name)]
+                data.metrics,
+                lambda name: [m.value for m in client.get_metric_history(run_id, name) if m.step < asked],
             )
         before, after = self._tally, self._tally.plus(records)
+        if plan is not None:
+            plan(run_id, before.asked)
         _log_files(client, run_id, records, before.asked)
-        _log_batch(client, run_id, records, before.asked, after)  # last: from here on the records count
+        _log_values(client, run_id, records, before.asked)
+        _log_summary(client, run_id, records, after)  # last: from here on the records count
         self._tally = after
         return run_id
 
-    def _create(self, client: MlflowClient) -> str:
-        tags = {**self.tags, **({"mlflow.parentRunId": self.parent} if self.parent else {})}
+    def _found_or_made(self, client: MlflowClient) -> str:
+        """Return a new run, or the one that was made when an earlier attempt ended in between."""
         if self.parent:
             experiment = client.get_run(self.parent).info.experiment_id
         else:
             experiment = experiment_id(client, self.experiment)
-        run = client.create_run(experiment, tags=tags, run_name=self.run_name)
-        return str(run.info.run_id)
+        tags = {**self.tags, **({"mlflow.parentRunId": self.parent} if self.parent else {})}
+        if self.mark:
+            tags["cfk.stream"] = self.mark
+            if found := client.search_runs([experiment], f"tags.`cfk.stream` = '{self.mark}'", max_results=1):
+                return str(found[0].info.run_id)
+        return str(client.create_run(experiment, tags=tags, run_name=self.run_name).info.run_id)
+
+
+_locks: dict[str | None, threading.Lock] = {}  # by tracking URI
 
 
 def client_of(tracking_uri: str | None, timeout: float) -> MlflowClient:
@@ -166,14 +184,32 @@ def client_of(tracking_uri: str | None, timeout: float) -> MlflowClient:
     return mlflow.MlflowClient(tracking_uri=uri)
 
 
+def current_uri() -> str | None:
+    """Return the tracking URI that MLflow would use now, without importing MLflow for the question; None for default.
+
+    A path is made absolute: what sends the records later may run in another folder.
+    """
+    ask = getattr(sys.modules.get("mlflow"), "get_tracking_uri", None)
+    uri: str | None = os.environ.get("MLFLOW_TRACKING_URI") if ask is None else ask()
+    if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
+    return uri or None
+
+
+def chosen_experiment() -> str | None:
+    """Return the experiment that the environment names, which ``mlflow.set_experiment`` sets."""
+    if chosen := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+        return f"{_ID}{chosen}"
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
+
+
 def experiment_id(client: MlflowClient, name: str | None) -> str:
     """Return the id of an experiment, made if need be; without a name the one that the environment says."""
-    if name is None:
-        if chosen := os.environ.get("MLFLOW_EXPERIMENT_ID"):
-            return chosen
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
+    name = name or chosen_experiment()
     if not name:
         return "0"
+    if name.startswith(_ID):
+        return name.removeprefix(_ID)
     experiment = client.get_experiment_by_name(name)
     return str(experiment.experiment_id if experiment else client.create_experiment(name))
 
@@ -186,39 +222,47 @@ def _refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> N
         )
 
 
-def _log_batch(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int, tally: Tally) -> None:
+def _has_landed(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> bool:
+    """Say whether an earlier attempt got through: the run then has their summary, at their time and place."""
+    time, step = records[-1].created, first_step + sum(len(record.rows) for record in records)
+    return any((m.timestamp, m.step) == (time, step) for m in client.get_metric_history(run_id, "cfk.asked"))
+
+
+def _log_values(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> None:
+    from mlflow.entities import Metric
+
+    rows = [(row, record.created) for record in records for row in record.rows]
+    values = [
+        Metric(f"cfk.{name}", float(row[name]), created, step)
+        for step, (row, created) in enumerate(rows, start=first_step)
+        for name in PER_EXPLANATION
+        if row.get(name) is not None
+    ]
+    client.log_batch(run_id, metrics=values)
+
+
+def _log_summary(client: MlflowClient, run_id: str, records: Sequence[Record], tally: Tally) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
-    steps = _values_by_step(records, first_step)
-    metrics = [Metric(f"cfk.{name}", value, time, step) for name, value, time, step in steps]
-    last = records[-1].created
-    metrics += [Metric(name, value, last, tally.asked) for name, value in tally.metrics().items()]
-    params = [Param(name, value) for name, value in records[0].params.items()]
-    tags = {**records[-1].tags, "cfk.verdict": tally.verdict}
-    client.log_batch(run_id, metrics=metrics, params=params, tags=[RunTag(name, value) for name, value in tags.items()])
-
-
-def _values_by_step(records: Sequence[Record], first_step: int) -> list[tuple[str, float, int, int]]:
-    entries = [(entry, record.created) for record in records for entry in record.explanations]
-    return [
-        (name, float(getattr(entry.certificate, name)), created, step)
-        for step, (entry, created) in enumerate(entries, start=first_step)
-        if isinstance(entry, GeneralizedCounterfactual)
-        for name in PER_EXPLANATION
-    ]
+    last = records[-1]
+    metrics = [Metric(name, value, last.created, tally.asked) for name, value in tally.metrics().items()]
+    params = [Param(name, value) for name, value in last.params.items()]
+    tags = [RunTag(name, value) for name, value in {**last.tags, "cfk.verdict": tally.verdict}.items()]
+    client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
 
 
 def _log_files(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> None:
+    """Log the rows, under a name that is the same at every attempt, and, once, the policy."""
     import pyarrow.parquet as pq
 
-    policy: dict[str, Any] = records[0].explanations.policy.to_dict()
+    first = records[0]
     with tempfile.TemporaryDirectory(prefix="cfk-") as folder:
         rows = table(records, first_step)
-        part = Path(folder) / f"part-{first_step:09d}-{records[0].id}.parquet"
+        part = Path(folder) / f"part-{first.created:013d}-{first.id}.parquet"
         if rows.num_rows:
             pq.write_table(rows, part)
             client.log_artifact(run_id, str(part), "cfk/explanations")
         if not first_step:
             path = Path(folder) / "policy.json"
-            path.write_text(json.dumps(policy, indent=1, sort_keys=True), encoding="utf-8")
+            path.write_text(json.dumps(first.policy, indent=1, sort_keys=True), encoding="utf-8")
             client.log_artifact(run_id, str(path), "cfk")

@@ -1,73 +1,292 @@
-"""The spool: a local folder for records that MLflow did not take."""
+"""The spool: records on local disk from the moment an explanation leaves until MLflow has them."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cfk_plugin.tracking.record import SCHEMA_VERSION, Record, table
-from cfk_plugin.tracking.tally import Tally
+from cfk_plugin.errors import TrackingError
+from cfk_plugin.tracking.holder import is_gone
+from cfk_plugin.tracking.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from cfk_plugin.tracking.settings import SpoolSettings
+
+LEASE_SECONDS = 90.0
+"""How long a process is taken to be alive after it was last heard of."""
+
+_FILE = "spool.db"
+_BUSY_SECONDS = 2.0  # that a writer waits for another process
+_PAGE = 4096
+_TOGETHER = 200  # records that are logged in one go ...
+_BYTES_TOGETHER = 4_000_000  # ... unless they are large
+_TABLES = """
+CREATE TABLE IF NOT EXISTS streams (
+    id TEXT PRIMARY KEY,
+    target TEXT NOT NULL,        -- which run it is for
+    run_id TEXT,                 -- the run, once it is known
+    finished INTEGER NOT NULL DEFAULT 0,
+    holder TEXT NOT NULL,        -- the process that sends it ...
+    until REAL NOT NULL,         -- ... as long as it is heard of
+    upto INTEGER,                -- last record of the batch that is on its way ...
+    first_step INTEGER,          -- ... and its place in the run
+    problem TEXT                 -- why the last attempt failed
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS records (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    stream TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    body TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS records_of ON records (stream, id);
+"""
 
 
-def spool_folder() -> Path:
-    """Return where undelivered records go: ``CFK_SPOOL``, else a folder in the user's state folder."""
-    if chosen := os.environ.get("CFK_SPOOL"):
-        return Path(chosen)
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin" / "spool"
+class SpoolError(TrackingError):
+    """The spool cannot be used: the disk or the spool is full, or its folder cannot be written."""
 
 
-def keep(record: Record, run: Mapping[str, str | None], folder: Path | None = None) -> Path:
-    """Write a record as Parquet and JSON, the same that a run would hold.
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Records for one run, in order.
+
+    Attributes
+    ----------
+    id : str
+    target : mapping
+        Which run it is for, or how to make it; see `Run.from_target`.
+    run_id : str, optional
+        The run, once it is known.
+    finished : bool
+        Whether no more records will come.
+    upto, first_step : int, optional
+        The batch on its way: its last record, and its place in the run.
+    problem : str, optional
+        Why the last attempt failed.
+    """
+
+    id: str
+    target: Mapping[str, Any]
+    run_id: str | None
+    finished: bool
+    upto: int | None
+    first_step: int | None
+    problem: str | None
+
+
+class Waiting(NamedTuple):
+    """What of a stream is not delivered: records, characters, when the oldest was made (milliseconds), and why."""
+
+    id: str
+    records: int
+    size: float
+    oldest: int | None
+    problem: str | None
+
+
+@dataclass(slots=True, eq=False)
+class Spool:
+    """A folder with records that wait for MLflow: an SQLite file that processes share. Thread-safe.
+
+    What is in it is what a run would hold, and no more. A record is there before its explanation leaves, and is
+    deleted after MLflow has taken it. Killing a process loses nothing; whether a power cut does, the settings say.
+    Each stream is sent by one process; those of a process that is gone are taken over by any other.
 
     Parameters
     ----------
-    record : Record
-    run : mapping
-        Which run it was meant for: ``run_id``, ``experiment``, ``run_name``.
-    folder : Path, optional
-        Default: `spool_folder`; a fresh temporary folder where that cannot be written.
-
-    Returns
-    -------
-    Path
-        The JSON file; the table lies beside it.
+    settings : SpoolSettings
+    holder : str
+        This process.
     """
+
+    settings: SpoolSettings
+    holder: str
+    _connection: sqlite3.Connection | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def append(self, stream: str, target: Mapping[str, Any], run_id: str | None, record: Record) -> None:
+        """Keep a record.
+
+        Parameters
+        ----------
+        stream : str
+        target : mapping
+            Of the stream; see `Stream`.
+        run_id : str, optional
+            The run, where it is known.
+        record : Record
+
+        Raises
+        ------
+        SpoolError
+            If it cannot be kept.
+        """
+        body, until = record.to_json(), time.time() + LEASE_SECONDS
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO streams (id, target, run_id, holder, until) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET finished = 0",
+                (stream, json.dumps(target, sort_keys=True), run_id, self.holder, until),
+            )
+            db.execute("INSERT INTO records (stream, created, body) VALUES (?, ?, ?)", (stream, record.created, body))
+
+    def check(self) -> None:
+        """Raise `SpoolError` if the spool cannot be opened or written."""
+        with self._transaction():
+            pass
+
+    def hold(self) -> list[Stream]:
+        """Take over what nobody sends, and return all streams that this process sends, the oldest record first."""
+        now = time.time()
+        with self._transaction() as db:
+            others = db.execute("SELECT id, holder, until FROM streams WHERE holder <> ?", (self.holder,)).fetchall()
+            free = [stream for stream, holder, until in others if until < now or is_gone(holder)]
+            db.executemany(
+                "UPDATE streams SET holder = ?, finished = 1 WHERE id = ?", [(self.holder, stream) for stream in free]
+            )
+            db.execute("UPDATE streams SET until = ? WHERE holder = ?", (now + LEASE_SECONDS, self.holder))
+            found = db.execute(
+                "SELECT id, target, run_id, finished, upto, first_step, problem FROM streams "
+                "WHERE holder = ? ORDER BY (SELECT min(records.id) FROM records WHERE stream = streams.id)",
+                (self.holder,),
+            ).fetchall()
+        return [_stream(row) for row in found]
+
+    def batch(self, stream: Stream) -> list[Record]:
+        """Return the next records of a stream; the same ones until they are `delivered`."""
+        with self._transaction() as db:
+            if stream.upto is not None:
+                rows = db.execute(
+                    "SELECT id, body FROM records WHERE stream = ? AND id <= ? ORDER BY id", (stream.id, stream.upto)
+                ).fetchall()
+            else:
+                rows = db.execute(
+                    "SELECT id, body FROM records WHERE stream = ? ORDER BY id LIMIT ?", (stream.id, _TOGETHER)
+                ).fetchall()
+                rows = _of_one_batch(rows)
+                upto = rows[-1][0] if rows else None
+                db.execute("UPDATE streams SET upto = ? WHERE id = ?", (upto, stream.id))
+        return [Record.from_json(body) for _, body in rows]
+
+    def plan(self, stream: Stream, run_id: str, first_step: int) -> None:
+        """Note where the batch on its way goes, before anything of it is sent."""
+        with self._transaction() as db:
+            db.execute("UPDATE streams SET run_id = ?, first_step = ? WHERE id = ?", (run_id, first_step, stream.id))
+
+    def delivered(self, stream: Stream) -> None:
+        """Delete the batch on its way: MLflow has it."""
+        with self._transaction() as db:
+            db.execute(
+                "DELETE FROM records WHERE stream = ? AND id <= (SELECT upto FROM streams WHERE id = ?)",
+                (stream.id, stream.id),
+            )
+            db.execute("UPDATE streams SET upto = NULL, first_step = NULL, problem = NULL WHERE id = ?", (stream.id,))
+
+    def redirect(self, stream: Stream, target: Mapping[str, Any]) -> None:
+        """Send a stream to another run than was meant."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE streams SET target = ?, run_id = NULL, first_step = NULL WHERE id = ?",
+                (json.dumps(target, sort_keys=True), stream.id),
+            )
+
+    def failed(self, stream: Stream, problem: str) -> None:
+        """Note why a stream could not be sent."""
+        with self._transaction() as db:
+            db.execute("UPDATE streams SET problem = ? WHERE id = ?", (problem, stream.id))
+
+    def finish(self, streams: Sequence[str]) -> None:
+        """Note that no more records will come."""
+        with self._transaction() as db:
+            db.executemany("UPDATE streams SET finished = 1 WHERE id = ?", [(stream,) for stream in streams])
+
+    def forget(self, stream: Stream) -> None:
+        """Drop a stream that is finished and delivered."""
+        with self._transaction() as db:
+            db.execute(
+                "DELETE FROM streams WHERE id = ? AND finished AND NOT EXISTS (SELECT 1 FROM records WHERE stream = ?)",
+                (stream.id, stream.id),
+            )
+
+    def waiting(self) -> list[Waiting]:
+        """Return what is not delivered: each stream that has records, or whose run is to end, the oldest first."""
+        with self._transaction(write=False) as db:
+            found = db.execute(
+                "SELECT streams.id, count(body), total(length(body)), min(created), problem FROM streams "
+                "LEFT JOIN records ON streams.id = stream GROUP BY streams.id HAVING count(body) OR finished "
+                "ORDER BY min(records.id)"
+            ).fetchall()
+        return [Waiting(*row) for row in found]
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextmanager
+    def _transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                db = self._connection = self._connection or _open(self.settings)
+                db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                except BaseException:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+            except (sqlite3.Error, OSError) as error:
+                self.close()  # the file may have been replaced, or the disk be back
+                raise SpoolError(_explained(error)) from None
+
+
+def _open(settings: SpoolSettings) -> sqlite3.Connection:
+    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    db = sqlite3.connect(settings.folder / _FILE, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        return _write(record, run, folder or spool_folder())
-    except OSError:
-        return _write(record, run, Path(tempfile.mkdtemp(prefix="cfk-spool-")))
+        db.execute("PRAGMA journal_mode = WAL")  # a reader and a writer do not wait for each other
+        db.execute(f"PRAGMA synchronous = {'FULL' if settings.fsync else 'NORMAL'}")
+        db.execute(f"PRAGMA max_page_count = {max(settings.most // _PAGE, 16)}")
+        db.executescript(_TABLES)
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
-def forget(path: Path) -> None:
-    """Delete a kept record after it was delivered."""
-    path.unlink(missing_ok=True)
-    path.with_suffix(".parquet").unlink(missing_ok=True)
+def exists(folder: Path) -> bool:
+    """Say whether there is a spool in a folder."""
+    return (folder / _FILE).is_file()
 
 
-def _write(record: Record, run: Mapping[str, str | None], folder: Path) -> Path:
-    import pyarrow.parquet as pq
+def _stream(row: Sequence[Any]) -> Stream:
+    id_, target, run_id, finished, upto, first_step, problem = row
+    return Stream(id_, json.loads(target), run_id, bool(finished), upto, first_step, problem)
 
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"{record.created:013d}-{record.id}.json"
-    content = {
-        "schema_version": SCHEMA_VERSION,
-        "id": record.id,
-        "created": record.created,
-        "run": dict(run),
-        "params": record.params,
-        "tags": record.tags,
-        "metrics": Tally().plus([record]).metrics(),
-        "policy": record.explanations.policy.to_dict(),
-    }
-    pq.write_table(table([record]), path.with_suffix(".parquet"))
-    # The JSON is written last and renamed into place: where it is, the record is whole.
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-    return partial.replace(path)
+
+def _of_one_batch(rows: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the first rows, up to the size of a batch; at least one."""
+    size = 0
+    kept: list[tuple[int, str]] = []
+    for row in rows:
+        size += len(row[1])
+        if kept and size > _BYTES_TOGETHER:
+            break
+        kept.append(row)
+    return kept
+
+
+def _explained(error: Exception) -> str:
+    if "full" in str(error):
+        return "the spool is full, or its disk is; make room, raise CFK_SPOOL_MB, or bring the tracking server back"
+    return f"the spool cannot be used ({type(error).__name__}); check its folder, which CFK_SPOOL names"

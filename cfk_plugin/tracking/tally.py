@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-
-from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +40,8 @@ class Tally:
         Least value so far; infinite where none was computed.
     epsilon_spent : float or None
         Privacy budget spent so far, where the protector spends one.
+    untracked : int
+        Counterfactuals that were given out although no record of them could be kept.
     """
 
     asked: int = 0
@@ -58,29 +58,36 @@ class Tally:
     k_desired: float = np.inf
     k_effective: float = np.inf
     epsilon_spent: float | None = None
+    untracked: int = 0
 
     def plus(self, records: Sequence[Record]) -> Tally:
         """Return the tally after more records."""
-        entries = [(r.explanations.policy.k, e) for r in records for e in r.explanations]
-        released = [(k, e.certificate) for k, e in entries if isinstance(e, GeneralizedCounterfactual)]
-        certificates = [c for _, c in released]
-        found = [f for r in records for f in r.explanations.findings if f is not None]
-        effective = [c.k_effective for c in certificates if c.k_effective is not None]
-        spent = [r.explanations.provenance.get("epsilon_spent") for r in records]
+        released = [(record.k, row) for record in records for row in record.released]
+        rows = [row for _, row in released]
+        asked = sum(len(record.rows) for record in records)
+        spent = [record.epsilon_spent for record in records if record.epsilon_spent is not None]
+
+        def found(name: str) -> int:
+            return sum(record.found.get(name, 0) for record in records)
+
+        def least(name: str) -> float:
+            return min((record.least.get(name, np.inf) for record in records), default=np.inf)
+
         return replace(
             self,
-            asked=self.asked + len(entries),
-            suppressed=self.suppressed + len(entries) - len(released),
-            released_native=self.released_native + sum(c.k < k for k, c in released),
-            examined=self.examined + len(found),
-            native=self.native + found.count("native"),
-            near_native=self.near_native + found.count("near-native"),
-            native_qi=self.native_qi + found.count("native-qi"),
-            **{name: np.append(getattr(self, name), _values(certificates, name)) for name in PER_EXPLANATION},
-            pureness_low=self.pureness_low + sum(c.pureness_low for c in certificates),
-            k_desired=min([self.k_desired, *(c.k_desired for c in certificates if c.k_desired is not None)]),
-            k_effective=min([self.k_effective, *effective]),
-            epsilon_spent=next((float(s) for s in reversed(spent) if s is not None), self.epsilon_spent),
+            asked=self.asked + asked,
+            suppressed=self.suppressed + asked - len(released),
+            released_native=self.released_native + sum(row["k"] < k for k, row in released),
+            examined=self.examined + found("examined"),
+            native=self.native + found("native"),
+            near_native=self.near_native + found("near-native"),
+            native_qi=self.native_qi + found("native-qi"),
+            **{name: np.append(getattr(self, name), [row[name] for row in rows]) for name in PER_EXPLANATION},
+            pureness_low=self.pureness_low + sum(row["pureness_low"] for row in rows),
+            k_desired=min(self.k_desired, least("k_desired")),
+            k_effective=min(self.k_effective, least("k_effective")),
+            epsilon_spent=spent[-1] if spent else self.epsilon_spent,
+            untracked=self.untracked + sum(record.untracked for record in records),
         )
 
     @classmethod
@@ -106,14 +113,15 @@ class Tally:
             k_desired=metrics.get("cfk.k_desired.min", np.inf),
             k_effective=metrics.get("cfk.k_effective.min", np.inf),
             epsilon_spent=metrics.get("cfk.epsilon_spent"),
+            untracked=int(metrics.get("cfk.untracked", 0)),
         )
 
     @property
     def verdict(self) -> str:
-        """``fail`` when anything was released below k, ``review`` when nothing was, else ``pass``."""
+        """``fail`` when anything was released below k, ``review`` when nothing was or some has no record, ``pass``."""
         if self.released_native:
             return "fail"
-        return "pass" if self.asked > self.suppressed else "review"
+        return "pass" if self.asked > self.suppressed and not self.untracked else "review"
 
     def metrics(self) -> dict[str, float]:
         """Return the summary metrics; a figure over nothing is left out."""
@@ -124,6 +132,7 @@ class Tally:
             "suppressed": self.suppressed,
             "examined": self.examined,
             "released_native": self.released_native,
+            "untracked": self.untracked,
             "suppressed_rate": self.suppressed / self.asked if self.asked else None,
             "native_rate": self.native / self.examined if self.examined else None,
             "near_native_rate": self.near_native / self.examined if self.examined else None,
@@ -138,7 +147,3 @@ class Tally:
             out |= {"pureness.mean": self.pureness.mean(), "pureness.min": self.pureness.min()}
             out |= {"pureness.low": self.pureness_low / released}
         return {f"cfk.{name}": float(value) for name, value in out.items() if value is not None}
-
-
-def _values(certificates: Sequence[Certificate], name: str) -> list[Any]:
-    return [getattr(c, name) for c in certificates]

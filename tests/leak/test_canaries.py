@@ -8,12 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import pickle
 import secrets
 import socket
 import struct
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -46,7 +44,7 @@ from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.base import Proposal, Task
 from cfk_plugin.region import Region
 from cfk_plugin.source import CounterfactualBatch
-from cfk_plugin.tracking import background
+from cfk_plugin.tracking import shipper
 
 N = 120
 QUASI = ["age", "size", "town", "seen"]
@@ -681,19 +679,15 @@ def test_mlflow_store_and_artifacts(watch: Watch, population: Population, mlflow
 
 
 def test_spool(watch: Watch, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = background.Shipper()
-    monkeypatch.setattr(background, "_shipper", [os.getpid(), own])
+    monkeypatch.setattr(shipper, "_shippers", {})
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = f"http://127.0.0.1:{server.getsockname()[1]}"
     spool = tmp_path / "spool"
-    with contextlib.closing(own):
-        logger = RunLogger(tracking_uri=nobody, spool=spool, timeout=0.5)
-        logger.submit(explained(watch, population))
-        deadline = time.monotonic() + 20
-        while not list(spool.glob("*.json")) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert list(spool.glob("*.json"))
-        assert list(spool.glob("*.parquet"))
+    logger = RunLogger(tracking_uri=nobody, spool=spool, timeout=0.5)
+    with contextlib.closing(shipper.shipper(spool)):
+        assert logger.submit(explained(watch, population))
+        assert not logger.flush(20)
+        assert (spool / "spool.db").read_bytes()
         assert_clean_files(spool, watch.results)
 
 

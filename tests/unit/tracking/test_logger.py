@@ -14,71 +14,18 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.counterfactual import Suppressed
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.pipeline import protect
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
-from cfk_plugin.region import Interval, Region
 from cfk_plugin.schema import Schema
-from cfk_plugin.tracking import RunLogger, background, observe, spool_folder, track
+from cfk_plugin.tracking import RunLogger, observe, shipper, spool_folder, track
+from spooled import COLUMNS, explanations, kept, released
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-COLUMNS = ["age", "city", "salary"]
-
-
-def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
-    figures: dict[str, Any] = {
-        "k": 5,
-        "k_desired": 4,
-        "k_consistent": 3,
-        "k_private": 1,
-        "private_matches": 1,
-        "ncp": 0.25,
-        "pureness": 1.0,
-        "pureness_low": 0.9,
-        "pureness_high": 1.0,
-        "exact": False,
-        "prosecutor_risk": 0.2,
-        "optimal": True,
-        "gap": 0.0,
-        "method": "exact",
-        "guarantee": "nominal",
-        "policy_hash": PrivacyPolicy(guarantee="nominal", k=5).sha256,
-        "population": "00c0ffee",
-        "majority": True,
-    }
-    region = Region({"age": Interval(24, 27), "city": frozenset({"Antwerp", "Ghent"})})
-    return GeneralizedCounterfactual(query, region, {"salary": 60}, Certificate(**{**figures, **certificate}))
-
-
-def explanations(*entries: Any, k: int = 5, findings: Any = None, **provenance: str) -> Explanations:
-    entries = entries or (released(0), Suppressed(1, "infeasible"), released(2, k=9, ncp=0.75, pureness=0.5))
-    return Explanations(
-        entries,
-        policy=PrivacyPolicy(guarantee="nominal", k=k),
-        columns=COLUMNS,
-        findings=findings,
-        provenance={"method": "exact", "generator": "dice", "plugins": "dice 0.1.0"} | provenance,
-    )
-
-
-@pytest.fixture(autouse=True)
-def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
-    return tmp_path / "spool"
-
-
-@pytest.fixture(autouse=True)
-def own_shipper(monkeypatch: pytest.MonkeyPatch) -> Iterator[background.Shipper]:
-    own = background.Shipper()
-    monkeypatch.setattr(background, "_shipper", [os.getpid(), own])
-    monkeypatch.setattr("cfk_plugin.tracking.logger._default", [])
-    yield own
-    own.close(0)
 
 
 def run_of(run_id: str | None) -> Any:
@@ -129,6 +76,7 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     }
     assert {name: run.data.metrics[name] for name in summary} == pytest.approx(summary)
     tags = {name: value for name, value in run.data.tags.items() if name.startswith("cfk.")}
+    assert len(tags.pop("cfk.stream")) == 16
     assert tags == {
         "cfk.schema_version": "1",
         "cfk.policy_sha256": PrivacyPolicy(guarantee="nominal", k=5).sha256,
@@ -248,7 +196,7 @@ def test_track_logs_what_is_observed_inside_the_block(mlflow_store: str) -> None
     assert (run.data.metrics["cfk.asked"], run.data.tags["team"], run.info.status) == (6, "risk", "FINISHED")
 
 
-def test_nothing_is_tracked_unless_asked_for(own_shipper: background.Shipper) -> None:
+def test_nothing_is_tracked_unless_asked_for(own_shipper: shipper.Shipper) -> None:
     observe(explanations())
     assert own_shipper._thread is None
 
@@ -264,15 +212,13 @@ def test_many_small_records_are_few_batches(mlflow_store: str, tmp_path: Path) -
     assert len(list((tmp_path / "cfk" / "explanations").iterdir())) < 20
 
 
-def check_spooled(spool: Path, records: int) -> None:
-    files = sorted(spool.glob("*.json"))
-    assert len(files) == records
-    for path in files:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        assert kept["params"]["cfk.k"] == "5"
-        assert kept["metrics"]["cfk.asked"] == 3
-        assert len(pd.read_parquet(path.with_suffix(".parquet"))) == 3
-    assert oct(spool.stat().st_mode & 0o777) == "0o700"
+def check_spooled(folder: Path, records: int) -> None:
+    found = kept(folder)
+    assert len(found) == records
+    for record in found:
+        assert record.params["cfk.k"] == "5"
+        assert len(record.rows) == 3
+    assert oct(folder.stat().st_mode & 0o777) == "0o700"
 
 
 @pytest.fixture
@@ -306,7 +252,7 @@ def test_a_dead_server_neither_delays_nor_loses(
     server: str,
     request: pytest.FixtureRequest,
     spool: Path,
-    own_shipper: background.Shipper,
+    own_shipper: shipper.Shipper,
     connecting: set[int],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -329,14 +275,6 @@ def test_explicit_log_says_soon_that_the_server_is_down(server: str, request: py
         explanations().log(tracking_uri=request.getfixturevalue(server), timeout=0.5)
 
 
-def test_a_full_queue_goes_to_the_spool(
-    spool: Path, own_shipper: background.Shipper, hanging: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    own_shipper.capacity = 0
-    RunLogger(tracking_uri=hanging).submit(explanations())
-    check_spooled(spool, 1)
-
-
 def test_records_are_sent_again_when_the_server_is_back(
     mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -355,11 +293,9 @@ def test_records_are_sent_again_when_the_server_is_back(
     assert not logger.flush(60)
     check_spooled(spool, 1)
     down[0] = False
-    deadline = time.monotonic() + 60
-    while not logger.flush(1) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    assert logger.flush(60)
     assert run_of(logger.run_id).data.metrics["cfk.asked"] == 3
-    assert not list(spool.iterdir())
+    assert not kept(spool)
 
 
 def test_a_failed_upload_is_not_counted_twice(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,22 +303,11 @@ def test_a_failed_upload_is_not_counted_twice(mlflow_store: str, monkeypatch: py
 
     logger = RunLogger()
     with monkeypatch.context() as patch:
-        patch.setattr(run, "_log_batch", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        patch.setattr(run, "_log_summary", lambda *_: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(TrackingError, match="OSError"):
             logger.log(explanations())
     run_id = logger.log(explanations())
     assert run_of(run_id).data.metrics["cfk.asked"] == 3
-
-
-def test_a_spool_that_cannot_be_written_falls_back(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nobody: str, own_shipper: background.Shipper
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    RunLogger(tracking_uri=nobody, spool=tmp_path / "file" / "spool").submit(explanations())
-    own_shipper.flush(60)
-    own_shipper.close(0)
-    assert len(list(tmp_path.glob("cfk-spool-*/*.json"))) == 1
 
 
 def test_spool_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -425,7 +350,7 @@ def test_a_protected_explainer_tracks(mlflow_store: str) -> None:
 
 
 def test_a_protected_explainer_does_not_wait_for_a_hanging_server(
-    hanging: str, spool: Path, own_shipper: background.Shipper, connecting: set[int]
+    hanging: str, spool: Path, own_shipper: shipper.Shipper, connecting: set[int]
 ) -> None:
     queries = pd.DataFrame({"age": [30, 31], "salary": [10, 20]})
     plain, tracked = protected(track=False), protected(track=RunLogger(tracking_uri=hanging))
@@ -433,13 +358,13 @@ def test_a_protected_explainer_does_not_wait_for_a_hanging_server(
     assert tracked.explain(queries) == expected
     own_shipper.close(0)
     assert threading.get_ident() not in connecting
-    assert len(list(spool.glob("*.json"))) == 1
+    assert len(kept(spool)) == 1
 
 
 SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
-from test_tracking import explanations
+from spooled import explanations
 from cfk_plugin.tracking import observe
 assert "mlflow" not in sys.modules
 observe(explanations(), track=True)
@@ -447,7 +372,7 @@ observe(explanations(), track=True)
 
 
 def run_script(tmp_path: Path, uri: str) -> None:
-    path = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    path = [str(Path(__file__).parents[2] / "helpers"), str(Path(__file__).parents[3])]
     subprocess.run(
         [sys.executable, "-c", SCRIPT.format(path=path)],
         check=True,
@@ -463,7 +388,7 @@ def test_a_short_script_delivers_before_it_ends(mlflow_store: str, tmp_path: Pat
     run_script(tmp_path, mlflow_store)
     (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
     assert (run.data.metrics["cfk.asked"], run.info.status) == (3, "FINISHED")
-    assert not spool.exists()
+    assert not kept(spool)
 
 
 def test_a_script_with_a_hanging_server_ends_and_keeps_its_record(tmp_path: Path, spool: Path, hanging: str) -> None:

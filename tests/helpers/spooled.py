@@ -1,0 +1,62 @@
+"""Explanations to be logged, and what a spool holds of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.explanations import Explanations
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.region import Interval, Region
+from cfk_plugin.tracking.record import Record
+from cfk_plugin.tracking.settings import SpoolSettings
+from cfk_plugin.tracking.spool import Spool
+
+COLUMNS = ["age", "city", "salary"]
+
+
+def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
+    figures: dict[str, Any] = {
+        "k": 5,
+        "k_desired": 4,
+        "k_consistent": 3,
+        "k_private": 1,
+        "private_matches": 1,
+        "ncp": 0.25,
+        "pureness": 1.0,
+        "pureness_low": 0.9,
+        "pureness_high": 1.0,
+        "exact": False,
+        "prosecutor_risk": 0.2,
+        "optimal": True,
+        "gap": 0.0,
+        "method": "exact",
+        "guarantee": "nominal",
+        "policy_hash": PrivacyPolicy(guarantee="nominal", k=5).sha256,
+        "population": "00c0ffee",
+        "majority": True,
+    }
+    region = Region({"age": Interval(24, 27), "city": frozenset({"Antwerp", "Ghent"})})
+    return GeneralizedCounterfactual(query, region, {"salary": 60}, Certificate(**{**figures, **certificate}))
+
+
+def explanations(*entries: Any, k: int = 5, findings: Any = None, **provenance: str) -> Explanations:
+    entries = entries or (released(0), Suppressed(1, "infeasible"), released(2, k=9, ncp=0.75, pureness=0.5))
+    return Explanations(
+        entries,
+        policy=PrivacyPolicy(guarantee="nominal", k=k),
+        columns=COLUMNS,
+        findings=findings,
+        provenance={"method": "exact", "generator": "dice", "plugins": "dice 0.1.0"} | provenance,
+    )
+
+
+def kept(folder: Path) -> list[Record]:
+    """Records in a spool, as another process sees them."""
+    reader = Spool(SpoolSettings(folder), "a reader")
+    try:
+        with reader._transaction(write=False) as db:
+            return [Record.from_json(body) for (body,) in db.execute("SELECT body FROM records ORDER BY id")]
+    finally:
+        reader.close()

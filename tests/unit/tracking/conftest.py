@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cfk_plugin.tracking import shipper
+
+
+@pytest.fixture(autouse=True)
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
+    return tmp_path / "spool"
+
+
+@pytest.fixture(autouse=True)
+def own_shipper(spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[shipper.Shipper]:
+    monkeypatch.setattr(shipper, "_shippers", {})
+    monkeypatch.setattr("cfk_plugin.tracking.logger._default", [])
+    own = shipper.shipper()
+    yield own
+    own.close(0)

@@ -1,0 +1,346 @@
+"""The spool: nothing kept is lost or counted twice, whatever ends, and nothing takes more room than it may."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from cfk_plugin.cli import app
+from cfk_plugin.errors import CFKError, InputError
+from cfk_plugin.tracking import RunLogger, SpoolSettings, run, shipper, spool_folder
+from cfk_plugin.tracking.holder import is_gone, this_process
+from cfk_plugin.tracking.record import Record
+from cfk_plugin.tracking.shipper import Shipper
+from cfk_plugin.tracking.spool import LEASE_SECONDS, Spool, SpoolError
+from spooled import explanations, kept, released
+
+HELPERS, ROOT = Path(__file__).parents[2] / "helpers", Path(__file__).parents[3]
+
+
+def gone() -> str:
+    """A process of this machine that has ended."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return f"{socket.gethostname()}:{child.pid}:1"
+
+
+def leave(folder: Path, holder: str, *records: Record, stream: str = "left", **target: Any) -> None:
+    """Leave records in a spool as a process would."""
+    spool = Spool(SpoolSettings(folder), holder)
+    for record in records:
+        spool.append(stream, {"run_id": None, "tracking_uri": None, "experiment": "left"} | target, None, record)
+    spool.close()
+
+
+def cfk(command: str, code: int) -> Result:
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == code, result.output
+    return result
+
+
+def delivered(folder: Path) -> dict[str, Any]:
+    """Read every run's figures, rows and history from the store; fail on anything that is there twice."""
+    import mlflow
+
+    client, found = mlflow.MlflowClient(), Counter()
+    for experiment in client.search_experiments():
+        for each in client.search_runs([experiment.experiment_id]):
+            if "cfk.asked" not in each.data.metrics:
+                continue
+            path = client.download_artifacts(each.info.run_id, "cfk/explanations", str(folder))
+            rows = pd.concat([pd.read_parquet(part) for part in Path(path).glob("part-*.parquet")])
+            assert sorted(rows["step"]) == list(range(len(rows)))
+            assert each.data.metrics["cfk.asked"] == len(rows)
+            history = client.get_metric_history(each.info.run_id, "cfk.k")
+            assert sorted(m.step for m in history) == sorted(rows["step"][rows["status"] == "released"])
+            found["rows"] += len(rows)
+            found["runs"] += 1
+            found[each.info.status] += 1
+            for part in Path(path).glob("part-*.parquet"):
+                part.unlink()
+    return dict(found)
+
+
+class Killed(BaseException):
+    """Stands for the end of a process at one place."""
+
+
+@pytest.mark.parametrize("place", ["_log_files", "_log_values", "_log_summary", "delivered"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
+    place: str, when: str, mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(spool, gone(), *(Record.of(explanations()) for _ in range(5)))
+    owner = Spool if place == "delivered" else run
+    real = getattr(owner, place)
+
+    def ends(*args: Any, **kwargs: Any) -> Any:
+        if when == "after":
+            real(*args, **kwargs)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, place, ends)
+        with pytest.raises(Killed):
+            Shipper(Spool(SpoolSettings(spool), gone())).drain()
+    leave(spool, gone(), Record.of(explanations()))
+    cfk("spool flush", 0)
+    assert delivered(tmp_path) == {"rows": 18, "runs": 1, "FINISHED": 1}
+    assert not kept(spool)
+
+
+def test_a_run_that_was_made_and_not_noted_is_found_again(
+    mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(spool, gone(), Record.of(explanations()))
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_refuse_other_params", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            Shipper(Spool(SpoolSettings(spool), gone())).drain()
+    cfk("spool flush", 0)
+    import mlflow
+
+    assert len(mlflow.search_runs(search_all_experiments=True)) == 1
+
+
+def test_somebody_else_may_log_to_the_run_in_between(
+    mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = explanations().log()
+    leave(spool, gone(), Record.of(explanations()), run_id=run_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_log_values", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            Shipper(Spool(SpoolSettings(spool), gone())).drain()
+    explanations().log(run_id=run_id)
+    cfk("spool flush", 0)
+    assert delivered(tmp_path) == {"rows": 9, "runs": 1, "FINISHED": 1}
+
+
+WORKLOAD = """
+import sys
+sys.path[:0] = {path!r}
+from spooled import explanations
+from cfk_plugin.tracking import observe
+print("ready", flush=True)
+while True:
+    assert observe(explanations(), track=True)
+    print("kept", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_processes_lose_nothing_they_kept(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+    acknowledged = 0
+    script = WORKLOAD.format(path=[str(HELPERS), str(ROOT)])
+    for seconds in (0.05, 0.5, 1.5, 3.0, 4.0, 5.0):  # from before MLflow is imported to far into sending
+        command = [sys.executable, "-c", script]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            time.sleep(seconds)
+            child.send_signal(signal.SIGKILL)
+            acknowledged += child.stdout.read().count("kept")
+    cfk("spool flush", 0)
+    rows = delivered(tmp_path)["rows"]
+    assert acknowledged > 100
+    assert 0 <= rows - 3 * acknowledged <= 3 * 6  # one may have been kept in each process and not said so
+
+
+def test_what_a_dead_server_missed_is_sent_when_it_is_there(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+    leave(spool, gone(), Record.of(explanations()), tracking_uri="http://127.0.0.1:9", timeout=0.5)
+    result = cfk("spool flush", 3)
+    assert "does not answer" in " ".join(result.output.split())
+    leave(spool, gone(), Record.of(explanations()), stream="other")
+    cfk("spool flush", 3)
+    assert delivered(tmp_path)["rows"] == 3
+    assert len(kept(spool)) == 1
+
+
+def test_only_the_process_that_has_a_stream_sends_it(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+    leave(spool, f"{this_process()}", Record.of(explanations()), stream="mine")
+    leave(spool, "elsewhere:1:1", Record.of(explanations()), stream="theirs")
+    other = Spool(SpoolSettings(spool), "here:1:1")
+    assert other.hold() == []
+    with other._transaction() as db:
+        db.execute("UPDATE streams SET until = ? WHERE id = 'theirs'", (time.time() - 1,))
+    assert [stream.id for stream in other.hold()] == ["theirs"]
+    other.close()
+    assert LEASE_SECONDS > 30
+
+
+def test_a_process_is_gone_when_it_ended_or_another_has_its_number() -> None:
+    host, pid, started = this_process().rsplit(":", 2)
+    assert not is_gone(this_process())
+    assert is_gone(gone())
+    assert is_gone(f"{host}:{pid}:{int(started) - 1}")
+    assert not is_gone(f"another-{host}:{pid}:{started}")
+    killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has asked for its exit code yet
+    assert is_gone(f"{host}:{killed.pid}:{started}")
+    killed.wait()
+
+
+def fill(folder: Path) -> None:
+    """Take all the room that a spool has."""
+    spool, record = Spool(SpoolSettings(folder, most=1_000_000), this_process()), Record.of(explanations())
+
+    def without_end() -> None:
+        for _ in range(10_000):
+            spool.append("filler", {"run_id": None, "tracking_uri": "http://127.0.0.1:9"}, None, record)
+
+    with pytest.raises(SpoolError, match="the spool is full"):
+        without_end()
+    spool.close()
+
+
+def test_a_spool_takes_no_more_room_than_it_may(
+    spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CFK_SPOOL_MB", "1")
+    monkeypatch.setattr(shipper, "_shippers", {})  # settings are read once
+    fill(spool)
+    assert (spool / "spool.db").stat().st_size <= 1_000_000
+    before = len(kept(spool))
+    assert before > 100
+    assert not RunLogger().submit(explanations())
+    assert "the spool is full" in caplog.text
+    assert len(kept(spool)) == before
+
+
+def test_the_operator_may_choose_to_release_without_a_record(
+    spool: Path, monkeypatch: pytest.MonkeyPatch, mlflow_store: str
+) -> None:
+    monkeypatch.setenv("CFK_SPOOL_MB", "1")
+    monkeypatch.setenv("CFK_SPOOL_FULL", "release")
+    monkeypatch.setattr(shipper, "_shippers", {})
+    fill(spool)
+    logger = RunLogger()
+    assert logger.submit(explanations())
+    assert logger.submit(explanations())
+    for path in spool.iterdir():
+        path.unlink()
+    logger._shipper.spool.close()
+    assert logger.submit(explanations(released(0)))
+    assert logger.flush()
+    import mlflow
+
+    data = mlflow.get_run(logger.run_id or "").data
+    assert (data.metrics["cfk.untracked"], data.metrics["cfk.asked"]) == (4, 1)
+    assert data.tags["cfk.verdict"] == "review"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_loses_nothing_that_was_kept(
+    small_disk: Path, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = RunLogger(spool=small_disk / "spool")
+    monkeypatch.setattr(Shipper, "wake", lambda self: None)
+    assert logger.submit(explanations())
+    (small_disk / "ballast").write_bytes(b"x" * 400_000)
+    taken = 1
+    while logger.submit(explanations()):
+        taken += 1
+        assert taken < 10_000
+    assert taken > 10
+    assert not logger.submit(explanations())
+    (small_disk / "ballast").unlink()
+    assert logger.submit(explanations())
+    monkeypatch.undo()
+    logger._shipper.drain()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_store)
+    assert delivered(tmp_path)["rows"] == 3 * (taken + 1)
+
+
+@pytest.mark.parametrize("damage", ["a file for a folder", "no database"])
+def test_a_spool_that_cannot_be_used_is_refused_before_anything_leaves(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "damaged"
+    if damage == "no database":
+        folder.mkdir()
+        (folder / "spool.db").write_bytes(b"no database " * 1000)
+    else:
+        folder.write_text("")
+    logger = RunLogger(spool=folder)
+    with pytest.raises(SpoolError, match="CFK_SPOOL"):
+        logger.check()
+    assert not logger.submit(explanations())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CFK_SPOOL_MB", "much"), ("CFK_SPOOL_MB", "0"), ("CFK_SPOOL_FULL", "x"), ("CFK_SPOOL_FSYNC", "x")],
+)
+def test_wrong_settings_are_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=name):
+        SpoolSettings.of()
+    with pytest.raises(CFKError, match=name):
+        RunLogger(spool=tmp_path / "fresh").check()
+    assert not RunLogger(spool=tmp_path / "fresh").submit(explanations())
+
+
+@pytest.mark.parametrize(("chosen", "level"), [("normal", 1), ("always", 2)])
+def test_records_are_forced_to_disk_where_asked(chosen: str, level: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CFK_SPOOL_FSYNC", chosen)
+    own = Spool(SpoolSettings.of(), this_process())
+    with own._transaction() as db:
+        assert db.execute("PRAGMA synchronous").fetchone() == (level,)
+    own.close()
+
+
+def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
+    leave(spool, gone(), Record.of(explanations(released(0, k_private=31337, private_matches=31337))))
+    assert kept(spool)
+    assert not [path.name for path in spool.iterdir() if b"31337" in path.read_bytes()]
+    assert oct(spool.stat().st_mode & 0o777) == "0o700"
+
+
+def test_records_come_back_as_they_went() -> None:
+    record = Record.of(explanations(released(0, gap=None, k_effective=3), epsilon_spent="0.5", findings=["native"]))
+    assert Record.from_json(record.to_json()) == record
+    assert json.loads(record.to_json())["least"] == {"k_desired": 4.0, "k_effective": 3.0}
+
+
+def test_status_says_how_far_behind_tracking_is(spool: Path) -> None:
+    assert "no spool" in cfk("spool status", 2).output
+    leave(spool, gone(), Record.of(explanations()), tracking_uri="http://127.0.0.1:9", timeout=0.5)
+    said = " ".join(cfk("spool status", 3).output.split())
+    assert "left 1" in said
+    assert "a process sends it" in said
+    cfk("spool flush", 3)
+    assert "does not answer" in " ".join(cfk("spool status", 3).output.split())
+
+
+def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
+    logger = RunLogger()
+    assert logger.submit(explanations())
+    logger.finish()
+    assert logger.flush()
+    assert "Nothing waits" in cfk("spool status", 0).output
+    assert spool_folder() == spool
