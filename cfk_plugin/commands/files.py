@@ -116,6 +116,8 @@ def _load_mlflow(location: str) -> Any:
 
     try:
         return mlflow.pyfunc.load_model(location)
+    except CFKError:
+        raise
     except Exception as error:
         raise ModelError(f"{location}: MLflow cannot load this model ({type(error).__name__})") from error
 

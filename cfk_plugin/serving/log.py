@@ -39,6 +39,7 @@ def log_protected_model(
     registered_model_name: str | None = None,
     most: int = MOST,
     ledger: bool = False,
+    track: bool = False,
     requirements: Sequence[str] = (),
     input_example: pd.DataFrame | None = None,
 ) -> ModelInfo:
@@ -70,6 +71,9 @@ def log_protected_model(
     ledger : bool
         Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``, ``CFK_LEDGER_KEY``).
         Without it the model cannot be loaded.
+    track : bool
+        Whether the server logs what it releases, in the background, to the tracking server of its environment
+        (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for what waits meanwhile.
     requirements : sequence of str
         What the explainer and the model need to be loaded, beside `cfk-plugin`.
     input_example : DataFrame, optional
@@ -101,6 +105,7 @@ def log_protected_model(
         }
         anonymizer.seal(artifacts["population"])
         settings = {"desired": desired.item() if hasattr(desired, "item") else desired, "most": most, "ledger": ledger}
+        settings["track"] = track
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         # MLflow asks for an example; whoever protects people should not be talked into storing one of them.
         # It asks for type hints as well, which it would enforce with the request in its message.

@@ -7,10 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
-from mlflow.pyfunc import load_model
 from mlflow.pyfunc.model import PythonModel
 
 from cfk_plugin.errors import LedgerError
@@ -19,15 +17,16 @@ from cfk_plugin.pipeline import protect
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.serving.desk import FAILED, Desk, RequestError
+from cfk_plugin.serving.inner import load_inner
+from cfk_plugin.tracking import RunLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cfk_plugin.pipeline import ProtectedExplainer
 
 BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
 """Names of the artifacts: the sealed population, settings, and the two that are protected, each a folder or a file."""
-_PICKLE = ".pkl"
 
 
 class ConstantError(MlflowException):
@@ -70,15 +69,26 @@ class ProtectedModel(PythonModel):
         raise TypeError("a protected model is loaded from its artifacts and refuses to be pickled")
 
 
+def answer_of_model(model: ProtectedModel) -> Callable[[object, Mapping[str, Any]], list[dict[str, Any]]]:
+    """Return what answers for a loaded model, without MLflow around it."""
+    return model._answer
+
+
 def _desk_of(artifacts: dict[str, str]) -> Desk:
     settings = json.loads(Path(artifacts[SETTINGS]).read_text(encoding="utf-8"))
     population = Population.open(artifacts[BUNDLE])
     policy = PrivacyPolicy(**population.sealed.facts["policy"])
-    explainer, model = _inner(artifacts[EXPLAINER]), _inner(artifacts[MODEL])
-    desired, ledger = settings["desired"], _ledger() if settings["ledger"] else None
+    options: dict[str, Any] = {
+        "model": load_inner(artifacts[MODEL]),
+        "population": population,
+        "desired": settings["desired"],
+        "ledger": _ledger() if settings["ledger"] else None,
+        "track": RunLogger(run_name="served") if settings["track"] else False,
+    }
+    explainer = load_inner(artifacts[EXPLAINER])
 
     def make(of: PrivacyPolicy) -> ProtectedExplainer:
-        return protect(explainer, model=model, population=population, policy=of, desired=desired, ledger=ledger)
+        return protect(explainer, policy=of, **options)
 
     return Desk(population, policy, make, int(settings["most"]))
 
@@ -88,15 +98,3 @@ def _ledger() -> Ledger:
     if not os.environ.get("CFK_LEDGER"):
         raise LedgerError("this model needs a ledger of releases; set CFK_LEDGER to its URL, and CFK_LEDGER_KEY")
     return Ledger()
-
-
-def _inner(path: str) -> Any:
-    """Load what is protected: an object, or a model of MLflow as a function of a table."""
-    if path.endswith(_PICKLE):
-        return cloudpickle.loads(Path(path).read_bytes())
-    predict: Callable[..., Any] = load_model(path).predict
-
-    def ask(rows: Any) -> Any:
-        return predict(rows)
-
-    return ask

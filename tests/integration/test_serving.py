@@ -14,7 +14,19 @@ import pytest
 from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError, LedgerError, PolicyError
 from cfk_plugin.serving import desk
-from model_server import K, NearestInAge, Server, accepts, logged, model_server, patients, population
+from model_server import (
+    K,
+    NearestInAge,
+    Server,
+    accepts,
+    by_cfk,
+    by_mlflow,
+    logged,
+    patients,
+    population,
+    serving,
+    store,
+)
 
 QUERIES = pd.DataFrame(
     {
@@ -26,9 +38,12 @@ QUERIES = pd.DataFrame(
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with model_server(tmp_path_factory.mktemp("server"), SERVING_MODEL_CONFIG='{"k": 1, "policy": {"k": 1}}') as found:
+@pytest.fixture(scope="module", params=[by_mlflow, by_cfk])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    uri = store(folder)
+    weak = '{"k": 1, "policy": {"k": 1}}'
+    with serving(folder, uri, request.param(folder), SERVING_MODEL_CONFIG=weak) as found:
         yield found
 
 

@@ -1,25 +1,28 @@
-"""A real `mlflow models serve` with a protected model, for tests that speak HTTP to it."""
+"""Real servers with one explainer behind them, for tests that speak HTTP: `mlflow models serve`, and `cfk serve`."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 
-from cfk_plugin import Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
 
 K = 5
 
@@ -50,6 +53,8 @@ class NearestInAge:
 
     def __call__(self, queries: pd.DataFrame) -> Any:
         ages = queries["age"].tolist()
+        if 96 in ages:
+            time.sleep(3_600)
         if 97 in ages:
             raise RuntimeError(f"no neighbour of {self.rows.iloc[0].to_dict()}")
         if 98 in ages:
@@ -76,10 +81,11 @@ def logged(k: int = K, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Server:
-    """Where it listens and what it said on its own console."""
+    """Where it listens, what it said on its own console, and its process."""
 
     url: str
     console: Path
+    process: subprocess.Popen[bytes]
 
     def post(self, body: Any, kind: str = "application/json") -> tuple[int, str]:
         """Return status and text of an answer."""
@@ -92,43 +98,88 @@ class Server:
             return error.code, error.read().decode()
 
 
-@contextmanager
-def model_server(folder: Path, **environment: str) -> Iterator[Server]:
-    """Log a protected model, serve it, and stop the server afterwards."""
-    import mlflow
+class Explainer(mlflow.pyfunc.PythonModel):
+    """The same explainer as somebody registered it before they knew of protection."""
 
+    def predict(self, context, model_input, params=None):
+        return NearestInAge(patients())(model_input)
+
+
+class Model(mlflow.pyfunc.PythonModel):
+    """The model as a model of MLflow."""
+
+    def predict(self, context, model_input, params=None):
+        return accepts(model_input)
+
+
+def store(folder: Path) -> str:
+    """Make a store of MLflow in a folder and use it; return its URI."""
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     mlflow.set_tracking_uri(uri)
-    mlflow.create_experiment("serving", artifact_location=(folder / "artifacts").as_uri())
+    if mlflow.get_experiment_by_name("serving") is None:
+        mlflow.create_experiment("serving", artifact_location=(folder / "artifacts").as_uri())
     mlflow.set_experiment("serving")
+    return uri
+
+
+def register_unprotected() -> tuple[str, str]:
+    """Register explainer and model as they are; return their URIs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with mlflow.start_run():
+            explainer = mlflow.pyfunc.log_model(name="explainer", python_model=Explainer(), pip_requirements=[])
+            model = mlflow.pyfunc.log_model(name="model", python_model=Model(), pip_requirements=[])
+    return explainer.model_uri, model.model_uri
+
+
+def by_mlflow(folder: Path, **options: Any) -> list[str]:
+    """Log a protected model; return the command that serves it."""
     with mlflow.start_run():
-        info = logged(most=50)
-    port = _free_port()
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", info.model_uri]
-    command += ["--env-manager", "local", "--port", str(port)]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the command starts uvicorn by name
+        info = logged(**{"most": 50} | options)
+    return ["mlflow", "models", "serve", "-m", info.model_uri, "--env-manager", "local"]
+
+
+def by_cfk(folder: Path, *options: str) -> list[str]:
+    """Register explainer and model, and seal the population; return the command that protects the explainer."""
+    explainer, model = register_unprotected()
+    bundle = folder / "population.cfk"
+    KAnonymizer(policy=PrivacyPolicy(k=K)).fit(population(), model=accepts, desired=1).seal(bundle)
+    command = ["cfk_plugin.cli", "serve", explainer, "--bundle", str(bundle), "--model", model, "--desired", "1"]
+    return [*command, "--most", "50", *options]
+
+
+@contextmanager
+def serving(folder: Path, uri: str, command: list[str], **environment: str) -> Iterator[Server]:
+    """Run a command that serves, until the block ends."""
+    port = free_port()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # MLflow starts uvicorn by name
     env = os.environ | {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true", "PATH": path}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), env.get("PYTHONPATH", "")])
-    console = folder / "server.txt"
+    console = folder / f"server-{port}.txt"
     with console.open("wb") as said:
         process = subprocess.Popen(
-            command, env=env | environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, "-m", *command, "--port", str(port)],
+            env=env | environment,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
-            _wait(f"http://127.0.0.1:{port}/ping", process, console)
-            yield Server(f"http://127.0.0.1:{port}", console)
+            wait_for(f"http://127.0.0.1:{port}/ping", process, console)
+            yield Server(f"http://127.0.0.1:{port}", console, process)
         finally:
-            os.killpg(process.pid, 9)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], console: Path) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], console: Path) -> None:
     for _ in range(600):
         if process.poll() is not None:
             break
