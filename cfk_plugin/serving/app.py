@@ -77,13 +77,15 @@ def make_app(answer: Callable[[object, Mapping[str, Any]], list[dict[str, Any]]]
             return _refusal(503, BUSY)
         inside += 1
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(workers, _answered, answer, body)
-        work.add_done_callback(left)
-        # What hangs is not cancelled, which would not end it: it keeps its place until it is done.
-        done, _ = await asyncio.wait({work}, timeout=limits.seconds)
-        return work.result() if done else _refusal(504, TIMEOUT)
+        work = workers.submit(_answered, answer, body)
+        work.add_done_callback(lambda _: loop.call_soon_threadsafe(left))
+        done, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=limits.seconds)
+        if not done:
+            work.cancel()  # only what still waits can be: what hangs keeps its place
+            return _refusal(504, TIMEOUT)
+        return work.result()
 
-    def left(work: asyncio.Future[Response]) -> None:  # noqa: ARG001
+    def left() -> None:
         nonlocal inside
         inside -= 1
 

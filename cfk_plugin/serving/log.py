@@ -109,7 +109,7 @@ def log_protected_model(
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         # MLflow asks for an example; whoever protects people should not be talked into storing one of them.
         # It asks for type hints as well, which it would enforce with the request in its message.
-        warnings.filterwarnings("ignore", message=".*(An input example was not provided|Add type hints)")
+        warnings.filterwarnings("ignore", message=".*An input example was not provided")
         logged: ModelInfo = mlflow.pyfunc.log_model(
             name=name,
             python_model=str(Path(__file__).with_name("from_code.py")),

@@ -48,6 +48,8 @@ class ProtectedModel(PythonModel):
     What is protected is not an attribute of it. ``model_config`` is not read.
     """
 
+    _skip_type_hint_validation = True  # MLflow's: without it every import warns that `predict` has no hints
+
     def load_context(self, context: Any) -> None:
         """Open the artifacts."""
         self._answer = _desk_of(context.artifacts).answer

@@ -98,7 +98,7 @@ class Run:
         except TrackingError:
             raise
         except Exception as error:
-            raise TrackingError(f"MLflow did not take the records ({type(error).__name__})") from error
+            raise TrackingError(f"MLflow did not take the records ({_kind(error)})") from error
         finally:
             lock.release()
 
@@ -117,7 +117,7 @@ class Run:
         except TrackingError:
             raise
         except Exception as error:
-            raise TrackingError(f"MLflow did not end the run ({type(error).__name__})") from error
+            raise TrackingError(f"MLflow did not end the run ({_kind(error)})") from error
 
     def _write(self, records: Sequence[Record], planned: int | None, plan: Callable[[str, int], None] | None) -> str:
         client = client_of(self.tracking_uri, self.timeout)
@@ -157,6 +157,12 @@ class Run:
 
 
 _locks: dict[str | None, threading.Lock] = {}  # by tracking URI
+
+
+def _kind(error: Exception) -> str:
+    """Name an error by its class and MLflow's code for it; its text may quote what was sent."""
+    code = getattr(error, "error_code", None)
+    return f"{type(error).__name__} {code}" if isinstance(code, str) else type(error).__name__
 
 
 def client_of(tracking_uri: str | None, timeout: float) -> MlflowClient:

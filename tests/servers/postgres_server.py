@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,7 @@ class _Server:
         self.port = 0
         self.password = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
+        self._command: dict[str, Any] = {}
         self._folder: Path | None = None
 
     def start(self) -> None:
@@ -45,7 +47,8 @@ class _Server:
         if self.reason:
             self.stop()
 
-    def stop(self) -> None:
+    def interrupt(self) -> None:
+        """Shut the server down as it is; its data stay."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGINT)  # a "fast" shutdown, which does not wait for clients
@@ -53,6 +56,15 @@ class _Server:
                 process.wait(20)
             process.kill()
             process.wait()
+
+    def resume(self) -> bool:
+        """Start it with the data that there are; return whether it answers."""
+        with (self._command["cwd"] / "log").open("ab") as log:
+            self._process = subprocess.Popen(**self._command, stdout=log, stderr=log)
+        return self._answers()
+
+    def stop(self) -> None:
+        self.interrupt()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -88,9 +100,8 @@ class _Server:
             self.port = _free_port()
             asked = [programs / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1"]
             asked += ["-p", str(self.port), *(word for setting in _QUICK for word in ("-c", setting))]
-            with (folder / "log").open("wb") as log:
-                self._process = subprocess.Popen(asked, cwd=folder, stdout=log, stderr=log, **as_user)
-            if self._answers():
+            self._command = {"args": asked, "cwd": folder, **as_user}
+            if self.resume():
                 return
         raise _NotStartedError("it does not answer")
 

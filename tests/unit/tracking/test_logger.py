@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from cfk_plugin.population import Population
 from cfk_plugin.schema import Schema
 from cfk_plugin.tracking import RunLogger, observe, shipper, spool_folder, track
 from spooled import COLUMNS, explanations, kept, released
+from tracking_server import tracking_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -400,35 +400,16 @@ def test_a_script_with_a_hanging_server_ends_and_keeps_its_record(tmp_path: Path
 def test_a_real_server_over_http(tmp_path: Path, spool: Path) -> None:
     import mlflow
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    uri = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}", "--workers", "1"]
-    command += ["--artifacts-destination", str(tmp_path / "served")]
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (tmp_path / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
-    try:
-        deadline, logger = time.monotonic() + 120, RunLogger(tracking_uri=uri)
-        while True:
-            try:
-                run_id = logger.log(explanations())
-                break
-            except TrackingError:
-                assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
-                time.sleep(1)
+    with tracking_server(tmp_path) as server:
+        server.start()
+        logger = RunLogger(tracking_uri=server.url)
+        run_id = logger.log(explanations())
         logger.submit(explanations())
         assert logger.flush()
-        client = mlflow.MlflowClient(uri)
+        client = mlflow.MlflowClient(server.url)
         assert client.get_run(run_id).data.metrics["cfk.asked"] == 6
-        names = [f.path for f in client.list_artifacts(run_id, "cfk/explanations")]
-        assert len(names) == 2
-        server.terminate()
-        server.wait(30)
+        assert len(client.list_artifacts(run_id, "cfk/explanations")) == 2
+        server.kill()
         logger.submit(explanations())
         assert not logger.flush(20)
         check_spooled(spool, 1)
-    finally:
-        server.kill()
-        server.wait(30)
