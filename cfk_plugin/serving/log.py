@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import mlflow
+from mlflow import MlflowClient
 
 from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.errors import InputError
+from cfk_plugin.serving.card import Card
+from cfk_plugin.serving.example import example_of
+from cfk_plugin.serving.requirements import requirements_of
 from cfk_plugin.serving.signature import refuse_training_rows, signature_of
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from cfk_plugin.population import Population
 
 MOST = 1_000
+MLFLOW_NOTE = "mlflow.note.content"
+"""Tag whose value MLflow shows as a description; logged models have no description of their own."""
 
 
 def log_protected_model(
@@ -41,6 +46,7 @@ def log_protected_model(
     ledger: bool = False,
     track: bool = False,
     requirements: Sequence[str] = (),
+    code_paths: Sequence[str] = (),
     input_example: pd.DataFrame | None = None,
 ) -> ModelInfo:
     """Log an explainer to MLflow so that whatever serves it gives out protected explanations alone.
@@ -75,13 +81,24 @@ def log_protected_model(
         Whether the server logs what it releases, in the background, to the tracking server of its environment
         (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for what waits meanwhile.
     requirements : sequence of str
-        What the explainer and the model need to be loaded, beside `cfk-plugin`.
+        What is needed to load the explainer and the model, where it is not found: what a logged model was logged
+        with, and what a pickle names, are pinned in any case. Stands in the place of what was found for a project.
+    code_paths : sequence of str
+        Files and folders of your own code that the explainer or the model is made of, to be logged along.
     input_example : DataFrame, optional
-        Made-up queries, which are stored with the model.
+        Made-up queries, which are stored with the model. MLflow tries them once. Default: one that is made from what
+        the schema declares and many people share (`cfk_plugin.serving.example.example_of`), or none; none with a
+        ledger or with `track`, which would record the answer as a release.
 
     Returns
     -------
     mlflow.models.model.ModelInfo
+
+    Warns
+    -----
+    UserWarning
+        If something that is pickled needs a module that no installed distribution has and `code_paths` does not bring,
+        or if explainer and model need different versions of a project.
 
     Raises
     ------
@@ -96,19 +113,20 @@ def log_protected_model(
         refuse_training_rows(input_example, population)
     asked = mlflow.pyfunc.load_model(model).predict if isinstance(model, str) else model
     anonymizer = KAnonymizer(policy=policy).fit(population, model=asked, desired=desired)
+    if input_example is None and not (ledger or track):
+        input_example = example_of(population, anonymizer.policy_.k)
+    sources = {"explainer": _source(explainer), "model": _source(model)}
+    pinned = requirements_of(sources.values(), requirements, code_paths)
+    card = Card(population, anonymizer.policy_, desired, most, ledger)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        artifacts = {
-            "population": str(Path(folder) / "population.cfk"),
-            "settings": str(Path(folder) / "settings.json"),
-            "explainer": _artifact(explainer, Path(folder) / "explainer.pkl"),
-            "model": _artifact(model, Path(folder) / "model.pkl"),
-        }
+        artifacts = {name: _artifact(source, Path(folder) / f"{name}.pkl") for name, source in sources.items()}
+        artifacts["population"] = str(Path(folder) / "population.cfk")
+        artifacts["settings"] = str(Path(folder) / "settings.json")
         anonymizer.seal(artifacts["population"])
-        settings = {"desired": desired.item() if hasattr(desired, "item") else desired, "most": most, "ledger": ledger}
-        settings["track"] = track
+        label = desired.item() if hasattr(desired, "item") else desired
+        settings = {"desired": label, "most": most, "ledger": ledger, "track": track}
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         # MLflow asks for an example; whoever protects people should not be talked into storing one of them.
-        # It asks for type hints as well, which it would enforce with the request in its message.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")
         logged: ModelInfo = mlflow.pyfunc.log_model(
             name=name,
@@ -116,19 +134,41 @@ def log_protected_model(
             artifacts=artifacts,
             signature=signature_of(population, anonymizer.policy_.k),
             input_example=input_example,
-            pip_requirements=[f"cfk-plugin=={version('cfk-plugin')}", *requirements],
+            pip_requirements=pinned,
+            code_paths=list(code_paths) or None,
             registered_model_name=registered_model_name,
-            metadata={
-                "cfk.policy_sha256": anonymizer.policy_.sha256,
-                "cfk.population_fingerprint": population.fingerprint,
-            },
+            tags=card.tags,
+            metadata={name: card.tags[name] for name in ("cfk.policy_sha256", "cfk.population_fingerprint")},
         )
+    _describe(logged, card, name, registered_model_name)
     return logged
 
 
-def _artifact(thing: Any, path: Path) -> str:
-    """Return where an artifact comes from: the URI that was given, or a file that is written."""
-    if isinstance(thing, str):
-        return thing
-    path.write_bytes(cloudpickle.dumps(thing))
+def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) -> None:
+    """Put the card where people look: the logged model's description and README, and the registry."""
+    client = MlflowClient()
+    text = card.text(name, f"models:/{logged.model_id}")
+    client.set_logged_model_tags(logged.model_id, {MLFLOW_NOTE: text})
+    with tempfile.TemporaryDirectory() as folder:
+        readme = Path(folder) / "README.md"
+        readme.write_text(text, encoding="utf-8")
+        client.log_model_artifact(logged.model_id, str(readme))
+    if registered is not None:
+        number = str(logged.registered_model_version)
+        client.update_model_version(registered, number, card.text(registered, f"models:/{registered}/{number}"))
+        for key, value in card.tags.items():
+            client.set_model_version_tag(registered, number, key, value)
+            client.set_registered_model_tag(registered, key, value)
+
+
+def _source(thing: Any) -> str | bytes:
+    """Return where something comes from: the URI that was given, or its pickle."""
+    return thing if isinstance(thing, str) else cloudpickle.dumps(thing)
+
+
+def _artifact(source: str | bytes, path: Path) -> str:
+    """Return the URI, or the file that the pickle is written to."""
+    if isinstance(source, str):
+        return source
+    path.write_bytes(source)
     return str(path)

@@ -74,6 +74,7 @@ def logged(k: int = K, **options: Any) -> Any:
         "model": accepts,
         "population": population(),
         "desired": 1,
+        "code_paths": [__file__],  # so that the server finds the explainer and the model, too
         "policy": PrivacyPolicy(k=k),
     }
     return log_protected_model(NearestInAge(patients()), **settings | {"policy": PrivacyPolicy(k=k)} | options)

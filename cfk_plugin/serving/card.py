@@ -1,0 +1,180 @@
+"""The model card: what a protected model is, protects and does not protect, for whoever finds it in a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from cfk_plugin.policy import NOT_STOPPED
+from cfk_plugin.tracking.record import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from cfk_plugin.policy import PrivacyPolicy
+    from cfk_plugin.population import Population
+
+LONGEST = 5_000
+"""Characters that MLflow's registry stores of a description."""
+_NAMES = 400  # characters that a list of column names may take
+
+_HELD: Mapping[str, str] = {
+    "nominal": "At least {k} people fit each region. Whoever reruns the algorithm for everybody may be left with fewer",
+    "reciprocal": "At least {k} people are mapped to each region, also for whoever reruns the protection for everybody",
+    "catalogue": "At least {k} people are left for whoever reruns the protection and asks the model about everybody",
+}
+_ATTACKS: Mapping[str, str] = {
+    "inversion": "**Reruns.** Whoever runs the algorithm for everybody may be left with fewer people, at times one.",
+    "model filter": "**Answers of the model.** Whoever can ask the model about everybody who fits may be left with "
+    "fewer people, at times one.",
+    "query steering": "**Many queries.** Whoever asks with queries of their choice can find out more than one answer "
+    "says.",
+    "intersection": "**Several releases.** Regions of several answers for one person can be intersected.",
+    "intersection after a change": "**Releases before and after a change** of policy, model or population can be "
+    "intersected.",
+}
+_OBJECTIVES: Mapping[str, str] = {
+    "pureness": "pureness first, then information loss",
+    "ncp": "information loss alone",
+    "weighted": "information loss and pureness together, weighted",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Card:
+    """What a protected model says of itself. Holds no value of a row.
+
+    Attributes
+    ----------
+    population : Population
+    policy : PrivacyPolicy
+    desired : object
+        The outcome that is explained, a label or "opposite".
+    most : int
+        Queries that one request may hold.
+    ledger : bool
+        Whether the server needs a ledger.
+    """
+
+    population: Population
+    policy: PrivacyPolicy
+    desired: Any
+    most: int
+    ledger: bool
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of the logged model, of its version in the registry, and of the registered model."""
+        return {
+            "cfk.schema_version": str(SCHEMA_VERSION),
+            "cfk.k": str(self.policy.k),
+            "cfk.guarantee": self.policy.guarantee,
+            "cfk.policy_sha256": self.policy.sha256,
+            "cfk.population_fingerprint": self.population.fingerprint,
+        }
+
+    def text(self, name: str, uri: str) -> str:
+        """Return the card in Markdown, no longer than a registry stores.
+
+        Parameters
+        ----------
+        name : str
+            The model's name.
+        uri : str
+            What it is loaded by.
+        """
+        parts = [self._head(name), self._protected(), self._open(), self._rules(), self._answers(), self._calls(uri)]
+        return "\n\n".join(parts) + "\n"
+
+    def _head(self, name: str) -> str:
+        outcome = "another outcome" if self.desired == "opposite" else f"the outcome `{self.desired}`"
+        schema, k = self.population.schema, self.policy.k
+        return (
+            f"# {name[:100]}\n\n"
+            f"Says what would have to be different for {outcome}: counterfactual explanations, protected before they "
+            f"leave. Each is k-anonymous, k = {k}, with respect to the population `{self.population.fingerprint}` "
+            f"({self.population.n_people:,} people, {len(self.population.cells):,} distinct combinations) and the "
+            f"quasi-identifiers {_listed(schema.quasi_identifiers)}."
+        )
+
+    def _protected(self) -> str:
+        counted = " with the desired predicted outcome" if self.policy.counts_eligible else ""
+        held = _HELD[self.policy.guarantee].format(k=self.policy.k).replace(" people", f" people{counted}", 1)
+        return (
+            "## What it protects\n\n"
+            "People in the training table, against whoever links an explanation to a person by the quasi-identifiers. "
+            f"{held} (guarantee `{self.policy.guarantee}`). Code of its own counts them again before anything leaves; "
+            "what does not hold is withheld."
+        )
+
+    def _open(self) -> str:
+        points = [_ATTACKS[attack] for attack in NOT_STOPPED[self.policy.guarantee] if not self._is_recorded(attack)]
+        if private := self.population.schema.private:
+            points.append(
+                f"**Private values** are released as they are: {_listed(private)}. Whoever knows them may recognise a "
+                "person."
+            )
+        points.append(
+            "**The artifact store.** It has the explainer, and an explainer that returns training rows brings them "
+            "along. Keep it closed."
+        )
+        points.append("**Membership, and copies of the model.** Neither is measured here.")
+        return "## What it does not protect\n\n" + "\n".join(f"* {point}" for point in points)
+
+    def _is_recorded(self, attack: str) -> bool:
+        return self.ledger and attack.startswith("intersection")
+
+    def _rules(self) -> str:
+        policy = self.policy
+        rules = [f"k is at least {policy.k}; a request may ask for more, not for fewer"]
+        if policy.counts_eligible:
+            rules.append("only people with the desired predicted outcome count")
+        rules.append(f"regions are chosen for {_OBJECTIVES[policy.objective]}")
+        bounds: dict[str, Any] = {
+            "pureness is at least {}": policy.min_pureness,
+            "information loss (NCP) is at most {}": policy.max_ncp,
+            "each sensitive attribute has at least {} distinct values in a region": policy.l,
+            "a sensitive attribute's distribution in a region is at most {} from the population's (t-closeness)": (
+                policy.t
+            ),
+        }
+        rules += [text.format(bound) for text, bound in bounds.items() if bound is not None]
+        ledger = (
+            "the server needs a ledger of releases (`CFK_LEDGER`, `CFK_LEDGER_KEY`), and does not start without"
+            if self.ledger
+            else "no ledger of releases is kept"
+        )
+        identity = f"policy SHA-256 `{policy.sha256}`, cfk-plugin {version('cfk-plugin')}"
+        return "## Rules\n\n" + "\n".join(f"* {rule}" for rule in [*rules, ledger, identity])
+
+    def _answers(self) -> str:
+        return (
+            "## Answers\n\n"
+            "One record per counterfactual: `status` (`released`, or `suppressed` with a `reason`), `sentence`, "
+            "`features`, and three figures.\n\n"
+            "| figure | meaning |\n|---|---|\n"
+            "| `k` | people of the population who fit the region |\n"
+            "| `ncp` | information lost, 0 (nothing) to 1 (everything) |\n"
+            "| `pureness` | share of the value combinations in the region for which the model gives the desired "
+            "outcome, 0 to 1; it does not say that the model is right |"
+        )
+
+    def _calls(self, uri: str) -> str:
+        return (
+            "## Use\n\n"
+            f"```python\nmlflow.pyfunc.load_model({uri!r}).predict(queries, params={{'k': {self.policy.k}}})\n```\n\n"
+            f"```console\nmlflow models serve -m {uri} --env-manager local\n```\n\n"
+            f"A query has every feature; a request has at most {self.most:,} queries. "
+            "Over HTTP send `dataframe_split` or `dataframe_records`."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names of columns; where they are too many, the first ones and how many more there are."""
+    shown: list[str] = []
+    for name in names:
+        if sum(len(each) + 4 for each in [*shown, name]) > _NAMES:
+            break
+        shown.append(name)
+    more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+    return ", ".join(f"`{name}`" for name in shown) + more

@@ -1,0 +1,90 @@
+"""A made-up input example: a request to try the model with, which nobody is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
+
+from cfk_plugin.matching import RowMatcher
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from cfk_plugin.domain import Domain
+    from cfk_plugin.population import Population
+
+_TRIES = 200
+
+
+def example_of(population: Population, k: int) -> pd.DataFrame | None:
+    """Return one made-up query, or None where none can be made without looking at somebody.
+
+    Each value is drawn alone: from what the schema declares (bounds, bins, levels, a hierarchy), or, of a
+    quasi-identifier, from the values that at least k people have. A combination of quasi-identifiers that a training
+    row has is drawn again. A private value is never taken from a row.
+
+    Parameters
+    ----------
+    population : Population
+        With its rows.
+    k : int
+        People who must have a value of a quasi-identifier that the schema does not declare.
+
+    Returns
+    -------
+    DataFrame of one row, or None
+        None if an attribute is neither declared nor common enough, or every combination tried is somebody's.
+    """
+    choices = {}
+    for name in population.schema.features:
+        values = _declared(population.domains[name])
+        if values is None and name in population.schema.quasi_identifiers:
+            values = _common(population, name, k)
+        if values is None or not len(values):
+            return None
+        choices[name] = values
+    # Seeded: the same population gives the same example, so logging a model twice shows nothing more.
+    draws, matcher = _draws(choices, population, np.random.default_rng(0)), RowMatcher(population)
+    for at in range(_TRIES):
+        one = draws.iloc[[at]].reset_index(drop=True)
+        if not matcher.native(one)[1].any():  # alone, as its decimals in company would be another matter
+            return one
+    return None
+
+
+def _draws(choices: dict[str, list[Any]], population: Population, random: Generator) -> pd.DataFrame:
+    columns = {name: [values[i] for i in random.integers(len(values), size=_TRIES)] for name, values in choices.items()}
+    return population.conform(pd.DataFrame(columns))
+
+
+def _declared(domain: Domain) -> list[Any] | None:
+    """Return values that the schema declares; of a range its quarters, of bins their middles."""
+    attribute = domain.attribute
+    if attribute.bins is not None:
+        edges = np.asarray(attribute.bins)
+        return _numbers(domain, (edges[:-1] + edges[1:]) / 2)
+    if attribute.bounds is not None:
+        return _numbers(domain, np.linspace(*attribute.bounds, 5))
+    if types.is_bool_dtype(domain.dtype):
+        return [False, True]
+    declared = attribute.levels or (attribute.hierarchy.leaves if attribute.hierarchy else None)
+    if declared is None:
+        return None
+    codes = [domain.code(text) for text in declared]
+    return [text if domain.is_open else domain.originals[code] for text, code in zip(declared, codes, strict=True)]
+
+
+def _numbers(domain: Domain, numbers: Any) -> list[Any]:
+    """Return numbers as the column would show them; whole ones for whole numbers."""
+    whole = types.is_integer_dtype(domain.dtype)
+    return [domain.natural(float(round(number)) if whole else float(number)) for number in numbers]
+
+
+def _common(population: Population, name: str, k: int) -> list[Any]:
+    """Return the values of a quasi-identifier that at least k people have."""
+    at, domain = population.schema.quasi_identifiers.index(name), population.domains[name]
+    people = np.bincount(population.cells[:, at], weights=population.cell_people, minlength=domain.size)
+    return [domain.value(code) for code in np.flatnonzero(people >= k).tolist() if code != domain.missing_code]

@@ -1,0 +1,197 @@
+"""What a registry says of a protected model: card, tags, requirements and example, read back from a real one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+
+from cfk_plugin import Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin.serving.card import LONGEST, Card
+from model_server import K, accepts, logged, patients, population
+
+NAME = "patients-explained"
+TAGS = {"cfk.policy_sha256", "cfk.population_fingerprint", "cfk.k", "cfk.guarantee", "cfk.schema_version"}
+PROMISES = re.compile(
+    r"(?<!k-)\banonym|de-identif|\bsafe\b|complian|guaranteed|zero risk|cannot be|GDPR|HIPAA|private by|optimal", re.I
+)
+"""Words that docs/explanation/how-to-talk-about-anonymity.md has other ones for."""
+
+
+@pytest.fixture(scope="module")
+def entry(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """Register one model in a store of its own."""
+    folder = tmp_path_factory.mktemp("registry")
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    use(uri)
+    experiment = mlflow.create_experiment("registry", artifact_location=(folder / "artifacts").as_uri())
+    with mlflow.start_run(experiment_id=experiment):
+        return uri, logged(registered_model_name=NAME)
+
+
+@pytest.fixture
+def registry(entry: tuple[str, Any]) -> Iterator[Any]:
+    """Return the registered model; its store is the one in use."""
+    use(entry[0])
+    yield entry[1]
+    use(None)
+
+
+def use(uri: str | None) -> None:
+    """Set the store of runs and the registry."""
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+
+
+def test_version_and_model_carry_the_tags(registry: Any) -> None:
+    client = MlflowClient()
+    found = client.get_model_version(NAME, "1").tags
+    policy = PrivacyPolicy(k=K)
+    assert set(found) == TAGS
+    assert (found["cfk.policy_sha256"], found["cfk.k"]) == (policy.sha256, str(K))
+    assert found["cfk.guarantee"] == "reciprocal"
+    assert client.get_registered_model(NAME).tags == found
+    assert found.items() <= client.get_logged_model(registry.model_id).tags.items()
+    assert found["cfk.population_fingerprint"] == registry.metadata["cfk.population_fingerprint"]
+
+
+def test_description_and_readme_are_the_card(registry: Any) -> None:
+    client = MlflowClient()
+    text = client.get_model_version(NAME, "1").description
+    assert text.startswith(f"# {NAME}\n")
+    for said in (
+        "k-anonymous, k = 5, with respect to the population",
+        "60 people",
+        "`age`, `town`",
+        "released as they are: `pay`, `illness`",
+        "## What it does not protect",
+        "no ledger",
+        f"models:/{NAME}/1",
+    ):
+        assert said in text
+    readme = Path(mlflow.artifacts.download_artifacts(registry.model_uri), "README.md").read_text(encoding="utf-8")
+    assert readme == client.get_logged_model(registry.model_id).tags["mlflow.note.content"]
+    assert text.split("## Use")[0].splitlines()[1:] == readme.split("## Use")[0].splitlines()[1:]
+
+
+def test_the_call_that_the_card_shows_works(registry: Any) -> None:
+    text = MlflowClient().get_model_version(NAME, "1").description
+    code = re.search(r"```python\n(.*?)\n```", text, re.S)
+    assert code
+    queries = patients()[list(population().schema.features)].head(2)
+    records = eval(code[1], {"mlflow": mlflow, "queries": queries})
+    assert [record["status"] for record in records] == ["released"] * 2
+
+
+def test_nothing_of_a_row_is_in_registry_or_readme(registry: Any) -> None:
+    client = MlflowClient()
+    entry, model = client.get_model_version(NAME, "1"), client.get_registered_model(NAME)
+    folder = Path(mlflow.artifacts.download_artifacts(registry.model_uri))
+    said = f"{entry.description} {entry.tags} {model.tags} {model.description} {(folder / 'README.md').read_text()}"
+    assert "SENTINEL" not in said
+    assert not [pay for pay in patients()["pay"] if str(pay) in said]
+    assert not [town for town in patients()["town"].unique() if town in said]
+
+
+def test_requirements_are_pinned_and_hold_nothing_that_is_not_needed(registry: Any) -> None:
+    folder = Path(mlflow.artifacts.download_artifacts(registry.model_uri))
+    lines = (folder / "requirements.txt").read_text(encoding="utf-8").split()
+    pins = {line.split("==")[0]: line for line in lines}
+    assert all(line == f"{name}=={version(name)}" for name, line in pins.items())
+    assert {"mlflow", "cfk-plugin", "numpy", "pandas"} <= set(pins)
+    assert not [name for name in pins if name.startswith(("dice", "xgboost", "nvidia"))]
+    assert (folder / "code" / "model_server.py").exists()
+
+
+def test_without_a_registry_the_logged_model_has_the_card(mlflow_store: str) -> None:
+    with mlflow.start_run():
+        info = logged()
+    folder = Path(mlflow.artifacts.download_artifacts(info.model_uri))
+    assert info.model_uri in (folder / "README.md").read_text(encoding="utf-8")
+    assert set(MlflowClient().get_logged_model(info.model_id).tags) >= TAGS
+    assert MlflowClient().search_registered_models() == []
+    assert not (folder / "input_example.json").exists()  # private values are declared nowhere
+
+
+def declared() -> Population:
+    """People whose columns are all declared."""
+    rows = patients()
+    schema = Schema.from_frame(
+        rows[["age", "town", "pay"]],
+        quasi_identifiers=["age", "town"],
+        bounds={"age": (18, 70)},
+        bins={"pay": [0, 1_000_000, 2_000_000]},
+    )
+    return Population.from_frame(rows, schema)
+
+
+def test_an_example_is_made_where_everything_is_declared(mlflow_store: str) -> None:
+    with mlflow.start_run():
+        info = logged(population=declared())
+    folder = Path(mlflow.artifacts.download_artifacts(info.model_uri))
+    request = json.loads((folder / "serving_input_example.json").read_text(encoding="utf-8"))
+    made = pd.DataFrame(**request["dataframe_split"])
+    rows = patients()
+    assert made["pay"].tolist() in ([500_000], [1_500_000])
+    assert not ((rows["age"] == made["age"].iat[0]) & (rows["town"] == made["town"].iat[0])).any()
+    assert len(mlflow.pyfunc.load_model(info.model_uri).predict(made)) == 1
+
+
+def test_the_explainer_of_a_logged_model_brings_its_requirements(mlflow_store: str) -> None:
+    import model_server
+
+    class Inner(mlflow.pyfunc.PythonModel):
+        def predict(self, context, model_input, params=None):
+            return model_server.NearestInAge(model_server.patients())(model_input)
+
+    with mlflow.start_run():
+        inner = mlflow.pyfunc.log_model(
+            name="explainer", python_model=Inner(), pip_requirements=[f"scipy=={version('scipy')}"]
+        )
+        info = log_protected_model(
+            inner.model_uri, model=accepts, population=population(), desired=1, code_paths=[model_server.__file__]
+        )
+    folder = Path(mlflow.artifacts.download_artifacts(info.model_uri))
+    assert f"scipy=={version('scipy')}" in (folder / "requirements.txt").read_text(encoding="utf-8").split()
+
+
+@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal", "catalogue"])
+@pytest.mark.parametrize("ledger", [False, True])
+def test_every_card_is_plain_and_promises_nothing(guarantee: Any, ledger: bool) -> None:
+    policy = PrivacyPolicy(k=12, guarantee=guarantee, min_pureness=0.9, max_ncp=0.5)
+    text = Card(population(), policy, "opposite", 1_000, ledger).text(NAME, f"models:/{NAME}/1")
+    assert not PROMISES.search(text)
+    assert "at least 0.9" in text
+    assert "at most 0.5" in text
+    assert ("needs a ledger" in text) == ledger
+    assert ("can be intersected" in text) == (not ledger)
+    assert ("at times one" in text) == (guarantee != "catalogue")
+
+
+def test_a_card_fits_into_a_registry_whatever_the_table() -> None:
+    rows = pd.DataFrame(np.arange(600).reshape(2, 300), columns=[f"a column with a long name {i}" for i in range(300)])
+    schema = Schema.from_frame(rows, quasi_identifiers=list(rows)[:150], sensitive=list(rows)[150:160])
+    policy = PrivacyPolicy(k=2, min_pureness=0.9, max_ncp=0.5, l=2, t=0.3, guarantee="nominal")
+    card = Card(Population.from_frame(rows, schema), policy, "an outcome", 1_000, ledger=False)
+    text = card.text("n" * 200, f"models:/{'n' * 200}/1")
+    assert len(text) <= LONGEST
+    assert re.search(r"`a column with a long name 0`, .* and \d+ more", text)
+
+
+def test_logging_leaves_no_release_in_a_ledger(
+    mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CFK_LEDGER", str(tmp_path / "ledger.db"))
+    monkeypatch.setenv("CFK_LEDGER_KEY", "a secret of the servers")
+    with mlflow.start_run():
+        logged(population=declared(), ledger=True)
+    assert not (tmp_path / "ledger.db").exists()

@@ -1,0 +1,87 @@
+"""The input example that is made up: complete, in the declared domain, and nobody's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfk_plugin import Population, Schema
+from cfk_plugin.matching import RowMatcher
+from cfk_plugin.serving.example import example_of
+from cfk_plugin.serving.signature import refuse_training_rows
+
+BINS = [0.0, 1_000.0, 2_000.0, 4_000.0]
+LEVELS = ["low", "mid", "high"]
+
+
+@st.composite
+def populations(draw: st.DrawFn) -> Population:
+    n = draw(st.integers(4, 60))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    rows = pd.DataFrame(
+        {
+            "age": random.integers(20, 20 + draw(st.integers(1, 30)), n),
+            "town": random.choice(list("ABC")[: draw(st.integers(1, 3))], n),
+            "member": random.choice([True, False], n),
+            "pay": random.uniform(0, 4_000, n),  # drawn from a continuum: a value of it is somebody's
+            "education": random.choice(LEVELS, n),
+        }
+    )
+    bounds = {"age": (0, 100)} if draw(st.booleans()) else None
+    schema = Schema.from_frame(
+        rows, quasi_identifiers=["age", "town"], ordinal={"education": LEVELS}, bins={"pay": BINS}, bounds=bounds
+    )
+    return Population.from_frame(rows, schema)
+
+
+@settings(max_examples=60, deadline=None)
+@given(population=populations(), k=st.integers(2, 6))
+def test_an_example_is_complete_and_nobodys(population: Population, k: int) -> None:
+    example = example_of(population, k)
+    if example is None:
+        return
+    assert list(example) == list(population.schema.features)
+    assert len(example) == 1
+    assert not example.isna().any(axis=None)
+    assert not RowMatcher(population).native(example)[1].any()
+    refuse_training_rows(example, population)  # what a user would be refused is not made
+    assert example["pay"].iat[0] in (500.0, 1_500.0, 3_000.0)
+    assert example["education"].iat[0] in LEVELS
+    rows = population.frame
+    assert (rows["town"] == example["town"].iat[0]).sum() >= k
+    if population.schema["age"].bounds is None:
+        assert (rows["age"] == example["age"].iat[0]).sum() >= k
+
+
+@settings(max_examples=30, deadline=None)
+@given(population=populations())
+def test_it_is_the_same_each_time(population: Population) -> None:
+    first, second = example_of(population, 3), example_of(population, 3)
+    assert (first is None) == (second is None)
+    if first is not None:
+        pd.testing.assert_frame_equal(first, second)
+
+
+@pytest.mark.parametrize("private", ["pay", "illness"])
+def test_private_values_that_nothing_declares_give_none(private: str) -> None:
+    rows = pd.DataFrame({"age": [30, 30, 31, 31] * 3, "town": list("AABB") * 3, "pay": range(12), "illness": "x"})
+    rows = rows[["age", "town", private]]
+    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"]))
+    assert example_of(population, 2) is None
+
+
+def test_where_every_combination_is_somebodys_there_is_none() -> None:
+    rows = pd.DataFrame({"age": [30, 31] * 6, "town": list("AABB") * 3})
+    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"]))
+    assert example_of(population, 2) is None
+
+
+def test_rare_values_of_quasi_identifiers_are_not_shown() -> None:
+    rows = pd.DataFrame({"age": [30, 31] * 6, "town": [*"AABBAABBAAB", "rare"]})
+    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"]))
+    for k in (2, 3):
+        example = example_of(population, k)
+        assert example is None or example["town"].iat[0] != "rare"
