@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from mlflow import MlflowClient
-from mlflow.models.evaluation.artifacts import CsvEvaluationArtifact, JsonEvaluationArtifact
+from mlflow.models.evaluation.artifacts import (
+    CsvEvaluationArtifact,
+    ImageEvaluationArtifact,
+    JsonEvaluationArtifact,
+)
 from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.pipeline import protect
 from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.serving.measured import Measured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cfk_plugin.explanations import Explanations
+    from matplotlib.axes import Axes
 
 MODEL_TYPE = "counterfactual"
 _NEEDED = ("population", "model")
@@ -30,7 +34,11 @@ class CounterfactualEvaluator(ModelEvaluator):
 
     ``mlflow.models.evaluate(explainer, queries, model_type="counterfactual", evaluators=["cfk"],
     evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The metrics are those of
-    `Explanations.summary` that are numbers, as ``cfk/NAME``; the artifacts hold released values alone.
+    `Explanations.summary` that are numbers, as ``cfk/NAME``. The artifacts are tables and plots of released values and
+    of how many people fit them, for the data holder; no training row is in them.
+
+    A model of `log_protected_model` protects already: it is measured as it answers, from its records, and takes no
+    configuration. Figures that records do not have (``k_effective_min``, ``native_rate``) are left out.
     """
 
     @classmethod
@@ -46,33 +54,47 @@ class CounterfactualEvaluator(ModelEvaluator):
         run_id: str,
         evaluator_config: Mapping[str, Any],
         model: Any = None,
-        **kwargs: Any,  # noqa: ARG002
+        **kwargs: Any,
     ) -> EvaluationResult:
         """Return metrics and artifacts, and log them to the run.
 
         Raises
         ------
         InputError
-            If there is no model, or the configuration lacks something or has something unknown.
+            If there is no model, or the configuration lacks something or has something unknown, or has anything for
+            a model that protects already.
         CFKError
             As `protect`.
         """
-        settings = _checked(evaluator_config, model)
+        floor = _floor_of(model)
+        settings = _checked(evaluator_config, model) if floor is None else _no_settings(evaluator_config)
         queries = pd.DataFrame(dataset.features_data)
-        explanations = protect(model.predict, **settings).explain(queries)
-        metrics = metrics_of(explanations)
+        if floor is None:
+            explanations = protect(model.predict, **settings).explain(queries)
+            measured = Measured.of_explanations(explanations, settings["population"])
+        else:
+            measured = Measured.of_records(model.predict(queries), floor)
         client = MlflowClient()
-        for name, value in metrics.items():
-            client.log_metric(run_id, name, value)
-        artifacts = _artifacts(explanations, client, run_id)
-        return EvaluationResult(metrics, artifacts, run_id)  # type: ignore[no-untyped-call]
+        if kwargs.get("model_id") is None:  # otherwise MLflow logs them itself, and each would be there twice
+            for name, value in measured.metrics.items():
+                client.log_metric(run_id, name, value)
+        artifacts = _artifacts(measured, client, run_id)
+        return EvaluationResult(measured.metrics, artifacts, run_id)  # type: ignore[no-untyped-call]
 
 
-def metrics_of(explanations: Explanations) -> dict[str, float]:
-    """Return the figures of a summary as metrics; one over nothing is left out."""
-    figures = explanations.summary()
-    numbers = {name: value for name, value in figures.items() if isinstance(value, (int, float))}
-    return {f"cfk/{name}": float(value) for name, value in numbers.items()}
+def _floor_of(model: Any) -> int | None:
+    """Return the k of a model that protects already; None for any other."""
+    said = getattr(getattr(model, "metadata", None), "metadata", None) or {}
+    return int(said["cfk.k"]) if "cfk.policy_sha256" in said and "cfk.k" in said else None
+
+
+def _no_settings(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    if config:
+        raise InputError(
+            f"the model protects already, under its own policy: leave {', '.join(sorted(config))} out of "
+            "evaluator_config, or evaluate the explainer that is behind it"
+        )
+    return {}
 
 
 def _checked(config: Mapping[str, Any] | None, model: Any) -> dict[str, Any]:
@@ -89,16 +111,35 @@ def _checked(config: Mapping[str, Any] | None, model: Any) -> dict[str, Any]:
     return config
 
 
-def _artifacts(explanations: Explanations, client: MlflowClient, run_id: str) -> dict[str, Any]:
-    """Log the released table and the whole result; return them as MLflow's artifacts."""
-    frame = explanations.to_frame()
+def _artifacts(measured: Measured, client: MlflowClient, run_id: str) -> dict[str, Any]:
+    """Log tables, plots and the whole result; return them as MLflow's artifacts."""
     made: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        csv, text = Path(folder) / "released.csv", Path(folder) / "explanations.json"
-        frame.to_csv(csv, index=False)
-        text.write_text(explanations.to_json(), encoding="utf-8")
-        for path, kind in ((csv, CsvEvaluationArtifact), (text, JsonEvaluationArtifact)):
+        for path, kind in _written(measured, Path(folder)):
             client.log_artifact(run_id, str(path), "cfk")
             made[f"cfk/{path.name}"] = kind(uri=f"runs:/{run_id}/cfk/{path.name}")
             made[f"cfk/{path.name}"]._load(str(path))
     return made
+
+
+def _written(measured: Measured, folder: Path) -> Iterator[tuple[Path, Callable[..., Any]]]:
+    text = folder / "explanations.json"
+    text.write_text(measured.text, encoding="utf-8")
+    yield text, JsonEvaluationArtifact
+    for name, table in measured.tables.items():
+        path = folder / f"{name}.csv"
+        table.to_csv(path, index=False)
+        yield path, CsvEvaluationArtifact
+    for name, plot in measured.plots.items():
+        path = folder / f"{name}.png"
+        _draw(plot, path)
+        yield path, ImageEvaluationArtifact
+
+
+def _draw(plot: Callable[..., Axes], path: Path) -> None:
+    """Draw to a file, without a window system and without a trace in the state of pyplot."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    plot(ax=figure.add_subplot())
+    figure.savefig(path, dpi=150)

@@ -138,7 +138,7 @@ def log_protected_model(
             code_paths=list(code_paths) or None,
             registered_model_name=registered_model_name,
             tags=card.tags,
-            metadata={name: card.tags[name] for name in ("cfk.policy_sha256", "cfk.population_fingerprint")},
+            metadata=card.tags,
         )
     _describe(logged, card, name, registered_model_name)
     return logged

@@ -14,7 +14,7 @@ from mlflow.models.evaluation.validation import ModelValidationFailedException
 from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError
 from cfk_plugin.serving.evaluator import CounterfactualEvaluator
-from model_server import NearestInAge, accepts, patients, population
+from model_server import NearestInAge, accepts, logged, patients, population
 
 QUERIES = pd.DataFrame(
     {
@@ -49,6 +49,101 @@ def test_metrics_are_those_of_protecting_the_same_explainer(mlflow_store: str) -
     assert len(result.artifacts["cfk/released.csv"].content) == 4
 
 
+def test_tables_and_plots_are_artifacts(mlflow_store: str) -> None:
+    with mlflow.start_run() as run:
+        result = evaluate()
+    logged_there = {item.path for item in mlflow.MlflowClient().list_artifacts(run.info.run_id, "cfk")}
+    names = {"risk.png", "ncp_by_attribute.png", "released.csv", "risk_by_group_size.csv", "ncp_by_attribute.csv"}
+    assert logged_there == set(result.artifacts) == {f"cfk/{name}" for name in names | {"explanations.json"}}
+    sizes = result.artifacts["cfk/risk_by_group_size.csv"].content
+    assert sizes["people"].min() == result.metrics["cfk/k_min"]
+    assert sizes["releases"].sum() == result.metrics["cfk/released"]
+    losses = result.artifacts["cfk/ncp_by_attribute.csv"].content
+    assert (losses["weight"] * losses["ncp_mean"]).sum() == pytest.approx(result.metrics["cfk/ncp_mean"])
+    for name in ("risk", "ncp_by_attribute"):
+        assert result.artifacts[f"cfk/{name}.png"].content.size == (960, 600)
+
+
+class Explainer(mlflow.pyfunc.PythonModel):
+    """An explainer as people log it."""
+
+    def predict(self, context, model_input, params=None):
+        return NearestInAge(patients())(model_input)
+
+
+def test_every_metric_of_a_logged_model_is_logged_once(mlflow_store: str) -> None:
+    with mlflow.start_run():
+        info = mlflow.pyfunc.log_model(name="explainer", python_model=Explainer(), pip_requirements=["mlflow"])
+    with mlflow.start_run() as run:
+        result = evaluate(info.model_uri)
+    client = mlflow.MlflowClient()
+    assert result.metrics
+    for name, value in result.metrics.items():
+        assert [metric.value for metric in client.get_metric_history(run.info.run_id, name)] == [value]
+    found = {metric.key: metric.value for metric in client.get_logged_model(info.model_id).metrics}
+    assert found == pytest.approx(result.metrics)
+
+
+def evaluate_protected(uri: str, **config: Any) -> mlflow.models.EvaluationResult:
+    config = {"cfk": config} if config else {}
+    return mlflow.models.evaluate(
+        uri, QUERIES, model_type="counterfactual", evaluators=["cfk"], evaluator_config=config or None
+    )
+
+
+def test_a_protected_model_is_measured_from_its_records(mlflow_store: str) -> None:
+    with mlflow.start_run():
+        info = logged(6)
+    with mlflow.start_run() as run:
+        result = evaluate_protected(info.model_uri)
+    with mlflow.start_run():
+        behind = evaluate()
+    assert set(result.metrics) < set(behind.metrics)
+    assert result.metrics == pytest.approx({name: behind.metrics[name] for name in result.metrics})
+    assert {f"cfk/{n}" for n in ("k_min", "ncp_mean", "pureness_mean", "suppressed_rate", "released_native")} <= set(
+        result.metrics
+    )
+    table, other = (r.artifacts["cfk/released.csv"].content for r in (result, behind))
+    pd.testing.assert_frame_equal(table, other[list(table)])
+    assert "cfk/risk.png" in result.artifacts
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "cfk/k_min")
+    assert len(history) == 1
+
+
+def test_a_protected_model_that_withholds_everything_is_measured(mlflow_store: str) -> None:
+    with mlflow.start_run():
+        info = logged(6, policy=PrivacyPolicy(k=6, max_ncp=0.0))
+        result = evaluate_protected(info.model_uri)
+    assert (result.metrics["cfk/released"], result.metrics["cfk/suppressed_rate"]) == (0, 1)
+    assert "cfk/k_min" not in result.metrics
+
+
+def test_a_protected_model_takes_no_configuration(mlflow_store: str) -> None:
+    with mlflow.start_run():
+        info = logged(6)
+        with pytest.raises(InputError, match=r"protects already.* leave policy out"):
+            evaluate_protected(info.model_uri, policy={"k": 20})
+
+
+def test_without_names_the_evaluator_takes_its_own_models_and_no_others(mlflow_store: str) -> None:
+    settings = {"population": population(), "model": accepts, "desired": 1, "policy": {"k": 6}}
+    numbers = patients()[["age", "pay"]].assign(good=1.0)
+    with mlflow.start_run():
+        ours = mlflow.models.evaluate(
+            NearestInAge(patients()).__call__,
+            QUERIES,
+            model_type="counterfactual",
+            evaluator_config={"cfk": settings},
+        )
+    with mlflow.start_run():
+        theirs = mlflow.models.evaluate(
+            accepts, numbers, targets="good", model_type="regressor", evaluator_config={"log_explainer": False}
+        )
+    assert ours.metrics["cfk/k_min"] >= 6
+    assert "root_mean_squared_error" in theirs.metrics
+    assert not [name for name in theirs.metrics if name.startswith("cfk")]
+
+
 def test_thresholds_gate_a_promotion(mlflow_store: str) -> None:
     with mlflow.start_run():
         result = evaluate()
@@ -65,6 +160,7 @@ def test_nothing_raw_is_in_the_run(mlflow_store: str, tmp_path: Path) -> None:
     assert result.metrics["cfk/released"] == 4
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "released.csv" for path in written)
+    assert any(path.name == "ncp_by_attribute.png" for path in written)
     assert not [path.name for path in written if b"SENTINEL0" in path.read_bytes()]
 
 
