@@ -56,6 +56,24 @@ class AdaptContext:
     target: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RawMethod:
+    """A method of an explainer's class that gives out counterfactuals as they are, for whoever counts its calls.
+
+    Attributes
+    ----------
+    module, owner, name : str
+        Module, class and method. Names, so that naming it imports nothing.
+    count : callable
+        Says of what the method returned how many counterfactuals are in it.
+    """
+
+    module: str
+    owner: str
+    name: str
+    count: Callable[[Any], int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRecord:
     """One explanation as a notification tells it. Holds no attribute's value, so it may be logged.
@@ -123,6 +141,19 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
     Returns
     -------
     CounterfactualSource or None
+    """
+
+
+@hookspec
+def cfk_raw_methods() -> Sequence[RawMethod]:
+    """Name the methods by which people use an explainer without protection, so that their use can be observed.
+
+    All plugins are asked. A method that another one calls in turn needs no mention. Import nothing here: a class
+    whose module is not there, or is another one in the installed version, is passed over.
+
+    Returns
+    -------
+    sequence of RawMethod
     """
 
 

@@ -22,7 +22,7 @@ from cfk_plugin.ledger import Ledger
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Progress, Protector
-from cfk_plugin.source import CounterfactualBatch, CounterfactualSource, ExplainerError, NoneFoundError
+from cfk_plugin.source import CounterfactualBatch, CounterfactualSource, ExplainerError, NoneFoundError, protecting
 from cfk_plugin.tracking import RunLogger, logger_of, observe
 
 _log = logging.getLogger("cfk_plugin")
@@ -183,7 +183,8 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         frame = require_features(queries, population, "queries")
         features = frame[list(population.schema.features)].reset_index(drop=True)
         try:
-            batch = self._self_source.generate(frame[list(features)].copy(deep=True), **options)
+            with protecting():
+                batch = self._self_source.generate(frame[list(features)].copy(deep=True), **options)
         except ExplainerError as error:
             _log.warning("%s", error)  # holds the class of the explainer's exception alone
         except CFKError:
@@ -232,7 +233,8 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         def protected(*args: Any, **kwargs: Any) -> Any:
             nothing: Exception | None = None
             try:
-                batch, native, queries = _stripped(lambda: source.methods[name](*args, **kwargs), f"{name} failed")
+                with protecting():
+                    batch, native, queries = _stripped(lambda: source.methods[name](*args, **kwargs), f"{name} failed")
             except NoneFoundError as error:
                 nothing = error.native
             if nothing is not None:  # raised out here, so that it carries no context

@@ -21,7 +21,7 @@ from cfk_plugin.source import CounterfactualSource
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cfk_plugin.hookspecs import AdaptContext, ReleaseRecord
+    from cfk_plugin.hookspecs import AdaptContext, RawMethod, ReleaseRecord
     from cfk_plugin.population import Population
     from cfk_plugin.protection.base import Proposal, Protector, Task
 
@@ -171,6 +171,11 @@ class PluginManager:
         if not isinstance(source, CounterfactualSource):
             raise PluginError(f"an adapter returned {type(source).__name__}, which is no CounterfactualSource")
         return source
+
+    def raw_methods(self) -> list[RawMethod]:
+        """Return the methods of explainers that plugins name for observation."""
+        answers = _guarded(self._manager.hook.cfk_raw_methods, "a plugin failed in cfk_raw_methods")
+        return [method for some in answers for method in some]
 
     def protectors(self) -> dict[str, Callable[[], Protector]]:
         """Return the protectors that plugins bring, by name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
@@ -115,6 +116,24 @@ class CounterfactualSource(Protocol):
         Nothing of `native` may survive that came from a training row.
         """
         ...
+
+
+_PROTECTING: ContextVar[bool] = ContextVar("cfk_protecting", default=False)
+
+
+@contextmanager
+def protecting() -> Iterator[None]:
+    """Mark calls of an explainer whose answers go through protection, for whoever counts the others."""
+    token = _PROTECTING.set(True)
+    try:
+        yield
+    finally:
+        _PROTECTING.reset(token)
+
+
+def is_protecting() -> bool:
+    """Say whether the explainer is being asked by the host."""
+    return _PROTECTING.get()
 
 
 def released_cells(entries: Iterable[Any]) -> list[dict[str, str] | None]:

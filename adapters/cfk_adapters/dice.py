@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import hookimpl
+from cfk_plugin.hookspecs import RawMethod, hookimpl
 from cfk_plugin.source import CounterfactualBatch, NoneFoundError, ask, released_cells
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
 INSTANCE_BASED = {"DiceKD", "DiceGenetic"}  # The genetic search starts from training rows unless told otherwise.
 METHODS = ("generate_counterfactuals", "local_feature_importance", "global_feature_importance", "feature_importance")
+
+# Where DiCE's classes define the method themselves; the importances call it.
+RAW = (
+    BASE,
+    ("dice_ml.explainer_interfaces.feasible_base_vae", "FeasibleBaseVAE"),
+    ("dice_ml.explainer_interfaces.dice_xgboost", "DiceXGBoost"),
+)
 
 log = logging.getLogger("cfk_plugin")
 
@@ -38,6 +45,12 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> DiceSource | None:
     if missing := [name for name in context.features if name not in explainer.data_interface.feature_names]:
         raise AdapterError(f"DiCE's data interface does not have the feature {', '.join(missing)}")
     return DiceSource(explainer, context)
+
+
+@hookimpl
+def cfk_raw_methods() -> list[RawMethod]:
+    """Name the method that gives out raw counterfactuals."""
+    return [RawMethod(module, owner, "generate_counterfactuals", _given_out) for module, owner in RAW]
 
 
 class DiceSource:
@@ -219,11 +232,18 @@ def _shown(examples: Any) -> pd.DataFrame | None:
     return None
 
 
+def _given_out(native: Native) -> int:
+    """Return how many counterfactuals a result holds."""
+    examples = getattr(native, "cf_examples_list", [native])
+    return sum(len(shown) for shown in map(_shown, examples) if shown is not None)
+
+
 def _working_copy(explainer: Any) -> Any:
     """Return a copy to call instead: same model and training table, own state, no progress bar."""
     working = copy.copy(explainer)
     working.data_interface = copy.copy(explainer.data_interface)
-    function = getattr(type(explainer), "generate_counterfactuals", None)
+    # Unwrapped: what observes the method has no business with the host's own calls.
+    function: Any = inspect.unwrap(getattr(type(explainer), "generate_counterfactuals", type(None)))
     if isinstance(function, FunctionType) and "generate_counterfactuals" not in vars(explainer):
         # DiCE's bar cannot be switched off; giving its loop another `tqdm` touches nobody else's.
         quiet = FunctionType(

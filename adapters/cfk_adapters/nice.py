@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import hookimpl
+from cfk_plugin.hookspecs import RawMethod, hookimpl
 from cfk_plugin.source import CounterfactualBatch, ask, released_cells
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> NiceSource | None:
     if not np.any(getattr(data, "candidates_mask", True)):
         raise AdapterError("NICE has no candidates: justified_cf=True needs y_train as positions of classes")
     return NiceSource(explainer, context)
+
+
+@hookimpl
+def cfk_raw_methods() -> list[RawMethod]:
+    """Name the method that gives out raw counterfactuals."""
+    return [RawMethod("nice", "NICE", "explain", lambda found: 0 if found is None else len(np.atleast_2d(found)))]
 
 
 class NiceSource:

@@ -5,8 +5,18 @@ thread; what cannot be delivered is kept in a local folder. MLflow is imported w
 before.
 """
 
-from cfk_plugin.tracking.logger import RunLogger, logger_of, observe, track
+from cfk_plugin.tracking.logger import RunLogger, logger_of, observe, observe_when, track
 from cfk_plugin.tracking.record import Loggable, Record
 from cfk_plugin.tracking.settings import SpoolSettings, spool_folder
 
-__all__ = ["Loggable", "Record", "RunLogger", "SpoolSettings", "logger_of", "observe", "spool_folder", "track"]
+__all__ = [
+    "Loggable",
+    "Record",
+    "RunLogger",
+    "SpoolSettings",
+    "logger_of",
+    "observe",
+    "observe_when",
+    "spool_folder",
+    "track",
+]

@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -186,6 +186,12 @@ class RunLogger:
 
 _current: ContextVar[RunLogger | None] = ContextVar("cfk_tracking", default=None)
 _default: list[RunLogger] = []
+_wanted: list[Callable[[], bool]] = []
+
+
+def observe_when(wanted: Callable[[], bool]) -> None:
+    """Log what every protected explainer of this process releases, as with ``track=True``, while `wanted` says so."""
+    _wanted[:] = [wanted]
 
 
 @contextmanager
@@ -240,8 +246,11 @@ def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
     bool
         Whether the explanations may be given out; see `RunLogger.submit`.
     """
-    logger = _current.get() or logger_of(track)
-    return logger is None or logger.submit(explanations)
+    if (logger := _current.get() or logger_of(track)) is not None:
+        return logger.submit(explanations)
+    if any(wanted() for wanted in _wanted) and (logger := logger_of(True)) is not None:
+        logger.submit(explanations)  # whoever only looks on withholds nothing
+    return True
 
 
 def logger_of(track: bool | RunLogger) -> RunLogger | None:

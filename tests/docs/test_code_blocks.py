@@ -49,6 +49,7 @@ NEEDS = {
     "README.md": "dice_ml",
     "docs/tutorials/protect-dice.md": "dice_ml",
     "docs/how-to/use-nice.md": "nice",
+    "docs/how-to/observe-with-autolog.md": "nice",
 }
 """The library that a page explains with; its page is skipped where it is not installed."""
 

@@ -1,0 +1,9 @@
+"""What users of MLflow look for: `autolog` observes, `log_protected_model` serves. Import it as a whole.
+
+``import cfk_plugin.mlflow`` leaves the name ``mlflow`` to MLflow.
+"""
+
+from cfk_plugin.autolog import autolog
+from cfk_plugin.serving import log_protected_model
+
+__all__ = ["autolog", "log_protected_model"]
