@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -195,3 +198,15 @@ def test_logging_leaves_no_release_in_a_ledger(
     with mlflow.start_run():
         logged(population=declared(), ledger=True)
     assert not (tmp_path / "ledger.db").exists()
+
+
+def test_another_process_loads_the_model_from_what_was_logged(registry: Any, entry: tuple[str, Any]) -> None:
+    code = f"""
+import mlflow, pandas
+queries = pandas.DataFrame({{"age": [30], "town": ["Ghent"], "pay": [1], "illness": ["x"]}})
+print(len(mlflow.pyfunc.load_model({registry.model_uri!r}).predict(queries)))
+"""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if not path.endswith("servers")]
+    env = os.environ | {"MLFLOW_TRACKING_URI": entry[0], "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert done.stdout.strip() == "1", done.stderr
