@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from cfk_plugin.serving.body import JSON, read_body
+from cfk_plugin.serving.constants import TYPE
 from cfk_plugin.serving.desk import RequestError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cfk_plugin")
 
-TYPE = "the content type must be application/json"
 TOO_LONG = "the request is too long; send fewer queries at once"
 TIMEOUT = "the explanation took too long"
 BUSY = "the server is busy; try again later"

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel
 
@@ -16,6 +15,7 @@ from cfk_plugin.ledger import Ledger
 from cfk_plugin.pipeline import protect
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
+from cfk_plugin.serving.constants import ConstantError, quieten_server
 from cfk_plugin.serving.desk import FAILED, Desk, RequestError
 from cfk_plugin.serving.inner import load_inner
 from cfk_plugin.tracking import RunLogger
@@ -29,19 +29,6 @@ BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "mod
 """Names of the artifacts: the sealed population, settings, and the two that are protected, each a folder or a file."""
 
 
-class ConstantError(MlflowException):
-    """An error whose text stays as it is: MLflow's server would put the request into it."""
-
-    @property
-    def message(self) -> str:
-        """The constant text."""
-        return self._constant
-
-    @message.setter
-    def message(self, text: str) -> None:
-        self._constant = getattr(self, "_constant", text)
-
-
 class ProtectedModel(PythonModel):
     """Answers queries with protected counterfactuals; see `cfk_plugin.serving.log_protected_model`.
 
@@ -52,6 +39,7 @@ class ProtectedModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Open the artifacts."""
+        quieten_server(ProtectedModel)
         self._answer = _desk_of(context.artifacts).answer
 
     # No hints here: MLflow reads them as a signature and enforces it.
