@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -241,25 +240,6 @@ class Domain:
         if None in part and self.has_missing:
             allowed[-1] = True
         return allowed
-
-    def bin_of(self, number: float) -> int | None:
-        """Return which of the declared bins a number falls into; None for none, and where none are declared."""
-        edges = self.attribute.bins
-        if edges is None or not edges[0] <= number <= edges[-1]:
-            return None
-        return min(bisect_right(edges, number), len(edges) - 1) - 1
-
-    def bin_part(self, at: int) -> Interval:
-        """Return a declared bin as it is released; of its ends, only the last bin has the upper one."""
-        edges = self.attribute.bins or ()
-        return Interval(self.natural(edges[at]), self.natural(edges[at + 1]))
-
-    def bin_codes(self, at: int) -> tuple[int, int]:
-        """Return the first code inside a declared bin, and the first one after it."""
-        edges = self.attribute.bins or ()
-        is_last = at + 2 == len(edges)
-        first = np.searchsorted(self.values, edges[at], side="left")
-        return int(first), int(np.searchsorted(self.values, edges[at + 1], side="right" if is_last else "left"))
 
     def label(self, part: Part) -> str | None:
         """Return the name of the hierarchy's node that a part of several values is; None where there is none."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin import bins
 from cfk_plugin.counterfactual import Certificate
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PolicyError
@@ -171,8 +172,8 @@ class PrivateRelease:
     def _forms(self, j: int, code: int, number: float) -> list[tuple[Interval | Form, Span, Span]]:
         """Return the possible forms, finest first, each with the codes it stands for and those that tell the same."""
         domain = self._domains[j]
-        at = domain.bin_of(number)
-        binned = [] if at is None else [(domain.bin_part(at), domain.bin_codes(at), domain.bin_codes(at))]
+        at = bins.of(domain, number)
+        binned = [] if at is None else [(bins.part(domain, at), bins.codes(domain, at), bins.codes(domain, at))]
         if self._policy.private_values == "bins" and domain.attribute.bins is not None and not isnan(number):
             return [*binned]
         return [(Form.EXACT, (code, code + 1), self._values.close(j, code, number)), *binned]
@@ -191,8 +192,8 @@ class PrivateRelease:
             if name not in coarse:
                 continue
             domain = self._domains[j]
-            which = domain.bin_of(_number(domain, int(codes[at]), float(numbers[at])))
-            spans[j] = None if which is None or coarse[name] is Form.WITHHELD else domain.bin_codes(which)
+            which = bins.of(domain, _number(domain, int(codes[at]), float(numbers[at])))
+            spans[j] = None if which is None or coarse[name] is Form.WITHHELD else bins.codes(domain, which)
         return spans
 
 
@@ -222,10 +223,10 @@ def disclosed(certificate: Certificate, intake: Intake, row: int) -> dict[str, A
             continue
         if name in certificate.binned:
             domain, at = population.domains[name], population.schema.features.index(name)
-            which = domain.bin_of(_number(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
+            which = bins.of(domain, _number(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
             if which is None:
                 raise ValueError(f"column {name!r}: a value falls into no bin")
-            released[name] = domain.bin_part(which)
+            released[name] = bins.part(domain, which)
         else:
             released[name] = natural(intake.frame[name].iloc[row])
     return released

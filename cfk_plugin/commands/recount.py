@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cfk_plugin import bins
 from cfk_plugin.errors import CFKError, InputError
 from cfk_plugin.region import Region, json_value, part_from_dict
 
@@ -114,9 +115,9 @@ def _unbinned(entry: Mapping[str, Any], population: Population) -> list[str]:
         if value is None or name not in population.domains or population.domains[name].attribute.bins is None:
             continue
         domain, edges = population.domains[name], population.domains[name].attribute.bins or ()
-        ends = [domain.bin_part(at) for at in range(len(edges) - 1)]
-        bins = [{"low": json_value(part.low), "high": json_value(part.high)} for part in ends]
-        if value not in bins:
+        ends = [bins.part(domain, at) for at in range(len(edges) - 1)]
+        declared = [{"low": json_value(part.low), "high": json_value(part.high)} for part in ends]
+        if value not in declared:
             found.append(name)
     return found
 

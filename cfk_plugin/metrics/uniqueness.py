@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin import bins
 from cfk_plugin.errors import InputError
 from cfk_plugin.private import PrivateValues
 
@@ -110,7 +111,7 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
 
 def _bins(domain: Domain) -> NDArray[np.int32]:
     """Return the bin of every code: -1 outside of all, -2 for a missing value."""
-    at = [domain.bin_of(float(number)) for number in domain.values]
+    at = [bins.of(domain, float(number)) for number in domain.values]
     return np.array([*(-1 if which is None else which for which in at), *([-2] * domain.has_missing)], dtype=np.int32)
 
 

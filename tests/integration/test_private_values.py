@@ -239,9 +239,7 @@ def test_dice_gets_its_result_back() -> None:
 # --- failing closed --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "where", ["cfk_plugin.private_release.PrivateRelease.decide", "cfk_plugin.domain.Domain.bin_part"]
-)
+@pytest.mark.parametrize("where", ["cfk_plugin.private_release.PrivateRelease.decide", "cfk_plugin.bins.part"])
 def test_a_failure_withholds_everything(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     anonymizer = fitted(private_values="bins")
 

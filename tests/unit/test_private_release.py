@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Attribute, Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, Interval, KAnonymizer, Population, PrivacyPolicy, Schema, bins
 from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PolicyError, SchemaError
@@ -97,16 +97,16 @@ def test_attribute_written_by_hand() -> None:
     [(-0.1, None), (0, 0), (19.9, 0), (20, 1), (59, 2), (60, 3), (80, 3), (80.1, None), (float("nan"), None)],
 )
 def test_a_bin_has_its_lower_edge_and_the_last_one_both(number: float, at: int | None) -> None:
-    assert population().domains["pay"].bin_of(number) == at
+    assert bins.of(population().domains["pay"], number) == at
 
 
 def test_codes_of_a_bin_are_those_of_its_values() -> None:
     table = pd.DataFrame({"age": range(5), "pay": [0, 20, 40, 60, 80]})
     schema = Schema.from_frame(table, quasi_identifiers=["age"], bins={"pay": [20, 40, 60]})
     domain = Population.from_frame(table, schema).domains["pay"]
-    assert [domain.values[slice(*domain.bin_codes(at))].tolist() for at in range(2)] == [[20], [40, 60]]
-    assert domain.bin_part(0) == Interval(20, 40)
-    assert isinstance(domain.bin_part(0).low, int)
+    assert [domain.values[slice(*bins.codes(domain, at))].tolist() for at in range(2)] == [[20], [40, 60]]
+    assert bins.part(domain, 0) == Interval(20, 40)
+    assert isinstance(bins.part(domain, 0).low, int)
 
 
 def test_dates_have_bins_of_dates() -> None:
@@ -114,12 +114,12 @@ def test_dates_have_bins_of_dates() -> None:
     edges = ["2020-01-01", "2020-07-01", "2022-01-01"]
     schema = Schema.from_frame(table, quasi_identifiers=["age"], bins={"day": edges})
     domain = Domain.of(table["day"], schema["day"])
-    assert domain.bin_codes(1) == (1, 3)
-    assert str(domain.bin_part(1)) == "2020-07-01–2022-01-01"
+    assert bins.codes(domain, 1) == (1, 3)
+    assert str(bins.part(domain, 1)) == "2020-07-01–2022-01-01"
 
 
 def test_without_bins_there_is_no_bin() -> None:
-    assert population(bins=None).domains["pay"].bin_of(5) is None
+    assert bins.of(population(bins=None).domains["pay"], 5) is None
 
 
 # --- the policy ------------------------------------------------------------------------------------------------
