@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.coding import Coding
 from cfk_plugin.columns import conform, table_of
 from cfk_plugin.domain import UNKNOWN
 from cfk_plugin.population import Population
@@ -72,13 +73,13 @@ class Grid:
 
 
 def rows_for_cells(
-    population: Population, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: NDArray[np.int32]
+    population: Population | Coding, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: NDArray[np.int32]
 ) -> pd.DataFrame:
     """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from counterfactual ``which[i]``.
 
     Parameters
     ----------
-    population : Population
+    population : Population or Coding
     counterfactuals : DataFrame
         Conformed counterfactuals (`Population.conform`).
     which : int array, shape (n,)

@@ -33,7 +33,7 @@ class Sides:
         n = rows.population.n_rows
         self._of_label: dict[object, int] | None = None
         self.of_rows = np.zeros(n, dtype=np.int64)
-        if not policy.counts_eligible or not rows.population.has_rows:
+        if not policy.counts_eligible or rows.population.is_sealed:  # who is on which side was sealed
             return
         labels = rows.labels(np.arange(n))
         if not goal.is_opposite:
@@ -83,7 +83,7 @@ class Ground:
         sides = Sides(policy, goal, rows)
         if policy.guarantee == "nominal":
             return cls(sides)
-        if not rows.population.has_rows:
+        if rows.population.is_sealed:
             return cls(sides, _sealed(rows.population, policy))
         outlook = None if policy.objective == "ncp" else desired_shares(rows, goal)
         partition = partition_of(rows.population, policy, sides.of_rows, outlook)

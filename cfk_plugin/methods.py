@@ -41,14 +41,33 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
         _check_floor(policy, sealed)
     if policy.k > population.n_people:
         raise PolicyError(f"k = {policy.k} is above the number of people, {population.n_people}")
-    if (policy.l or policy.t is not None) and policy.guarantee == "nominal" and not population.has_rows:
-        raise PolicyError("l and t of a region of its own are counted in rows, which a sealed population does not have")
+    if not population.has_rows:
+        _check_without_rows(policy, population)
     if (policy.l or policy.t is not None) and not population.schema.sensitive:
         raise PolicyError("l and t need sensitive attributes in the schema; name them with `sensitive=`")
     if policy.guarantee != "nominal" and method != AUTO:
         raise PolicyError(
             f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs method="auto"; a method '
             'that chooses a region per counterfactual needs guarantee="nominal"'
+        )
+
+
+def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
+    """Refuse what is judged by private values or predictions of people, which are not here."""
+    needs = [name for name, value in (("l", policy.l), ("t", policy.t)) if value is not None]
+    if population.is_sealed:
+        if needs and policy.guarantee == "nominal":
+            raise PolicyError("l and t of a region of its own are counted in rows, and a sealed population has none")
+        return
+    needs += ['guarantee="catalogue"'] if policy.guarantee == "catalogue" else []
+    needs += ['anonymity_set="eligible"'] if policy.anonymity_set == "eligible" else []
+    needs += ["rare_values"] if policy.rare_values != "release" else []
+    needs += ["alpha"] if policy.alpha is not None else []
+    needs += ["private_values"] if policy.private_values != "exact" else []
+    if needs:
+        raise PolicyError(
+            f"{', '.join(needs)}: judged by private values or predictions of people, and these rows stay on the "
+            "cluster; use Population.from_frame or from_parquet"
         )
 
 

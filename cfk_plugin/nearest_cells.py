@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from cfk_plugin.cells import find_rows, index_rows
 from cfk_plugin.errors import PopulationError
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ class NearestCells:
     def __init__(self, population: Population, cells: NDArray[np.int32]) -> None:
         self._domains = [population.domains[name] for name in population.schema.quasi_identifiers]
         self._cells = cells
-        keys = _hash(cells)
-        self._order = np.argsort(keys, kind="stable")
-        self._keys = keys[self._order]
+        self._index = index_rows(cells)
 
     def __repr__(self) -> str:
         """Show counts, never a value."""
@@ -50,7 +49,7 @@ class NearestCells:
 
     def find(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cell of each record; codes and numbers have shape (n, n_quasi_identifiers)."""
-        found = self._equal(codes)
+        found = find_rows(self._cells, codes, self._index)
         open_ = np.flatnonzero(found < 0)
         step = max(_BLOCK // len(self._cells), 1)
         for start in range(0, len(open_), step):
@@ -60,12 +59,6 @@ class NearestCells:
                 distance += _apart(domain, codes[at, j], numbers[at, j], self._cells[:, j])
             found[at] = np.argmax(distance <= distance.min(axis=1, keepdims=True) + _TIE, axis=1)
         return found
-
-    def _equal(self, codes: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the cell with the same codes; -1 where there is none."""
-        at = np.searchsorted(self._keys, _hash(codes)).clip(max=len(self._keys) - 1)
-        candidate = self._order[at]
-        return np.where((self._cells[candidate] == codes).all(axis=1), candidate, -1).astype(np.int64)
 
 
 def _apart(
@@ -85,12 +78,3 @@ def _apart(
     if domain.has_missing:
         no_number |= (codes == domain.missing_code)[:, None] | (cells == domain.missing_code)
     return np.asarray(np.where(no_number, differ, gap), dtype=np.float64)
-
-
-def _hash(codes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Mix codes into 64 bits; equal rows alike, different ones almost surely not."""
-    key = np.zeros(len(codes), dtype=np.uint64)
-    for column in codes.T:
-        key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        key ^= key >> np.uint64(29)
-    return key

@@ -25,6 +25,11 @@ class RowOracle:
         self._label: NDArray[Any] = np.empty(population.n_rows, dtype=object)
         self._known = np.zeros(population.n_rows, dtype=bool)
 
+    @property
+    def model(self) -> LabelModel:
+        """The model that is asked."""
+        return self._model
+
     def labels(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the model's labels for rows of the population."""
         unknown = np.unique(rows[~self._known[rows]])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfk_plugin import outlook_on_cluster
 from cfk_plugin.goal import Goal
 from cfk_plugin.grid import rows_for_cells
 
@@ -43,20 +44,23 @@ def desired_shares(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     8.2: partial dependence.
     """
     population = rows.population
+    n_cells = len(population.cells)
+    if not population.has_rows:
+        most = max(1, min(_RECORDS, _ASKED // n_cells))
+        return outlook_on_cluster.desired_shares(population, rows.model, goal, most)
     labels = rows.labels(np.arange(population.n_rows))
     if goal.is_opposite:
         frequent = Counter(sorted(labels.tolist(), key=str)).most_common(1)[0][0]
         wanted, chosen = Goal(lambda answers: np.asarray(answers == frequent, dtype=bool)), np.arange(len(labels))
     else:
         wanted, chosen = goal, np.flatnonzero(goal.met(labels))
-    n_cells = len(population.cells)
     if not len(chosen):
         return np.zeros(n_cells)
     count = max(1, min(_RECORDS, _ASKED // n_cells, len(chosen)))
-    drawn = population.keyed_order(*population.encode(population.rows(chosen)))
+    drawn = population.keyed_numbers(chosen)
     records = population.rows(chosen[np.argsort(drawn, kind="stable")[:count]])
     total = np.zeros(n_cells)
     for record in range(count):
-        frame = rows_for_cells(population, records, np.full(n_cells, record), population.cells)
+        frame = rows_for_cells(population.coding, records, np.full(n_cells, record), population.cells)
         total += wanted.met(rows.ask(frame))
     return total / count

@@ -165,7 +165,7 @@ class Partition:
         pairs = np.unique(np.column_stack([cell, group]), axis=0)
         divided = np.flatnonzero(np.isin(cell, pairs[1:][np.diff(pairs[:, 0]) == 0, 0]))
         number = np.zeros(len(rows), dtype=np.uint64)
-        number[divided] = population.keyed_order(*population.encode(population.rows(rows[divided])))
+        number[divided] = population.keyed_numbers(rows[divided])
         line = np.lexsort((number, cell))
         cell, group, number = cell[line], group[line], number[line]
         last = np.flatnonzero((np.diff(cell, append=-1) != 0) | (np.diff(group, append=-1) != 0))  # of each part

@@ -65,7 +65,6 @@ class _Builder:
     ) -> None:
         self.population, self.policy, self.sides, self.outlook = population, policy, sides, outlook
         self.axes = index_of(population).axes
-        self.codes, self.numbers = population.encode(population.frame)
         self.group_of_row = np.full(population.n_rows, -1, dtype=np.int64)
         self.side_of_group: list[int] = []
 
@@ -94,7 +93,9 @@ class _Builder:
 
     def _counts_once(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Say of each row whether its person is counted there: at one of this side, whatever the table's order."""
-        line = np.lexsort(self.codes[rows].T)
+        if not self.population.has_several_rows:
+            return np.ones(len(rows), dtype=np.int64)
+        line = np.lexsort(self.population.encode(self.population.rows(rows))[0].T)
         counted = np.zeros(len(rows), dtype=np.int64)
         counted[line[self.population.first_rows(rows[line])]] = 1
         return counted
@@ -107,10 +108,16 @@ class _Builder:
         start = np.searchsorted(shares.cell[order], np.arange(int(shares.cell.max()) + 2))
         last = order[start[1:] - 1]
         group = shares.group[last][cell]
-        for c in np.flatnonzero(np.diff(start) > 1):
-            at = np.flatnonzero(cell == c)
-            number = self.population.keyed_order(self.codes[rows[at]], self.numbers[rows[at]])
-            unit = np.unique(number, return_inverse=True)[1]  # equal records stay together
+        divided = np.flatnonzero(np.diff(start) > 1)
+        if not len(divided):
+            return group
+        members = np.flatnonzero(np.isin(cell, divided))
+        members = members[np.argsort(cell[members], kind="stable")]
+        number = self.population.keyed_numbers(rows[members])
+        bounds = np.searchsorted(cell[members], divided), np.searchsorted(cell[members], divided, side="right")
+        for c, first, end in zip(divided, *bounds, strict=True):
+            at = members[first:end]
+            unit = np.unique(number[first:end], return_inverse=True)[1]  # equal records stay together
             weight = np.bincount(unit, weights=counted[at])
             taken = 0
             for share in order[start[c] : start[c + 1] - 1]:

@@ -26,7 +26,7 @@ def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
     """Return what another process needs to look groups up: for each side its classes, and the people of each part."""
     population = partition.population
     counted = np.zeros(population.n_rows, dtype=np.int64)
-    counted[population.first_rows(np.arange(population.n_rows))] = 1
+    counted[population.counted_rows] = 1
     arrays: dict[str, NDArray[Any]] = {_SIDES: partition.side_of_group}
     for side, classes in partition.divided.items():
         of_part = np.repeat(classes.cell, np.diff(classes.start))

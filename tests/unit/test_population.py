@@ -119,8 +119,9 @@ def test_fingerprint_is_keyed_and_ignores_the_order_of_rows():
     }
     assert len(prints) == 1
     assert Population.from_frame(frame, schema, key=b"2").fingerprint not in prints
-    changed = frame.assign(pay=frame["pay"] + (frame.index == 3))
+    changed = frame.assign(age=frame["age"].where(frame.index != 3, 29 - frame["age"] % 3))
     assert Population.from_frame(changed, schema, key=b"1").fingerprint not in prints
+    assert Population.from_frame(frame.assign(pay=0), schema, key=b"1").fingerprint in prints
 
 
 def test_errors_name_columns_and_no_value():

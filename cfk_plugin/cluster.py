@@ -1,0 +1,256 @@
+"""The rows behind the cells on a Spark cluster: counted there, and divided there, so that no row reaches the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.cells import find_rows, index_rows, require_columns
+from cfk_plugin.coding import Coding, KeyedOrder
+from cfk_plugin.domain import Domain
+from cfk_plugin.errors import CFKError, MissingDependencyError, PopulationError
+from cfk_plugin.rows import NoRows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfk_plugin.schema import Schema
+
+Work = Callable[[pd.DataFrame], pd.DataFrame]
+_TOP = np.uint64(1 << 63)  # keyed numbers are unsigned, Spark's are signed: flipping the top bit keeps their order
+
+
+class Counted(NamedTuple):
+    """What is known of a table on a cluster: how to read it, its cells, and the people of each."""
+
+    coding: Coding
+    cells: NDArray[np.int32]
+    people: NDArray[np.int64]
+
+
+class RowsOnCluster(NoRows):
+    """The rows of a Spark DataFrame. Here, each person stands for one row; people of a cell are in keyed order.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+    counted : Counted
+    """
+
+    are_told_apart = True
+    _advice = "the rows are on a cluster and stay there; nothing that reads them one by one can be asked for"
+
+    def __init__(self, df: Any, counted: Counted) -> None:
+        super().__init__(counted.people)
+        self._df, self._counted = df, counted
+        self._number = np.zeros(len(self.cell_of_row), dtype=np.uint64)
+        self._known = np.zeros(len(counted.cells), dtype=bool)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, as populations do."""
+        raise PopulationError("rows on a cluster refuse to be pickled")
+
+    def numbers(self, order: KeyedOrder, at: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the keyed numbers of some people; those of whole cells are computed on the cluster, once."""
+        asked = np.unique(self.cell_of_row[at])
+        if len(new := asked[~self._known[asked]]):
+            found = people_on_cluster(self._df, self._counted, order, new)
+            cell = found["cell"].to_numpy(dtype=np.int64)
+            if not np.array_equal(np.bincount(cell, minlength=len(self._known))[new], self._counted.people[new]):
+                raise PopulationError(_CHANGED)
+            number = unsigned(found["number"])
+            self._number[np.isin(self.cell_of_row, new)] = number[np.lexsort((number, cell))]
+            self._known[new] = True
+        return self._number[at]
+
+    def map(self, work: Work, columns: str) -> pd.DataFrame:
+        """Return what a function makes of the rows, a few thousand at a time, on the workers.
+
+        Parameters
+        ----------
+        work : callable
+            Takes a table with the features of the schema, in the training table's dtypes as far as values survive.
+        columns : str
+            What it returns: names and Spark types.
+
+        Raises
+        ------
+        PopulationError
+            If it fails. The message has no text of the failure, which may quote rows.
+        """
+        coding = self._counted.coding
+        names = coding.schema.features
+        return collect(_selected(self._df, names), names, lambda frame: work(coding.conform(frame)), columns)
+
+
+_CHANGED = "the table on the cluster is not what it was when it was counted; cache or store it, and count it again"
+
+
+def counted(df: Any, schema: Schema) -> Counted:
+    """Count the people of each combination of quasi-identifiers on the cluster; learn how to read the table.
+
+    Raises
+    ------
+    PopulationError, MissingDependencyError
+        See `Population.from_spark`.
+    """
+    functions = _functions()
+    require_columns(df.columns, schema)
+    quasi = schema.quasi_identifiers
+    cells = _selected(df, quasi)
+    found = _to_pandas(cells.groupBy(*cells.columns).agg(functions.count(functions.lit(1)).alias("people")))
+    if found.empty:
+        raise PopulationError("a population needs a table with at least one row")
+    people = found.pop("people").to_numpy(dtype=np.float64)
+    found.columns = pd.Index(quasi)
+    known = {name: Domain.of(found[name], schema[name]) for name in quasi}
+    coding = Coding(schema, {**known, **_private_domains(df, schema)})
+    codes, cell = coding.collapse(found)
+    number = np.bincount(cell, weights=people, minlength=len(codes)).astype(np.int64)
+    if schema.subject is None:
+        return Counted(coding, codes, number)
+    at = people_on_cluster(df, Counted(coding, codes, number))["cell"]
+    return Counted(coding, codes, np.bincount(at, minlength=len(codes)).astype(np.int64))
+
+
+def people_on_cluster(
+    df: Any, known: Counted, order: KeyedOrder | None = None, wanted: NDArray[np.int64] | None = None
+) -> pd.DataFrame:
+    """Return the cell, and the keyed number, of each person.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+    known : Counted
+    order : KeyedOrder, optional
+        What gives people their numbers; without it they have none.
+    wanted : int64 array, optional
+        The cells whose people are asked for. Default: all.
+
+    Returns
+    -------
+    DataFrame
+        ``cell`` and ``number``. With a subject key a person has the first of their cells, and there the least number.
+    """
+    functions, schema = _functions(), known.coding.schema
+    names, subject = schema.features, schema.subject
+    index = index_rows(known.cells)
+
+    def places(frame: pd.DataFrame) -> pd.DataFrame:
+        cell = find_rows(known.cells, np.column_stack(known.coding.quasi(frame)), index)
+        if (cell < 0).any():
+            raise PopulationError(_CHANGED)
+        number = np.zeros(len(frame), dtype=np.uint64)
+        asked = np.ones(len(frame), dtype=bool)
+        if wanted is not None:
+            asked = np.isin(cell, wanted)
+        if order is not None:
+            number[asked] = order.of(frame[asked])
+        table = pd.DataFrame({"cell": cell, "number": signed(number)})
+        return table[asked] if subject is None else table.assign(asked=asked, person=frame[subject].to_numpy())
+
+    if subject is None:
+        return collect(_selected(df, names), names, places, "cell long, number long")
+    table = _selected(df, (*names, subject))
+    kind = table.schema[table.columns[-1]].dataType.simpleString()
+    if _to_pandas(table.filter(table[table.columns[-1]].isNull()).limit(1).select(functions.lit(1))).size:
+        raise PopulationError(f"subject key {subject!r} has missing values; every row needs its person")
+    placed = spread(table, (*names, subject), places, f"cell long, number long, asked boolean, person {kind}")
+    first = placed.groupBy("person").agg(functions.min(functions.struct("cell", "number", "asked")).alias("first"))
+    return _to_pandas(first.filter("first.asked").select("first.cell", "first.number"))
+
+
+def collect(table: Any, names: Sequence[str], work: Work, columns: str) -> pd.DataFrame:
+    """Return what a function makes of a Spark table on its workers."""
+    return _to_pandas(spread(table, names, work, columns))
+
+
+def spread(table: Any, names: Sequence[str], work: Work, columns: str) -> Any:
+    """Return the Spark table that a function makes of another one; the function sees the given column names."""
+
+    def each(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for batch in batches:
+            batch.columns = pd.Index(names)
+            yield _constant(work, batch)
+
+    return table.mapInPandas(each, columns)
+
+
+def signed(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return keyed numbers as Spark can hold them, in the same order."""
+    return (numbers ^ _TOP).view(np.int64)
+
+
+def unsigned(numbers: pd.Series) -> NDArray[np.uint64]:
+    """Return keyed numbers that Spark has held."""
+    return np.asarray(numbers.to_numpy(dtype=np.int64).view(np.uint64) ^ _TOP, dtype=np.uint64)
+
+
+def _constant(work: Work, batch: pd.DataFrame) -> pd.DataFrame:
+    """Run on a worker; Spark sends what is raised there to the driver and to its logs, text and all."""
+    try:
+        return work(batch)
+    except CFKError as error:  # names columns at most
+        failure = str(error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+        failure = f"{type(error).__name__} on a worker"
+    raise PopulationError(failure)
+
+
+def _to_pandas(table: Any) -> pd.DataFrame:
+    """Run a job; of its failure only the class is told."""
+    try:
+        found: pd.DataFrame = table.toPandas()
+        return found
+    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+        failure = _CHANGED if _CHANGED in str(error) else f"the job on the cluster failed ({type(error).__name__})"
+    raise PopulationError(failure)
+
+
+def _private_domains(df: Any, schema: Schema) -> Mapping[str, Domain]:
+    """Return what may be known of private attributes: type, and whether values are missing."""
+    if not schema.private:
+        return {}
+    functions, table = _functions(), _selected(df, schema.private)
+    kinds = [field.dataType for field in table.schema]
+    gaps = [
+        table[c].isNull() | functions.isnan(table[c]) if kind.typeName() in ("float", "double") else table[c].isNull()
+        for c, kind in zip(table.columns, kinds, strict=True)
+    ]
+    counts = [functions.max(gap.cast("int")) for gap in gaps]
+    has_missing = _to_pandas(table.agg(*counts)).iloc[0].astype(bool).tolist()
+    return {
+        name: Domain.unlisted(
+            schema[name], _dtype(df, field, missing=missing), has_missing=missing, is_date=_is_date(field)
+        )
+        for name, field, missing in zip(schema.private, table.schema, has_missing, strict=True)
+    }
+
+
+def _dtype(df: Any, field: Any, *, missing: bool) -> Any:
+    """Return the dtype that pandas gives to a column of Spark, by asking for a made-up one."""
+    from pyspark.sql.types import StructField, StructType
+
+    form = StructType([StructField("made_up", field.dataType)])
+    return _to_pandas(df.sparkSession.createDataFrame([(None,)] if missing else [], form))["made_up"].dtype
+
+
+def _is_date(field: Any) -> bool:
+    return field.dataType.typeName() in ("date", "timestamp", "timestamp_ntz")
+
+
+def _selected(df: Any, names: Sequence[str]) -> Any:
+    """Return columns under names that need no quoting."""
+    quoted = ["`" + name.replace("`", "``") + "`" for name in names]
+    return df.select(*quoted).toDF(*(f"c{i}" for i in range(len(names))))
+
+
+def _functions() -> Any:
+    try:
+        from pyspark.sql import functions
+    except ImportError:
+        raise MissingDependencyError("Spark needs PySpark; pip install 'cfk-plugin[spark]'") from None
+    return functions
