@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,12 +59,12 @@ def write(path: str | Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArr
         raise BundleError(f"the bundle cannot be written: {type(error).__name__}; check the folder") from None
 
 
-def read(path: str | Path, key: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read(path: str | Path | IO[bytes], key: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a bundle and check its seal.
 
     Parameters
     ----------
-    path : str or Path
+    path : str, Path or binary file
     key : bytes
         The key that it was sealed with; empty for none.
 

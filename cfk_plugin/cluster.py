@@ -83,7 +83,7 @@ class RowsOnCluster(NoRows):
         """
         coding = self._counted.coding
         names = coding.schema.features
-        return collect(_selected(self._df, names), names, lambda frame: work(coding.conform(frame)), columns)
+        return collect(selected(self._df, names), names, lambda frame: work(coding.conform(frame)), columns)
 
 
 _CHANGED = "the table on the cluster is not what it was when it was counted; cache or store it, and count it again"
@@ -97,10 +97,10 @@ def counted(df: Any, schema: Schema) -> Counted:
     PopulationError, MissingDependencyError
         See `Population.from_spark`.
     """
-    functions = _functions()
+    functions = spark_functions()
     require_columns(df.columns, schema)
     quasi = schema.quasi_identifiers
-    cells = _selected(df, quasi)
+    cells = selected(df, quasi)
     found = _to_pandas(cells.groupBy(*cells.columns).agg(functions.count(functions.lit(1)).alias("people")))
     if found.empty:
         raise PopulationError("a population needs a table with at least one row")
@@ -135,7 +135,7 @@ def people_on_cluster(
     DataFrame
         ``cell`` and ``number``. With a subject key a person has the first of their cells, and there the least number.
     """
-    functions, schema = _functions(), known.coding.schema
+    functions, schema = spark_functions(), known.coding.schema
     names, subject = schema.features, schema.subject
     index = index_rows(known.cells)
 
@@ -153,8 +153,8 @@ def people_on_cluster(
         return table[asked] if subject is None else table.assign(asked=asked, person=frame[subject].to_numpy())
 
     if subject is None:
-        return collect(_selected(df, names), names, places, "cell long, number long")
-    table = _selected(df, (*names, subject))
+        return collect(selected(df, names), names, places, "cell long, number long")
+    table = selected(df, (*names, subject))
     kind = table.schema[table.columns[-1]].dataType.simpleString()
     if _to_pandas(table.filter(table[table.columns[-1]].isNull()).limit(1).select(functions.lit(1))).size:
         raise PopulationError(f"subject key {subject!r} has missing values; every row needs its person")
@@ -168,7 +168,7 @@ def collect(table: Any, names: Sequence[str], work: Work, columns: str) -> pd.Da
     return _to_pandas(spread(table, names, work, columns))
 
 
-def spread(table: Any, names: Sequence[str], work: Work, columns: str) -> Any:
+def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:
     """Return the Spark table that a function makes of another one; the function sees the given column names."""
 
     def each(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -214,7 +214,7 @@ def _private_domains(df: Any, schema: Schema) -> Mapping[str, Domain]:
     """Return what may be known of private attributes: type, and whether values are missing."""
     if not schema.private:
         return {}
-    functions, table = _functions(), _selected(df, schema.private)
+    functions, table = spark_functions(), selected(df, schema.private)
     kinds = [field.dataType for field in table.schema]
     gaps = [
         table[c].isNull() | functions.isnan(table[c]) if kind.typeName() in ("float", "double") else table[c].isNull()
@@ -242,13 +242,20 @@ def _is_date(field: Any) -> bool:
     return field.dataType.typeName() in ("date", "timestamp", "timestamp_ntz")
 
 
-def _selected(df: Any, names: Sequence[str]) -> Any:
-    """Return columns under names that need no quoting."""
+def selected(df: Any, names: Sequence[str]) -> Any:
+    """Return columns of a Spark table under names that need no quoting."""
     quoted = ["`" + name.replace("`", "``") + "`" for name in names]
     return df.select(*quoted).toDF(*(f"c{i}" for i in range(len(names))))
 
 
-def _functions() -> Any:
+def spark_functions() -> Any:
+    """Return Spark's functions of columns.
+
+    Raises
+    ------
+    MissingDependencyError
+        If PySpark is not installed.
+    """
     try:
         from pyspark.sql import functions
     except ImportError:

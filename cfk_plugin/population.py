@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -169,12 +169,12 @@ class Population(People):
         bundle.write(path, {**facts, "population": own}, {**arrays, **numbers}, self._key)
 
     @classmethod
-    def open(cls, path: str | Path, *, key: bytes | None = None) -> Population:
+    def open(cls, path: str | Path | IO[bytes], *, key: bytes | None = None) -> Population:
         """Open a sealed population: it counts as the original does and has no rows.
 
         Parameters
         ----------
-        path : str or Path
+        path : str, Path or binary file
         key : bytes, optional
             The key that it was sealed with. Default: the environment variable ``CFK_KEY``.
 

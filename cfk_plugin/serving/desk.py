@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.intake import take_in
-from cfk_plugin.serving.records import record_of
+from cfk_plugin.records import record_of
 
 if TYPE_CHECKING:
     from cfk_plugin.pipeline import ProtectedExplainer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
@@ -11,6 +11,7 @@ from mlflow.types.schema import AnyType, Array, Object, Property
 from cfk_plugin.errors import InputError
 from cfk_plugin.intake import require_features
 from cfk_plugin.matching import RowMatcher
+from cfk_plugin.records import FEATURE, RECORD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,29 +27,20 @@ def signature_of(population: Population, k: int) -> ModelSignature:
     """
     anything = AnyType()  # type: ignore[no-untyped-call]
     inputs = Schema([ColSpec(anything, name, required=False) for name in population.schema.features])
-    text, number, whole = DataType.string, DataType.double, DataType.long
-    feature = Object(
-        [
-            Property("name", text),
-            Property("kind", text),
-            Property("low", number, required=False),
-            Property("high", number, required=False),
-            Property("values", Array(text)),
-            Property("missing", DataType.boolean),
-        ]
-    )
-    outputs = Schema(
-        [
-            ColSpec(whole, "query"),
-            ColSpec(text, "status"),
-            ColSpec(text, "reason", required=False),
-            ColSpec(text, "sentence"),
-            ColSpec(whole, "k", required=False),
-            ColSpec(number, "ncp", required=False),
-            ColSpec(number, "pureness", required=False),
-            ColSpec(Array(feature), "features"),
-        ]
-    )
+    kinds: dict[str, Any] = {
+        "text": DataType.string,
+        "number": DataType.double,
+        "whole": DataType.long,
+        "flag": DataType.boolean,
+        "texts": Array(DataType.string),
+    }
+
+    def kind(declared: str) -> tuple[Any, bool]:
+        return kinds[declared.removesuffix("?")], not declared.endswith("?")
+
+    feature = [Property(name, kind(said)[0], required=kind(said)[1]) for name, said in FEATURE.items()]
+    kinds["features"] = Array(Object(feature))
+    outputs = Schema([ColSpec(kind(said)[0], name, required=kind(said)[1]) for name, said in RECORD.items()])
     return ModelSignature(inputs, outputs, ParamSchema([ParamSpec("k", DataType.long, k)]))
 
 

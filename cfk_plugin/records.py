@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -15,16 +16,36 @@ if TYPE_CHECKING:
     from cfk_plugin.region import Part
 
 
+FEATURE: Mapping[str, str] = MappingProxyType(
+    {"name": "text", "kind": "text", "low": "number?", "high": "number?", "values": "texts", "missing": "flag"}
+)
+"""What is said of one feature, and its type; ``?`` marks what may be absent."""
+
+RECORD: Mapping[str, str] = MappingProxyType(
+    {
+        "query": "whole",
+        "status": "text",
+        "reason": "text?",
+        "sentence": "text?",
+        "k": "whole?",
+        "ncp": "number?",
+        "pureness": "number?",
+        "features": "features",
+    }
+)
+"""What a record has, and the types; ``features`` is a list of `FEATURE`."""
+
+
 def record_of(
-    entry: Entry, factual: Mapping[str, Any], names: Sequence[str], domains: Mapping[str, Domain]
+    entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
 ) -> dict[str, Any]:
     """Return what may leave of an entry.
 
     Parameters
     ----------
     entry : GeneralizedCounterfactual or Suppressed
-    factual : mapping
-        The query, for the sentence.
+    factual : mapping or None
+        The query, for the sentence; without it there is none.
     names : sequence of str
         Features in order.
     domains : mapping
@@ -42,10 +63,10 @@ def record_of(
     c, parts = entry.certificate, entry.parts()
     features = [_feature(name, parts.get(name), domains[name]) for name in names]
     figures = {"k": c.k, "ncp": c.ncp, "pureness": c.pureness, "features": features}
-    return _record(entry, None, entry.text(factual), figures)
+    return _record(entry, None, None if factual is None else entry.text(factual), figures)
 
 
-def _record(entry: Entry, reason: str | None, sentence: str, rest: dict[str, Any]) -> dict[str, Any]:
+def _record(entry: Entry, reason: str | None, sentence: str | None, rest: dict[str, Any]) -> dict[str, Any]:
     return {"query": entry.query, "status": entry.status, "reason": reason, "sentence": sentence, **rest}
 
 
