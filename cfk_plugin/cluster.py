@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -156,7 +157,7 @@ def people_on_cluster(
         return collect(selected(df, names), names, places, "cell long, number long")
     table = selected(df, (*names, subject))
     kind = table.schema[table.columns[-1]].dataType.simpleString()
-    if _to_pandas(table.filter(table[table.columns[-1]].isNull()).limit(1).select(functions.lit(1))).size:
+    if len(_to_pandas(table.filter(_gap(table, table.columns[-1])).limit(1).select(functions.lit(1)))):
         raise PopulationError(f"subject key {subject!r} has missing values; every row needs its person")
     placed = spread(table, (*names, subject), places, f"cell long, number long, asked boolean, person {kind}")
     first = placed.groupBy("person").agg(functions.min(functions.struct("cell", "number", "asked")).alias("first"))
@@ -201,9 +202,10 @@ def _constant(work: Work, batch: pd.DataFrame) -> pd.DataFrame:
 
 
 def _to_pandas(table: Any) -> pd.DataFrame:
-    """Run a job; of its failure only the class is told."""
+    """Run a job; of its failure only the class is told, and no warning, in which Spark repeats it."""
     try:
-        found: pd.DataFrame = table.toPandas()
+        with warnings.catch_warnings(action="ignore"):
+            found: pd.DataFrame = table.toPandas()
         return found
     except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
         failure = _CHANGED if _CHANGED in str(error) else f"the job on the cluster failed ({type(error).__name__})"
@@ -215,12 +217,7 @@ def _private_domains(df: Any, schema: Schema) -> Mapping[str, Domain]:
     if not schema.private:
         return {}
     functions, table = spark_functions(), selected(df, schema.private)
-    kinds = [field.dataType for field in table.schema]
-    gaps = [
-        table[c].isNull() | functions.isnan(table[c]) if kind.typeName() in ("float", "double") else table[c].isNull()
-        for c, kind in zip(table.columns, kinds, strict=True)
-    ]
-    counts = [functions.max(gap.cast("int")) for gap in gaps]
+    counts = [functions.max(_gap(table, name).cast("int")) for name in table.columns]
     has_missing = _to_pandas(table.agg(*counts)).iloc[0].astype(bool).tolist()
     return {
         name: Domain.unlisted(
@@ -228,6 +225,13 @@ def _private_domains(df: Any, schema: Schema) -> Mapping[str, Domain]:
         )
         for name, field, missing in zip(schema.private, table.schema, has_missing, strict=True)
     }
+
+
+def _gap(table: Any, name: str) -> Any:
+    """Return whether a value is missing, as pandas sees it."""
+    missing = table[name].isNull()
+    is_float = table.schema[name].dataType.typeName() in ("float", "double")
+    return missing | spark_functions().isnan(table[name]) if is_float else missing
 
 
 def _dtype(df: Any, field: Any, *, missing: bool) -> Any:

@@ -19,7 +19,7 @@ from cfk_plugin import keyed
 from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.cluster import selected, spread
 from cfk_plugin.counterfactual import Suppressed
-from cfk_plugin.errors import BundleError, InputError, LedgerError, ModelError
+from cfk_plugin.errors import BundleError, CFKError, InputError, LedgerError, ModelError
 from cfk_plugin.ledger import Ledger
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
@@ -136,7 +136,7 @@ class _Job:
         try:
             records = self._records(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-            _log.warning("explanations withheld on a worker: %s", type(error).__name__)
+            _log.warning("explanations withheld on a worker: %s", _said(error))
             entry = Suppressed(0, _reason(error))
             records = [record_of(entry, None, (), {})] * len(batch)
         table = pd.DataFrame({name: pd.Series([r[name] for r in records], dtype=object) for name in _WRITTEN})
@@ -167,11 +167,11 @@ class _Job:
         if "policy" not in population.sealed.facts:
             raise InputError("the file has a population and no policy; seal a fitted KAnonymizer")
         policy = replace(PrivacyPolicy(**population.sealed.facts["policy"]), on_infeasible="suppress")
-        model, desired, method, seed = cloudpickle.loads(self.fitting)
+        model, desired, method, seed = _unpickled(self.fitting)
         book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
         anonymizer = KAnonymizer(policy=policy, method=method, ledger=book, seed=seed)
         with warnings.catch_warnings(action="ignore"):  # the driver has been warned
-            return anonymizer.fit(population, _loaded(model), desired)
+            return anonymizer.fit(population, model, desired)
 
 
 def _job(anonymizer: KAnonymizer | str | Path, model: Any, desired: Any, key: bytes) -> _Job:
@@ -211,10 +211,24 @@ def _pickled(*fitting: Any) -> bytes:
     raise InputError(f"model or desired outcome cannot be pickled ({failure}); give the URI of a model of MLflow")
 
 
-def _loaded(model: Any) -> Any:
-    """Return a model; one of MLflow as a function of a table."""
-    if not isinstance(model, str):
-        return model
+def _unpickled(fitting: bytes) -> tuple[Any, ...]:
+    """Return what was pickled, with the model at the place of its URI.
+
+    Raises
+    ------
+    ModelError
+        If a worker cannot load it: a module that it does not have, say.
+    """
+    try:
+        model, *rest = cloudpickle.loads(fitting)
+        return (_loaded(model) if isinstance(model, str) else model, *rest)
+    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+        failure = type(error).__name__
+    raise ModelError(f"a worker cannot load the model ({failure}); install there what it needs")
+
+
+def _loaded(model: str) -> Any:
+    """Return a model of MLflow as a function of a table."""
     from mlflow.pyfunc import load_model
 
     predict = load_model(model).predict
@@ -252,6 +266,11 @@ def _form(df: Any, keep: Sequence[str]) -> Any:
     kinds["features"] = types.ArrayType(types.StructType(feature))
     record = [types.StructField(name, kinds[RECORD[name].removesuffix("?")]) for name in _WRITTEN]
     return types.StructType([*(df.schema[name] for name in keep), *record])
+
+
+def _said(error: Exception) -> str:
+    """Return what may be said of an error: the text of ours, which names columns at most; the class of others."""
+    return str(error) if isinstance(error, CFKError) else type(error).__name__
 
 
 def _reason(error: Exception) -> str:

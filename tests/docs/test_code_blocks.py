@@ -14,6 +14,8 @@ import io
 import json
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -50,8 +52,16 @@ NEEDS = {
     "docs/tutorials/protect-dice.md": "dice_ml",
     "docs/how-to/use-nice.md": "nice",
     "docs/how-to/observe-with-autolog.md": "nice",
+    "docs/how-to/protect-on-spark.md": "pyspark",
 }
 """The library that a page explains with; its page is skipped where it is not installed."""
+
+NEEDS_COMMAND = {"docs/how-to/protect-on-spark.md": "java"}
+"""The program that a page needs; its page is skipped where there is none."""
+
+OWN_PROCESS = {
+    "docs/how-to/protect-on-spark.md": "a process has one Spark, and other tests have theirs",
+}
 
 SLOW: set[str] = set()  # pages that take more than 10 seconds
 
@@ -156,6 +166,18 @@ BEFORE: dict[str, Callable[[], None]] = {"docs/reference/cli.md": files_of_the_c
 def test_blocks_run_and_print_what_the_page_says(page: str) -> None:
     if page in NEEDS:
         pytest.importorskip(NEEDS[page], reason=f"{page} explains with it")
+    if page in NEEDS_COMMAND and shutil.which(NEEDS_COMMAND[page]) is None:
+        pytest.skip(f"{page} needs {NEEDS_COMMAND[page]}, and there is none")
+    if page not in OWN_PROCESS:
+        check(page)
+        return
+    command = [sys.executable, __file__, "--check", str(REPOSITORY / page)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def check(page: str) -> None:
+    """Run a page in the current folder and compare what its blocks print with what it says they do."""
     BEFORE.get(page, lambda: None)()
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
@@ -180,7 +202,7 @@ def test_fences_are_balanced(page: str) -> None:
 
 def test_nothing_is_excused_that_is_not_there() -> None:
     there = pages()
-    assert set(RUN_ELSEWHERE) | set(NEEDS) | SLOW | set(BEFORE) <= set(there)
+    assert set(RUN_ELSEWHERE) | set(NEEDS) | set(NEEDS_COMMAND) | set(OWN_PROCESS) | SLOW | set(BEFORE) <= set(there)
     console = "".join(b.text for page in there for b in blocks(page) if b.language in ("console", "sh"))
     assert [part for part in NOT_RUN if part not in console] == []
 
@@ -204,5 +226,6 @@ def write_outputs(page: str) -> None:
 
 
 if __name__ == "__main__":
-    for given in sys.argv[1:]:
-        write_outputs(Path(given).resolve().relative_to(REPOSITORY).as_posix())
+    checks = sys.argv[1] == "--check"
+    for given in sys.argv[1 + checks :]:
+        (check if checks else write_outputs)(Path(given).resolve().relative_to(REPOSITORY).as_posix())

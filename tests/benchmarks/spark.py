@@ -1,0 +1,212 @@
+"""Spark beside one machine: a batch of counterfactuals in one job, and a large population counted.
+
+Run ``python tests/benchmarks/spark.py`` to print two Markdown tables. The people are those of ``scale.py``, with an
+income; counterfactuals are people with somebody else's income. Memory is the peak of each process: this one, which is
+the driver, Java, and the largest Python worker. Where both sides protect the same, the records are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.records import record_of
+from cfk_plugin.spark import protect_spark
+from scale import synthetic_rows, table_of
+
+KEY = b"a key of the benchmark"
+QUASI = ["age", "area", "sex", "marital", "education"]
+_CHUNK = 10**6
+
+
+class Cost(NamedTuple):
+    """What something took: seconds, GB at the peak of each kind of process, and what came out of it."""
+
+    seconds: float
+    driver: float
+    java: float
+    worker: float
+    digest: str
+
+
+def people(rows: int, seed: int) -> pd.DataFrame:
+    """Return people with an income."""
+    income = np.random.default_rng(seed + 1).lognormal(10, 0.6, rows).round(-2)
+    return table_of(synthetic_rows(rows, seed), "nominal").assign(income=income)
+
+
+def schema() -> Schema:
+    """Return the roles, declared by made-up people."""
+    return Schema.from_frame(people(1_000, 99), quasi_identifiers=QUASI)
+
+
+def earns_enough(rows: pd.DataFrame) -> np.ndarray:
+    """Stand for a model that costs nothing, so that protection is what is measured."""
+    return (rows["income"].to_numpy(dtype=float) > 20_000 + 150 * rows["age"].to_numpy(dtype=float)).astype(int)
+
+
+def session(cores: int) -> Any:
+    """Start Spark on this machine."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": str(4 * cores),
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def peaks() -> tuple[float, float]:
+    """Return the largest resident sizes, in GB, of Java and of the Python workers, which are its descendants."""
+    java, worker = 0.0, 0.0
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
+            size = int(status.get("VmHWM", "0 kB").split()[0]) / 2**20
+            if status["Name"] == "java" and int(status["PPid"]) == os.getpid():
+                java = max(java, size)
+            elif "pyspark" in (place / "cmdline").read_text():
+                worker = max(worker, size)
+        except (OSError, KeyError, ValueError):
+            continue  # it ended meanwhile
+    return java, worker
+
+
+def driver() -> float:
+    """Return the largest resident size of this process, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def write(folder: Path, rows: int) -> Path:
+    """Write people to Parquet files of a million each."""
+    target = folder / "people"
+    target.mkdir()
+    for i, start in enumerate(range(0, rows, _CHUNK)):
+        people(min(_CHUNK, rows - start), i).to_parquet(target / f"{i}.parquet", index=False)
+    return target
+
+
+def count_from_parquet(table: Path, _: int) -> Cost:
+    start = time.perf_counter()
+    found = Population.from_parquet(table, schema(), key=KEY).fingerprint
+    return Cost(time.perf_counter() - start, driver(), 0, 0, found)
+
+
+def count_from_spark(table: Path, cores: int) -> Cost:
+    spark = session(cores)
+    start = time.perf_counter()
+    found = Population.from_spark(spark.read.parquet(str(table)), schema(), key=KEY).fingerprint
+    return Cost(time.perf_counter() - start, driver(), *peaks(), found)
+
+
+def sealed(folder: Path, rows: int, k: int) -> Path:
+    """Fit and seal an anonymizer; neither side's time has it."""
+    population = Population.from_frame(people(rows, 0), schema(), key=KEY)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k)).fit(population, model=earns_enough, desired=1)
+    anonymizer.seal(folder / "population.cfk")
+    return folder / "population.cfk"
+
+
+def counterfactuals(folder: Path, rows: int) -> Path:
+    """Write counterfactuals, with an id."""
+    drawn = people(rows, 0).assign(id=np.arange(rows))
+    drawn["income"] = drawn["income"].sample(frac=1, random_state=3).to_numpy()
+    drawn.to_parquet(folder / "counterfactuals.parquet", index=False)
+    return folder / "counterfactuals.parquet"
+
+
+def digest(records: pd.DataFrame) -> str:
+    """Return what identifies records, in the order of their ids."""
+    plain = records.sort_values("id", ignore_index=True)[["status", "reason", "k", "ncp", "pureness", "features"]]
+    return hashlib.sha256(plain.to_json(orient="values", double_precision=10).encode()).hexdigest()[:12]
+
+
+def protect_here(bundle: Path, table: Path, _: int) -> Cost:
+    start = time.perf_counter()
+    population = Population.open(bundle, key=KEY)
+    anonymizer = KAnonymizer().fit(population, model=earns_enough, desired=1)
+    rows = pd.read_parquet(table)
+    names, domains = population.schema.features, population.domains
+    found = pd.DataFrame([record_of(e, None, names, domains) for e in anonymizer.transform(rows)]).assign(id=rows["id"])
+    seconds = time.perf_counter() - start
+    return Cost(seconds, driver(), 0, 0, digest(found))
+
+
+def protect_there(bundle: Path, table: Path, cores: int) -> Cost:
+    from spark import earns_enough as model  # by a name that workers know; here, this file is the main module
+
+    spark = session(cores)
+    start = time.perf_counter()
+    df = spark.read.parquet(str(table)).repartition(8 * cores)
+    result = protect_spark(df, bundle, model=model, desired=1, keep=["id"], key=KEY)
+    written = bundle.parent / "records"
+    result.write.parquet(str(written))
+    cost = Cost(time.perf_counter() - start, driver(), *peaks(), "")
+    return cost._replace(digest=digest(pd.read_parquet(written)))
+
+
+def alone(work: Callable[..., Cost], *arguments: Any) -> Cost:
+    """Measure in a process of its own."""
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(work, arguments)
+
+
+def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
+    """Render as Markdown."""
+    lines = [f"| {title} | rows | s | driver GB | Java GB | worker GB | result |", "|---|---:|---:|---:|---:|---:|---|"]
+    lines += [
+        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.driver:.2f} | {c.java:.2f} | {c.worker:.2f} | {c.digest} |"
+        for name, rows, c in found
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--counterfactuals", type=int, default=10**6)
+    parser.add_argument("--people", type=int, default=10**5, help="population of the counterfactuals")
+    parser.add_argument("--rows", type=int, default=10**7, help="population that is counted")
+    parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--only", choices=["protect", "count"])
+    ask = parser.parse_args(argv)
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)  # workers import the model from this file
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        if ask.only != "count":
+            bundle, asked = sealed(folder, ask.people, ask.k), counterfactuals(folder, ask.counterfactuals)
+            n = ask.counterfactuals
+            here, there = alone(protect_here, bundle, asked, ask.cores), alone(protect_there, bundle, asked, ask.cores)
+            print(table("protect", [("one process", n, here), ("Spark", n, there)]))
+            if here.digest != there.digest:
+                raise AssertionError("Spark released something else")
+        if ask.only != "protect":
+            rows = write(folder, ask.rows)
+            here, there = alone(count_from_parquet, rows, ask.cores), alone(count_from_spark, rows, ask.cores)
+            print(table("count", [("from_parquet", ask.rows, here), ("from_spark", ask.rows, there)]))
+            if here.digest != there.digest:
+                raise AssertionError("Spark counted something else")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Models that Spark's workers import."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+
+def rich(rows: pd.DataFrame) -> np.ndarray:
+    return (rows["pay"] >= 2).to_numpy().astype(int)
+
+
+def named(rows: pd.DataFrame) -> np.ndarray:
+    """Three outcomes, with names."""
+    return np.asarray(["none", "some", "much"], dtype=object)[rows["pay"].to_numpy(dtype=int) // 2]
+
+
+def loud(rows: pd.DataFrame) -> np.ndarray:
+    """Fail with what was asked in the text, as many models do, and another error behind it."""
+    try:
+        raise KeyError(str(rows.to_dict("records")))
+    except KeyError as error:
+        raise ValueError(f"cannot read {rows.iloc[0].to_dict()}") from error
+
+
+def loud_where_rich(rows: pd.DataFrame) -> np.ndarray:
+    """Fail once somebody earns too much."""
+    return loud(rows) if bool((rows["pay"] > 9_000_000).any()) else np.ones(len(rows), dtype=int)
