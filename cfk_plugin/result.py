@@ -62,8 +62,9 @@ class ResultStage:
         if self.policy.on_infeasible == "raise" and result.suppressed:
             reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
             raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
+        policy = self.policy.sha256
         for entry in result:
-            self.manager.released(ReleaseRecord.of(entry, self.method, self.policy.sha256, self.population.fingerprint))
+            self.manager.released(ReleaseRecord.of(entry, self.method, policy, self.population.fingerprint))
         return result
 
     def _result(self, entries: Sequence[Entry], findings: Sequence[Finding | None], generator: str) -> Explanations:

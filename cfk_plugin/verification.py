@@ -101,6 +101,7 @@ class Verifier:
         self.population, self.policy, self.reference, self.partition = population, policy, reference, partition
         self.cell_budget, self.samples, self.seed = cell_budget, samples, seed
         self._private = PrivateRelease(population, policy)
+        self._policy_hash = policy.sha256
 
     def verify(
         self,
@@ -252,7 +253,7 @@ class Verifier:
             gap=float(claim.gap) if proven and claim.gap is not None else None,
             method=method,
             guarantee=self.policy.guarantee,
-            policy_hash=self.policy.sha256,
+            policy_hash=self._policy_hash,
             population=self.population.fingerprint,
             majority=None if desired is None else 2 * int(desired.sum()) >= len(rows),
             binned=private.binned,

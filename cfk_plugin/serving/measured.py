@@ -79,7 +79,7 @@ class Measured:
         Parameters
         ----------
         answer : list of dict, or DataFrame
-            See `cfk_plugin.serving.records.record_of`.
+            See `cfk_plugin.records.record_of`.
         k : int
             The floor of the model.
 

@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--counterfactuals", type=int, default=10**6)
-    parser.add_argument("--people", type=int, default=10**5, help="population of the counterfactuals")
+    parser.add_argument("--people", type=int, default=20_000, help="population of the counterfactuals")
     parser.add_argument("--rows", type=int, default=10**7, help="population that is counted")
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--cores", type=int, default=2)
