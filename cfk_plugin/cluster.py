@@ -58,7 +58,7 @@ class RowsOnCluster(NoRows):
         """Return the keyed numbers of some people; those of whole cells are computed on the cluster, once."""
         asked = np.unique(self.cell_of_row[at])
         if len(new := asked[~self._known[asked]]):
-            found = people_on_cluster(self._df, self._counted, order, new)
+            found = _to_pandas(_people(self._df, self._counted, order, new))
             cell = found["cell"].to_numpy(dtype=np.int64)
             if not np.array_equal(np.bincount(cell, minlength=len(self._known))[new], self._counted.people[new]):
                 raise PopulationError(_CHANGED)
@@ -84,7 +84,8 @@ class RowsOnCluster(NoRows):
         """
         coding = self._counted.coding
         names = coding.schema.features
-        return collect(selected(self._df, names), names, lambda frame: work(coding.conform(frame)), columns)
+        table = selected(self._df, names)
+        return _to_pandas(spread(table, names, lambda frame: work(coding.conform(frame)), columns))
 
 
 _CHANGED = "the table on the cluster is not what it was when it was counted; cache or store it, and count it again"
@@ -113,14 +114,13 @@ def counted(df: Any, schema: Schema) -> Counted:
     number = np.bincount(cell, weights=people, minlength=len(codes)).astype(np.int64)
     if schema.subject is None:
         return Counted(coding, codes, number)
-    at = people_on_cluster(df, Counted(coding, codes, number))["cell"]
-    return Counted(coding, codes, np.bincount(at, minlength=len(codes)).astype(np.int64))
+    once = _to_pandas(_people(df, Counted(coding, codes, number)).groupBy("cell").count())
+    number = np.bincount(once["cell"], weights=once["count"], minlength=len(codes)).astype(np.int64)
+    return Counted(coding, codes, number)
 
 
-def people_on_cluster(
-    df: Any, known: Counted, order: KeyedOrder | None = None, wanted: NDArray[np.int64] | None = None
-) -> pd.DataFrame:
-    """Return the cell, and the keyed number, of each person.
+def _people(df: Any, known: Counted, order: KeyedOrder | None = None, wanted: NDArray[np.int64] | None = None) -> Any:
+    """Return a Spark table with the cell, and the keyed number, of each person.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def people_on_cluster(
 
     Returns
     -------
-    DataFrame
+    pyspark.sql.DataFrame
         ``cell`` and ``number``. With a subject key a person has the first of their cells, and there the least number.
     """
     functions, schema = spark_functions(), known.coding.schema
@@ -154,19 +154,14 @@ def people_on_cluster(
         return table[asked] if subject is None else table.assign(asked=asked, person=frame[subject].to_numpy())
 
     if subject is None:
-        return collect(selected(df, names), names, places, "cell long, number long")
+        return spread(selected(df, names), names, places, "cell long, number long")
     table = selected(df, (*names, subject))
     kind = table.schema[table.columns[-1]].dataType.simpleString()
     if len(_to_pandas(table.filter(_gap(table, table.columns[-1])).limit(1).select(functions.lit(1)))):
         raise PopulationError(f"subject key {subject!r} has missing values; every row needs its person")
     placed = spread(table, (*names, subject), places, f"cell long, number long, asked boolean, person {kind}")
     first = placed.groupBy("person").agg(functions.min(functions.struct("cell", "number", "asked")).alias("first"))
-    return _to_pandas(first.filter("first.asked").select("first.cell", "first.number"))
-
-
-def collect(table: Any, names: Sequence[str], work: Work, columns: str) -> pd.DataFrame:
-    """Return what a function makes of a Spark table on its workers."""
-    return _to_pandas(spread(table, names, work, columns))
+    return first.filter("first.asked").select("first.cell", "first.number")
 
 
 def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:

@@ -57,7 +57,7 @@ def assert_same_counts(one: Population, other: Population) -> None:
 # --- counting --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, 3, 6])
+@pytest.mark.parametrize("seed", [0, 3, pytest.param(6, marks=pytest.mark.slow)])
 def test_cells_people_and_domains_are_those_of_the_table(seed: int, spark: Any, tmp_path: Path) -> None:
     train = random_table(seed)
     schema = described(train).schema
@@ -105,7 +105,7 @@ def test_a_population_is_the_same_from_wherever_it_is_read(spark: Any, tmp_path:
     assert len({p.fingerprint for p in (here, there, stored, opened)}) == 1
 
 
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_people_with_several_rows_are_counted_once(seed: int, spark: Any, tmp_path: Path) -> None:
     train = crowded(seed)
     schema = described(train, subject=True).schema
@@ -181,23 +181,20 @@ def facts(entry: Any) -> Any:
     return entry.region, dict(entry.released), c.k, c.k_effective, c.k_consistent, c.ncp, c.pureness, c.population
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_what_is_judged_by_rows_is_refused(spark: Any, tmp_path: Path) -> None:
+    train = random_table(1)
+    there = Population.from_spark(on_spark(spark, train, tmp_path), described(train).schema, key=KEY)
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"l": 2}, "^l: judged"),
         ({"t": 0.5}, "^t: judged"),
         ({"guarantee": "catalogue"}, "catalogue"),
         ({"anonymity_set": "eligible"}, "eligible"),
         ({"rare_values": "withhold"}, "rare_values"),
         ({"alpha": 0.5}, "alpha"),
-    ],
-    ids=str,
-)
-def test_what_is_judged_by_rows_is_refused(settings: dict[str, Any], message: str, spark: Any, tmp_path: Path) -> None:
-    train = random_table(1)
-    there = Population.from_spark(on_spark(spark, train, tmp_path), described(train).schema, key=KEY)
-    with pytest.raises(PolicyError, match=message):
-        fitted(there, **settings)
+    ]
+    for settings, message in refused:
+        with pytest.raises(PolicyError, match=message):
+            fitted(there, **settings)
     with pytest.raises(PopulationError, match="are on a cluster and stay there"):
         there.frame  # noqa: B018 - the access is what is refused
 
