@@ -119,9 +119,20 @@ def test_fingerprint_is_keyed_and_ignores_the_order_of_rows():
     }
     assert len(prints) == 1
     assert Population.from_frame(frame, schema, key=b"2").fingerprint not in prints
-    changed = frame.assign(age=frame["age"].where(frame.index != 3, 29 - frame["age"] % 3))
-    assert Population.from_frame(changed, schema, key=b"1").fingerprint not in prints
     assert Population.from_frame(frame.assign(pay=0), schema, key=b"1").fingerprint in prints
+
+
+def test_fingerprint_is_of_the_cells_and_of_how_many_people_have_each():
+    frame = table().drop(columns="who")
+    schema = Schema.from_frame(frame, quasi_identifiers=["age", "city"])
+    first, other = frame["age"].dropna().unique()[:2]
+    moved = frame.assign(age=frame["age"].where(frame.index != frame.index[frame["age"] == first][0], other))
+    weighted = Schema.from_frame(frame, quasi_identifiers=["age", "city"], weights={"age": 2.0})
+    prints = [
+        Population.from_frame(rows, roles, key=b"1").fingerprint
+        for rows, roles in ((frame, schema), (moved, schema), (frame.head(400), schema), (frame, weighted))
+    ]
+    assert len(set(prints)) == 4
 
 
 def test_errors_name_columns_and_no_value():
