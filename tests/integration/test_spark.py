@@ -156,7 +156,7 @@ SETTINGS: list[tuple[dict[str, Any], Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "model", "desired"), SETTINGS, ids=str)
+@pytest.mark.parametrize(("settings", "model", "desired"), SETTINGS, ids=lambda of: getattr(of, "__name__", str(of)))
 def test_every_record_is_released_as_by_one_machine(
     settings: dict[str, Any], model: Any, desired: Any, spark: Any, tmp_path: Path
 ) -> None:
