@@ -20,7 +20,6 @@ from cfk_plugin.schema import Attribute
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 """Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
 
-_FEW = 32  # up to here a loop over values is faster than pandas' machinery
 _SNAP = 1e-9  # two numbers closer than this share of the range are the same value
 _SLACK = 1e-14  # ends of a range are exact but for the last bits: a wider slack would count people outside
 _BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "false", "0", "0.0")}
@@ -149,25 +148,55 @@ class Domain:
             stands for it in keyed digests; NaN otherwise.
         """
         if self.attribute.kind != "numeric":
-            codes = self._codes_of_categories(column)
-            return codes, self._numbers_of_unlisted(column, codes)
+            distinct, inverse = _factorize(column)
+            codes, numbers = self._encode_categories(distinct)
+            return codes[inverse], numbers[inverse]
         numbers, invalid = to_numbers(column)
+        return self._encode_numbers(numbers, invalid), numbers
+
+    def encode_values(self, values: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Do as `encode`, for a few values, whose types are looked at one by one."""
+        if self.attribute.kind != "numeric":
+            codes, numbers = self._encode_categories(values)
+            return codes[:-1], numbers[:-1]
+        if not all(type(value) in (int, float) for value in values):
+            return self.encode(pd.Series(values, dtype=object))
+        numbers = np.array(values, dtype=np.float64)
+        return self._encode_numbers(numbers, np.isinf(numbers)), numbers
+
+    def restores(self, values: list[Any], codes: NDArray[np.int32]) -> bool:
+        """Say whether `restore` gives a few coded values back as they are, if they have the population's dtype."""
+        return all(
+            code < 0 or code == self.missing_code or (value == spelled and type(value) is type(spelled))
+            for value, code, spelled in zip(values, codes.tolist(), self._spelled(codes), strict=True)
+        )
+
+    def _spelled(self, codes: NDArray[np.int32]) -> list[Any]:
+        pool = self._pool_values
+        return [pool[code] if 0 <= code < len(pool) else None for code in codes.tolist()]
+
+    @cached_property
+    def _pool_values(self) -> list[Any]:
+        return list(self._pool.tolist())
+
+    def _encode_numbers(self, numbers: NDArray[np.float64], invalid: NDArray[np.bool_]) -> NDArray[np.int32]:
         codes = self._codes_of_numbers(numbers)
         codes[np.isnan(numbers)] = self._code_if_missing
         codes[invalid] = INVALID
-        return codes, numbers
+        return codes
+
+    def _encode_categories(self, values: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Return codes, and what stands for unlisted values; both for a missing value at the end."""
+        codes = [self._code_if_missing if pd.isna(value) else self.code(value) for value in values]
+        numbers = [
+            self._token(to_text(value)) if self.is_open and code == UNKNOWN else np.nan
+            for value, code in zip(values, codes, strict=True)
+        ]
+        return np.array([*codes, self._code_if_missing], dtype=np.int32), np.array([*numbers, np.nan])
 
     @property
     def _code_if_missing(self) -> int:
         return self.missing_code if self.has_missing else UNEXPECTED_MISSING
-
-    def _codes_of_categories(self, column: pd.Series) -> NDArray[np.int32]:
-        if len(column) <= _FEW:
-            distinct, inverse = column.tolist(), np.arange(len(column))
-        else:
-            distinct, inverse = _factorize(column)
-        known = [self._code_if_missing if pd.isna(v) else self.code(v) for v in distinct]
-        return np.array([*known, self._code_if_missing], dtype=np.int32)[inverse]
 
     def _codes_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
         if not len(self.values):
@@ -201,19 +230,16 @@ class Domain:
     def _tokens(self) -> NDArray[np.uint64]:
         return np.array([self._token(text) for text in self.values], dtype=np.uint64)
 
+    @cached_property
+    def _is_bool(self) -> bool:
+        return bool(types.is_bool_dtype(self.dtype))
+
     def _token(self, text: str) -> int:
         """Return what stands for a category: the same for all its spellings."""
-        if types.is_bool_dtype(self.dtype):
+        if self._is_bool:
             text = next((name for name, aliases in _BOOL_SPELLINGS.items() if text in aliases), text)
         whole = text.removesuffix(".0")
         return keyed.token(whole if whole.lstrip("-").isdigit() else text)
-
-    def _numbers_of_unlisted(self, column: pd.Series, codes: NDArray[np.int32]) -> NDArray[np.float64]:
-        numbers = np.full(len(column), np.nan)
-        if self.is_open:
-            at = np.flatnonzero(codes == UNKNOWN)
-            numbers[at] = [self._token(to_text(value)) for value in column.iloc[at]]
-        return numbers
 
     def place(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return where numbers stand on the [0, 1] line of the population; outside of it if they are."""
@@ -268,7 +294,11 @@ class Domain:
 
     def restore(self, codes: NDArray[np.integer[Any]]) -> pd.Series:
         """Rebuild a column in the population's dtype."""
-        return pd.Series(self._pool.array.take(codes), dtype=self._pool.dtype)
+        return pd.Series(self.restored(codes), dtype=self._pool.dtype)
+
+    def restored(self, codes: NDArray[np.integer[Any]]) -> Any:
+        """Do as `restore`, without an index around the values."""
+        return self._pool.array.take(codes)
 
     @cached_property
     def _pool(self) -> pd.Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.coding import Coding
 from cfk_plugin.columns import conform, table_of
-from cfk_plugin.domain import UNKNOWN
+from cfk_plugin.domain import UNKNOWN, Domain
 from cfk_plugin.population import Population
 from cfk_plugin.region import Region
 
@@ -96,15 +97,18 @@ def rows_for_cells(
     place = {name: j for j, name in enumerate(named)}
     columns = {}
     for name in population.schema.features:
-        column = counterfactuals[name].take(which)
-        if name in place:
-            domain, codes = population.domains[name], cells[:, place[name]]
-            is_own = codes == domain.size
-            kept = column[is_own.tolist()].astype(object) if is_own.any() else None
-            column = domain.restore(codes.clip(max=domain.size - 1))
-            if kept is not None:
-                column = column.astype(object)
-                column[is_own] = kept.to_numpy()
-                column = conform(column, domain.dtype)
-        columns[name] = column
+        own = counterfactuals[name].array
+        columns[name] = (
+            _column(population.domains[name], cells[:, place[name]], own, which) if name in place else own.take(which)
+        )
     return table_of(columns)
+
+
+def _column(domain: Domain, codes: NDArray[np.int32], own: Any, which: NDArray[np.int64]) -> Any:
+    """Return the values of codes, and the counterfactuals' own ones where a code asks for them."""
+    is_own = codes == domain.size
+    if not is_own.any():
+        return domain.restored(codes)
+    column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
+    column[is_own] = own.take(which[is_own]).astype(object)
+    return conform(column, domain.dtype).array

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.coding import FEW, Reading
+from cfk_plugin.columns import select, values_of
 from cfk_plugin.counterfactual import Counterfactual
 from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN
 from cfk_plugin.errors import InputError
@@ -26,18 +28,15 @@ class Intake:
     population : Population
     raw : DataFrame
         The features as they came.
-    codes : int32 array, shape (n, n_features)
-        Coded features; -1 for a number that no training row has.
-    numbers : float64 array, shape (n, n_features)
-        Their numbers; NaN for categories.
+    reading : Reading
+        What the features are in the population's terms.
     faults : tuple
         Per counterfactual None, or the reason and the columns for which it cannot be released.
     """
 
     population: Population
     raw: pd.DataFrame
-    codes: NDArray[np.int32]
-    numbers: NDArray[np.float64]
+    reading: Reading
     faults: tuple[tuple[str, tuple[str, ...]] | None, ...]
 
     def __len__(self) -> int:
@@ -51,7 +50,22 @@ class Intake:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The features in the training table's order and dtypes, where the values survive that."""
-        return self.population.conform(self.raw, self.codes)
+        return self.population.conform(self.raw, self.reading)
+
+    @cached_property
+    def values(self) -> list[list[Any]]:
+        """Values of `frame`, feature by feature."""
+        return [self.frame[name].tolist() for name in self.frame] if len(self) > FEW else values_of(self.frame)
+
+    @property
+    def codes(self) -> NDArray[np.int32]:
+        """Coded features, shape (n, n_features); -1 for a number that no training row has."""
+        return self.reading.codes
+
+    @property
+    def numbers(self) -> NDArray[np.float64]:
+        """Their numbers; NaN for categories."""
+        return self.reading.numbers
 
     @property
     def quasi_identifiers(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -65,7 +79,8 @@ class Intake:
         if len(at) == len(self) and (at == np.arange(len(self))).all():
             return self
         faults = tuple(self.faults[i] for i in at)
-        return Intake(self.population, self.raw.take(at), self.codes[at], self.numbers[at], faults)
+        codes, numbers, settled = self.reading
+        return Intake(self.population, self.raw.take(at), Reading(codes[at], numbers[at], settled), faults)
 
 
 def require_features(frame: object, population: Population, what: str) -> pd.DataFrame:
@@ -123,28 +138,38 @@ def take_in(frame: pd.DataFrame, population: Population) -> Intake:
     -------
     Intake
     """
-    schema, raw = population.schema, frame[list(population.schema.features)].reset_index(drop=True)
-    codes, numbers = population.encode(raw)
-    n = len(raw)
-    at_fault: dict[str, list[list[str]]] = {}
+    raw = select(frame, population.schema.features)
+    reading = population.read(raw)
+    return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers))
 
-    def fault(reason: str, name: str, rows: NDArray[np.bool_]) -> None:
-        columns = at_fault.setdefault(reason, [[] for _ in range(n)])
-        for i in np.flatnonzero(rows):
-            columns[i].append(name)
 
-    for j, name in enumerate(schema.features):
-        attribute, code, number = schema[name], codes[:, j], numbers[:, j]
-        fault("invalid_value", name, code == INVALID)
-        fault("missing_value", name, code == UNEXPECTED_MISSING)
-        if attribute.kind != "numeric" and not population.domains[name].is_open:
-            fault("unknown_category", name, code == UNKNOWN)
-        if attribute.bounds is not None:
-            low, high = attribute.bounds
-            with np.errstate(invalid="ignore"):
-                fault("outside_domain", name, (number < low) | (number > high))
-    faults = [
-        next(((reason, tuple(columns[i])) for reason, columns in at_fault.items() if columns[i]), None)
-        for i in range(n)
-    ]
-    return Intake(population, raw, codes, numbers, tuple(faults))
+def take_in_records(records: Sequence[Mapping[str, Any]], population: Population) -> Intake:
+    """Do as `take_in`, for records of plain values, such as JSON holds; each has every feature."""
+    if len(records) > FEW:
+        return take_in(
+            pd.DataFrame([{name: r[name] for name in population.schema.features} for r in records]), population
+        )
+    raw, reading = population.coding.read_records(records)
+    return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers))
+
+
+def _faults(
+    population: Population, codes: NDArray[np.int32], numbers: NDArray[np.float64]
+) -> tuple[tuple[str, tuple[str, ...]] | None, ...]:
+    """Return for each counterfactual None, or the first reason that holds and the columns at fault."""
+    attributes = [population.schema[name] for name in population.schema.features]
+    listed = np.array([a.kind != "numeric" and not population.domains[a.name].is_open for a in attributes])
+    found = {
+        "invalid_value": codes == INVALID,
+        "missing_value": codes == UNEXPECTED_MISSING,
+        "unknown_category": (codes == UNKNOWN) & listed,
+    }
+    if any(a.bounds is not None for a in attributes):
+        low, high = np.array([a.bounds or (-np.inf, np.inf) for a in attributes], dtype=np.float64).T
+        with np.errstate(invalid="ignore"):
+            found["outside_domain"] = (numbers < low) | (numbers > high)
+    faults: list[tuple[str, tuple[str, ...]] | None] = [None] * len(codes)
+    for i in np.flatnonzero(np.any([flags.any(axis=1) for flags in found.values()], axis=0)).tolist():
+        reason, flags = next((reason, flags[i]) for reason, flags in found.items() if flags[i].any())
+        faults[i] = (reason, tuple(attributes[j].name for j in np.flatnonzero(flags)))
+    return tuple(faults)

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.cells import counted_once
-from cfk_plugin.coding import Coding
+from cfk_plugin.coding import Coding, Reading
 from cfk_plugin.domain import Domain
 from cfk_plugin.region import Region
 from cfk_plugin.risk_profile import RiskProfile, risk_profile
@@ -126,9 +126,13 @@ class People:
         """Return codes and numbers of every feature of a table, each of shape (n, n_features); see `Domain.encode`."""
         return self.coding.encode(frame)
 
-    def conform(self, frame: pd.DataFrame, codes: NDArray[np.int32] | None = None) -> pd.DataFrame:
+    def read(self, frame: pd.DataFrame) -> Reading:
+        """Return codes and numbers of a table, and what `conform` needs; see `Coding.read`."""
+        return self.coding.read(frame)
+
+    def conform(self, frame: pd.DataFrame, reading: Reading | None = None) -> pd.DataFrame:
         """Return the features of a table as the training table has them; see `Coding.conform`."""
-        return self.coding.conform(frame, codes)
+        return self.coding.conform(frame, reading)
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
         """Return how many people are unique and how many are in a class of fewer than k.

@@ -13,6 +13,7 @@ import wrapt
 from numpy.typing import NDArray
 
 from cfk_plugin.anonymizer import KAnonymizer
+from cfk_plugin.columns import ordered, select
 from cfk_plugin.counterfactual import Entry, Finding, Suppressed
 from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError
 from cfk_plugin.explanations import Explanations
@@ -181,10 +182,12 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
             return self._protected_method("explain")(queries, **options)
         population = self._self_anonymizer.population_
         frame = require_features(queries, population, "queries")
-        features = frame[list(population.schema.features)].reset_index(drop=True)
+        features = select(frame, population.schema.features)
         try:
             with protecting():
-                batch = self._self_source.generate(frame[list(features)].copy(deep=True), **options)
+                batch = self._self_source.generate(
+                    ordered(frame, population.schema.features).copy(deep=True), **options
+                )
         except ExplainerError as error:
             _log.warning("%s", error)  # holds the class of the explainer's exception alone
         except CFKError:

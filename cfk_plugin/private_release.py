@@ -228,7 +228,7 @@ def disclosed(certificate: Certificate, intake: Intake, row: int) -> dict[str, A
                 raise ValueError(f"column {name!r}: a value falls into no bin")
             released[name] = bins.part(domain, which)
         else:
-            released[name] = natural(intake.frame[name].iloc[row])
+            released[name] = natural(intake.values[population.schema.features.index(name)][row])
     return released
 
 

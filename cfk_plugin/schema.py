@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from math import isfinite
 from typing import Any, Literal
@@ -80,7 +81,7 @@ class Attribute:
             raise SchemaError(f"column {self.name!r}: bins are at least 2 numbers (or dates), strictly increasing")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
     """Roles and kinds of all columns of a training table. Build it with `Schema.from_frame`.
 
@@ -208,22 +209,22 @@ class Schema:
         """Return the names of the columns in the given roles, in table order."""
         return tuple(a.name for a in self.attributes if a.role in roles)
 
-    @property
+    @cached_property
     def quasi_identifiers(self) -> tuple[str, ...]:
         """Names of the quasi-identifiers, in table order."""
         return self.names("quasi-identifier")
 
-    @property
+    @cached_property
     def private(self) -> tuple[str, ...]:
         """Names of the private attributes that are released as they are: sensitive and other."""
         return self.names("sensitive", "other")
 
-    @property
+    @cached_property
     def sensitive(self) -> tuple[str, ...]:
         """Names of the sensitive attributes."""
         return self.names("sensitive")
 
-    @property
+    @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the columns that a counterfactual has: quasi-identifiers and private attributes."""
         return self.names("quasi-identifier", "sensitive", "other")

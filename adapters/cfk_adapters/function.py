@@ -112,9 +112,10 @@ def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> Counterfact
         return CounterfactualBatch.one_each(queries[:0].reindex(columns=features), np.zeros(count, dtype=bool))
     frame = _frame(answer, features)
     position = _positions(frame, queries, features)
-    frame = frame[_present(frame, features)].reset_index(drop=True)
-    found = frame.notna().any(axis=1).to_numpy()
-    position, frame = position[found], frame[found]
+    frame = _features_of(frame, features)
+    found = _with_a_value(frame)
+    if not found.all():
+        position, frame = position[found], frame[found]
     asked = np.maximum(np.bincount(position, minlength=count), 1)
     order = np.argsort(position, kind="stable")
     before = np.cumsum(asked) - asked  # first slot of each query
@@ -145,8 +146,24 @@ def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
     )
 
 
+def _with_a_value(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Say of each row whether any feature is there; mostly the first one tells."""
+    found = np.zeros(len(frame), dtype=bool)
+    for name in frame.columns:
+        found |= frame[name].notna().to_numpy()
+        if found.all():
+            break
+    return found
+
+
+def _features_of(frame: pd.DataFrame, features: list[str]) -> pd.DataFrame:
+    """Return the features in order, once each; without work where they are so already."""
+    return frame if frame.columns.tolist() == features else frame[_present(frame, features)]
+
+
 def _present(frame: pd.DataFrame, features: list[str]) -> list[str]:
-    if missing := [name for name in features if name not in frame.columns]:
+    known = set(frame.columns)
+    if missing := [name for name in features if name not in known]:
         raise AdapterError(f"the explainer's answer has no column {', '.join(missing)}")
     if not frame.columns.is_unique:
         raise AdapterError("the explainer's answer has two columns of the same name")
@@ -173,7 +190,7 @@ def _positions(frame: pd.DataFrame, queries: pd.DataFrame, features: list[str]) 
 
 def _table(queries: Any, features: list[str]) -> pd.DataFrame:
     if isinstance(queries, pd.DataFrame):
-        return queries[_present(queries, features)].copy(deep=True)
+        return _features_of(queries, features).copy(deep=True)
     if isinstance(queries, pd.Series):
         return queries[features].to_frame().T.infer_objects()
     array = np.atleast_2d(np.asarray(queries))

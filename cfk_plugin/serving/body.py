@@ -5,26 +5,33 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pandas as pd
-
 from cfk_plugin.serving.desk import NO_TABLE, PARAMS, RequestError
 
 JSON = "application/json"
 NOT_JSON = "the body is not valid JSON"
 SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
-_KEYS = {"dataframe_split", "dataframe_records", "params"}
+_FORMS = ("dataframe_split", "dataframe_records")
+_KEYS = {*_FORMS, "params"}
+_LOOKED_AT = 100  # characters
 
 
-def read_body(body: bytes) -> tuple[pd.DataFrame, dict[str, Any]]:
+def is_table(body: bytes | str) -> bool:
+    """Say whether a body seems to be in one of the forms that `read_body` reads, without reading it."""
+    start = body[:_LOOKED_AT].decode("utf-8", "replace") if isinstance(body, bytes) else body[:_LOOKED_AT]
+    return any(f'"{form}"' in start for form in _FORMS)
+
+
+def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the queries and the parameters of a JSON request in MLflow's form.
 
     Parameters
     ----------
-    body : bytes
+    body : bytes or str
 
     Returns
     -------
-    queries : DataFrame
+    queries : list of dict
+        All with the same keys.
     params : dict
 
     Raises
@@ -40,10 +47,10 @@ def read_body(body: bytes) -> tuple[pd.DataFrame, dict[str, Any]]:
         raise RequestError(PARAMS)
     ((form, content),) = request.items()
     rows = _records(content) if form == "dataframe_records" else _split(content)
-    return _table(rows), params
+    return _checked(rows), params
 
 
-def _parsed(body: bytes) -> Any:
+def _parsed(body: bytes | str) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -68,12 +75,12 @@ def _records(content: Any) -> list[dict[str, Any]]:
     return content
 
 
-def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if not rows or not rows[0]:
         raise RequestError(NO_TABLE)
-    if any(set(row) != set(rows[0]) for row in rows) or any(_nested(value) for row in rows for value in row.values()):
+    if any(row.keys() != rows[0].keys() for row in rows) or any(_nested(v) for row in rows for v in row.values()):
         raise RequestError(SHAPE)
-    return pd.DataFrame(rows)
+    return rows
 
 
 def _nested(value: Any) -> bool:

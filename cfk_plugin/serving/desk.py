@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.intake import take_in
+from cfk_plugin.columns import select
+from cfk_plugin.intake import Intake, take_in, take_in_records
 from cfk_plugin.records import record_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ class Desk:
         most: int,
     ) -> None:
         self._population, self._policy, self._make, self._most = population, policy, make, most
+        self._features, self._private = list(population.schema.features), set(population.schema.private)
+        dtypes = [population.domains[name].dtype for name in self._features]
+        self._whole = np.array([pd.api.types.is_integer_dtype(dtype) for dtype in dtypes])
         self._explainers: dict[int, ProtectedExplainer] = {policy.k: make(policy)}
         self._lock = threading.Lock()
 
@@ -81,8 +85,8 @@ class Desk:
 
         Parameters
         ----------
-        queries : DataFrame
-            Instances to explain.
+        queries : DataFrame, or list of dict
+            Instances to explain: a table, or records of plain values that all have the same keys.
         params : mapping, optional
             ``k``, at least the policy's.
 
@@ -97,40 +101,40 @@ class Desk:
             If the request is refused. It has no context: nothing of what failed can be read from it.
         """
         try:
-            frame = self._checked(queries)
-            return self._answer(frame, self._k(params or {}))
+            intake = self._checked(queries)
+            return self._answer(intake, self._k(params or {}))
         except RequestError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             _log.warning("a request failed: %s", type(error).__name__)
         raise RequestError(FAILED, ours=True)  # raised out here, so that it carries no context
 
-    def _answer(self, frame: pd.DataFrame, k: int) -> list[dict[str, Any]]:
-        explanations = self._explainer(k).explain(frame)
-        names, domains = self._population.schema.features, self._population.domains
-        factuals = frame.to_dict("records")
+    def _answer(self, intake: Intake, k: int) -> list[dict[str, Any]]:
+        explanations = self._explainer(k).explain(intake.frame)
+        names, domains = self._features, self._population.domains
+        factuals = [dict(zip(names, row, strict=True)) for row in zip(*intake.values, strict=True)]
         return [record_of(entry, factuals[entry.query], names, domains) for entry in explanations]
 
-    def _checked(self, queries: object) -> pd.DataFrame:
+    def _checked(self, queries: object) -> Intake:
         """Return queries with every feature and possible values."""
-        if not isinstance(queries, pd.DataFrame) or queries.empty:
+        if not isinstance(queries, (pd.DataFrame, list)) or not len(queries):
             raise RequestError(NO_TABLE)
         if len(queries) > self._most:
             raise RequestError(TOO_MANY)
-        features = list(self._population.schema.features)
-        if not queries.columns.is_unique or not set(features) <= set(queries.columns):
+        names = list(queries.columns if isinstance(queries, pd.DataFrame) else queries[0])
+        if len(set(names)) != len(names) or not set(self._features) <= set(names):
             raise RequestError(COLUMNS)
-        frame = queries[features].reset_index(drop=True)
-        intake = take_in(frame, self._population)
-        private = set(self._population.schema.private)
+        if isinstance(queries, list):
+            intake = take_in_records(queries, self._population)
+        else:
+            intake = take_in(select(queries, self._features), self._population)
+        private = self._private
         if any(f is not None and not (f[0] == "unknown_category" and set(f[1]) <= private) for f in intake.faults):
             raise RequestError(VALUES)
-        for j, name in enumerate(features):
-            numbers = intake.numbers[:, j]
-            whole = pd.api.types.is_integer_dtype(self._population.domains[name].dtype)
-            if whole and bool((np.isfinite(numbers) & (numbers % 1 != 0)).any()):
-                raise RequestError(VALUES)
-        return intake.frame
+        numbers = intake.numbers[:, self._whole]
+        if bool((np.isfinite(numbers) & (numbers % 1 != 0)).any()):
+            raise RequestError(VALUES)
+        return intake
 
     def _k(self, params: Mapping[str, Any]) -> int:
         """Return the k that is protected with: what is asked, rounded up to the policy's times a power of two.

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
+from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.model import PythonModel
 
 from cfk_plugin.errors import LedgerError
@@ -15,14 +15,12 @@ from cfk_plugin.ledger import Ledger
 from cfk_plugin.pipeline import protect
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
-from cfk_plugin.serving.constants import ConstantError, quieten_server
 from cfk_plugin.serving.desk import FAILED, Desk, RequestError
 from cfk_plugin.serving.inner import load_inner
+from cfk_plugin.serving.scoring import Answer, answer_requests, error_of
 from cfk_plugin.tracking import RunLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from cfk_plugin.pipeline import ProtectedExplainer
 
 BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
@@ -39,7 +37,7 @@ class ProtectedModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Open the artifacts."""
-        quieten_server(ProtectedModel)
+        answer_requests(answer_of_model)
         self._answer = _desk_of(context.artifacts).answer
 
     # No hints here: MLflow reads them as a signature and enforces it.
@@ -52,16 +50,20 @@ class ProtectedModel(PythonModel):
             failed = error
         except Exception:  # noqa: BLE001, S110 - whatever it is, its text must not get out
             pass
-        raise ConstantError(failed.message, error_code=INTERNAL_ERROR if failed.ours else INVALID_PARAMETER_VALUE)
+        raise error_of(failed)
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled: the copy would take along what is protected."""
         raise TypeError("a protected model is loaded from its artifacts and refuses to be pickled")
 
 
-def answer_of_model(model: ProtectedModel) -> Callable[[object, Mapping[str, Any]], list[dict[str, Any]]]:
-    """Return what answers for a loaded model, without MLflow around it."""
-    return model._answer
+def answer_of_model(model: Any) -> Answer | None:
+    """Return what answers for a loaded model, without MLflow around it; None where it is no protected one."""
+    try:
+        found = model.unwrap_python_model()
+    except (AttributeError, MlflowException):  # no model of MLflow, or none that is written in Python
+        return None
+    return found._answer if isinstance(found, ProtectedModel) else None
 
 
 def _desk_of(artifacts: dict[str, str]) -> Desk:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from mlflow.exceptions import MlflowException
 
 from cfk_plugin.commands.files import load_model
 from cfk_plugin.errors import InputError, PolicyError
@@ -19,17 +18,14 @@ from cfk_plugin.population import Population
 from cfk_plugin.serving.app import Limits, make_app
 from cfk_plugin.serving.desk import Desk
 from cfk_plugin.serving.inner import load_inner
-from cfk_plugin.serving.pyfunc import ProtectedModel, answer_of_model
+from cfk_plugin.serving.pyfunc import answer_of_model
+from cfk_plugin.serving.scoring import Answer
 from cfk_plugin.tracking import RunLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rich.console import Console
 
     from cfk_plugin.pipeline import ProtectedExplainer
-
-    Answer = Callable[[object, Mapping[str, Any]], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +92,12 @@ def answer_of(job: Job) -> Answer:
 
 def _registered(job: Job) -> Answer:
     given = {"--desired": job.desired, "--k": job.k, "--ledger": job.ledger, "--track": job.track or job.experiment}
-    loaded = load_model(job.explainer)
-    try:
-        found = loaded.unwrap_python_model()
-    except (AttributeError, MlflowException):  # no model of MLflow, or none that is written in Python
-        found = None
-    if not isinstance(found, ProtectedModel):
+    answer = answer_of_model(load_model(job.explainer))
+    if answer is None:
         raise InputError("this is no model of log_protected_model; to protect an explainer give --bundle and --model")
     if names := [name for name, value in given.items() if value]:
         raise InputError(f"a protected model brings its own settings; leave out {', '.join(names)}")
-    return answer_of_model(found)
+    return answer
 
 
 def _explainer(location: str) -> Any:

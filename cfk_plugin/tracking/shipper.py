@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _HEARTBEAT = 30.0  # seconds between two looks for streams that another process left behind
+_GATHER = 2.0  # seconds that records are gathered before they are sent, as every sending has its price
 _EXIT_SECONDS = 30.0  # to deliver at exit, while the server takes records
 
 
@@ -49,6 +50,7 @@ class Shipper:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _thread: threading.Thread | None = None
     _work_to_do: bool = False
+    _urgent: bool = False  # somebody waits, or too much does
     _rounds: int = 0
     _failed: bool = False
     _closed: bool = False
@@ -95,7 +97,7 @@ class Shipper:
         """Send what this process has kept; return False when `seconds` are over or a server does not take it."""
         with self._changed:
             self._pauses.clear()
-            before, self._failed = self._rounds, False
+            before, self._failed, self._urgent = self._rounds, False, True
         self.wake()
 
         def settled() -> bool:
@@ -140,6 +142,7 @@ class Shipper:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._work_to_do or self._closed, timeout=self._rest())
+                self._changed.wait_for(lambda: self._urgent or self._closed, timeout=_GATHER)
                 if self._closed:
                     return
                 self._work_to_do = False
@@ -151,6 +154,7 @@ class Shipper:
                 time.sleep(_FIRST_PAUSE)
             with self._changed:
                 self._rounds += 1
+                self._urgent &= self._work_to_do
                 self._changed.notify_all()
 
     def _rest(self) -> float:
@@ -175,11 +179,11 @@ class Shipper:
                 self._pauses.pop(stream.id, None)
                 self._warned = False
                 if more:
-                    self._work_to_do = True
+                    self._work_to_do = self._urgent = True
 
     def _send(self, stream: Stream) -> bool:
         """Send a batch, or end a run that is complete; return whether there may be more to do."""
-        records = self.spool.batch(stream)
+        records, more = self.spool.batch(stream)
         run = self._run_of(stream)
         if not records:
             if stream.finished:
@@ -195,7 +199,7 @@ class Shipper:
             self.spool.redirect(stream, {**stream.target, "run_id": None, "run_name": None, "parent": run.run_id})
             return True
         self.spool.delivered(stream)
-        return True
+        return more or stream.finished
 
     def _run_of(self, stream: Stream) -> Run:
         run = self._runs.setdefault(stream.id, Run(**stream.target, mark=stream.id))

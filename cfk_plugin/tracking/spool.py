@@ -159,21 +159,22 @@ class Spool:
             ).fetchall()
         return [_stream(row) for row in found]
 
-    def batch(self, stream: Stream) -> list[Record]:
-        """Return the next records of a stream; the same ones until they are `delivered`."""
+    def batch(self, stream: Stream) -> tuple[list[Record], bool]:
+        """Return the next records of a stream, the same ones until they are `delivered`, and whether more may wait."""
         with self._transaction() as db:
             if stream.upto is not None:
                 rows = db.execute(
                     "SELECT id, body FROM records WHERE stream = ? AND id <= ? ORDER BY id", (stream.id, stream.upto)
                 ).fetchall()
+                more = True
             else:
-                rows = db.execute(
-                    "SELECT id, body FROM records WHERE stream = ? ORDER BY id LIMIT ?", (stream.id, _TOGETHER)
+                found = db.execute(
+                    "SELECT id, body FROM records WHERE stream = ? ORDER BY id LIMIT ?", (stream.id, _TOGETHER + 1)
                 ).fetchall()
-                rows = _of_one_batch(rows)
-                upto = rows[-1][0] if rows else None
-                db.execute("UPDATE streams SET upto = ? WHERE id = ?", (upto, stream.id))
-        return [Record.from_json(body) for _, body in rows]
+                rows = _of_one_batch(found[:_TOGETHER])
+                more = len(rows) < len(found)
+                db.execute("UPDATE streams SET upto = ? WHERE id = ?", (rows[-1][0] if rows else None, stream.id))
+        return [Record.from_json(body) for _, body in rows], more
 
     def plan(self, stream: Stream, run_id: str, first_step: int) -> None:
         """Note where the batch on its way goes, before anything of it is sent."""

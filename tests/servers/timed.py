@@ -52,7 +52,7 @@ class Explainer:
 
 
 def _name(row: Any) -> tuple[str, ...]:
-    return tuple(map(str, row))
+    return tuple("" if pd.isna(value) else str(value) for value in row)
 
 
 _open: list[mmap.mmap] = []
