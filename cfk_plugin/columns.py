@@ -145,5 +145,7 @@ def values_of(frame: pd.DataFrame) -> list[list[Any]]:
 
 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Put arrays of equal length side by side."""
-    return pd.DataFrame(dict(columns), copy=False)
+    """Put arrays of equal length side by side, each in its own dtype."""
+    # pandas 3 would make text of an array of objects; it leaves a Series as it is.
+    kept = {n: pd.Series(a, dtype=object) if str(a.dtype) == "object" else a for n, a in columns.items()}
+    return pd.DataFrame(kept, copy=False)
