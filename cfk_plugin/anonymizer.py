@@ -13,11 +13,7 @@ from numpy.typing import NDArray
 from cfk_plugin.counterfactual import Counterfactual, Entry, Finding
 from cfk_plugin.detection import Detector
 from cfk_plugin.entries import EntryStage, withheld
-from cfk_plugin.errors import (
-    InputError,
-    NotFittedError,
-    PolicyError,
-)
+from cfk_plugin.errors import InputError, NotFittedError, PolicyError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.findings import FindingStage
 from cfk_plugin.goal import Goal
@@ -37,8 +33,6 @@ from cfk_plugin.region import Region
 from cfk_plugin.release import ReleaseStage
 from cfk_plugin.result import ResultStage
 from cfk_plugin.verification import Verifier
-
-_TRIED = 256  # training rows that the model is tried on before anything is promised
 
 
 class KAnonymizer:
@@ -129,16 +123,14 @@ class KAnonymizer:
         """
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
-        sealed = population.sealed.facts.get("policy")
-        self.policy_ = self.policy or (PrivacyPolicy(**sealed) if sealed else PrivacyPolicy())
+        self.policy_ = self.policy or population.policy or PrivacyPolicy()
         check(self.policy_, self.method, population)
         self.manager_ = load_plugins(self.plugins)
         self.population_ = population
         self.goal_ = Goal(desired)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
-        tried = np.arange(min(_TRIED, population.n_rows))
-        self.goal_.check(self.model_, self.model_(population.rows(tried)) if population.has_rows else None)
         self.rows_ = RowOracle(self.model_, population)
+        self.goal_.check(self.model_, self.rows_.tried())
         self.ground_ = Ground.prepare(self.policy_, self.goal_, self.rows_)
         self.protector_, self.method_ = self.ground_.protector or choose(self.method, self.manager_.protectors())
         self.findings_ = FindingStage(

@@ -111,4 +111,5 @@ def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
     partition = partition_from_arrays(population, population.sealed.arrays)
     if partition is None or policy.guarantee == "catalogue":
         raise PolicyError(f'the bundle has nothing for guarantee="{policy.guarantee}"; seal a fitted KAnonymizer')
-    return partition if policy.k == population.sealed.facts["policy"]["k"] else coarser(partition, policy.k)
+    floor = None if population.policy is None else population.policy.k
+    return partition if policy.k == floor else coarser(partition, policy.k)

@@ -37,8 +37,8 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
     """
     if policy.guarantee == "nominal":
         warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
-    if sealed := population.sealed.facts.get("policy"):
-        _check_floor(policy, sealed)
+    if population.policy is not None:
+        _check_floor(policy, population.policy)
     if policy.k > population.n_people:
         raise PolicyError(f"k = {policy.k} is above the number of people, {population.n_people}")
     if not population.has_rows:
@@ -71,12 +71,12 @@ def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
         )
 
 
-def _check_floor(policy: PrivacyPolicy, sealed: Mapping[str, object]) -> None:
+def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
     """Refuse a policy that is weaker than the one that was sealed: k may grow."""
-    mine = policy.to_dict()
-    if policy.k < int(str(sealed["k"])):
-        raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed['k']}")
-    if changed := sorted(name for name, value in mine.items() if value != sealed.get(name) and name not in _MAY_CHANGE):
+    mine, theirs = policy.to_dict(), sealed.to_dict()
+    if policy.k < sealed.k:
+        raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed.k}")
+    if changed := sorted(name for name, value in mine.items() if value != theirs[name] and name not in _MAY_CHANGE):
         raise PolicyError(f"the bundle fixes {', '.join(changed)}; only k may be raised")
 
 

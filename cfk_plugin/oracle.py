@@ -15,6 +15,8 @@ from cfk_plugin.grid import rows_for_cells
 from cfk_plugin.label_model import LabelModel
 from cfk_plugin.population import Population
 
+_TRIED = 256  # rows
+
 
 class RowOracle:
     """Predictions for the population's own rows, each asked at most once."""
@@ -37,6 +39,12 @@ class RowOracle:
             self._label[unknown] = self._model(self.population.rows(unknown)).astype(object)
             self._known[unknown] = True
         return self._label[rows]
+
+    def tried(self) -> NDArray[Any] | None:
+        """Return labels of the first rows, to see whether the model works; None where there are no rows."""
+        if not self.population.has_rows:
+            return None
+        return self._model(self.population.rows(np.arange(min(_TRIED, self.population.n_rows))))
 
     def ask(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the model's labels for rows that the population does not have."""

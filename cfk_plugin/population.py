@@ -19,6 +19,7 @@ from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.people import People
 from cfk_plugin.plain import Counts, Sealed
+from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.rows import NoRows, Rows, RowsInMemory
 from cfk_plugin.schema import Schema
 
@@ -195,6 +196,12 @@ class Population(People):
         if counts.order_key is not None:
             self.__dict__["_order_key"] = counts.order_key
         return self
+
+    @property
+    def policy(self) -> PrivacyPolicy | None:
+        """The policy that was sealed with the population; None where none was."""
+        settings = self.sealed.facts.get("policy")
+        return None if settings is None else PrivacyPolicy(**settings)
 
     def __repr__(self) -> str:
         """Show counts, never a value."""

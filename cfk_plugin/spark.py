@@ -21,7 +21,6 @@ from cfk_plugin.cluster import selected, spread
 from cfk_plugin.counterfactual import Suppressed
 from cfk_plugin.errors import BundleError, CFKError, InputError, LedgerError, ModelError
 from cfk_plugin.ledger import Ledger
-from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.records import FEATURE, RECORD, record_of
 
@@ -164,9 +163,9 @@ class _Job:
     def open(self) -> KAnonymizer:
         """Return an anonymizer as it was on the driver."""
         population = Population.open(io.BytesIO(self.bundle), key=self.key)
-        if "policy" not in population.sealed.facts:
+        if population.policy is None:
             raise InputError("the file has a population and no policy; seal a fitted KAnonymizer")
-        policy = replace(PrivacyPolicy(**population.sealed.facts["policy"]), on_infeasible="suppress")
+        policy = replace(population.policy, on_infeasible="suppress")
         model, desired, method, seed = _unpickled(self.fitting)
         book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
         anonymizer = KAnonymizer(policy=policy, method=method, ledger=book, seed=seed)
@@ -277,6 +276,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, LedgerError):
         return "ledger_failed"
     return "model_failed" if isinstance(error, ModelError) else "protector_failed"
-
-
-__all__ = ["protect_spark"]

@@ -69,7 +69,7 @@ def answer_of_model(model: Any) -> Answer | None:
 def _desk_of(artifacts: dict[str, str]) -> Desk:
     settings = json.loads(Path(artifacts[SETTINGS]).read_text(encoding="utf-8"))
     population = Population.open(artifacts[BUNDLE])
-    policy = PrivacyPolicy(**population.sealed.facts["policy"])
+    policy = population.policy or PrivacyPolicy()
     options: dict[str, Any] = {
         "model": load_inner(artifacts[MODEL]),
         "population": population,

@@ -13,7 +13,6 @@ from cfk_plugin.commands.files import load_model
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.ledger import Ledger
 from cfk_plugin.pipeline import protect
-from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
 from cfk_plugin.serving.app import Limits, make_app
 from cfk_plugin.serving.desk import Desk
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cfk_plugin.pipeline import ProtectedExplainer
+    from cfk_plugin.policy import PrivacyPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +69,9 @@ def answer_of(job: Job) -> Answer:
             "log_protected_model needs none of them"
         )
     population = Population.open(job.bundle)
-    sealed = population.sealed.facts.get("policy")
-    if sealed is None:
+    if population.policy is None:
         raise PolicyError("the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal")
-    policy = PrivacyPolicy(**sealed)
-    policy = policy if job.k is None else replace(policy, k=job.k)
+    policy = population.policy if job.k is None else replace(population.policy, k=job.k)
     model = load_model(job.model)
     options: dict[str, Any] = {
         "model": model,
