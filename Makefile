@@ -43,7 +43,7 @@ test: $(READY)
 	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --benchmark-skip
 
 slow: $(READY)
-	@$(BIN)/python -m pytest -m slow --benchmark-skip
+	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --benchmark-skip
 
 bench: $(READY)
 	@$(BIN)/python -m pytest --benchmark-only -p no:randomly -p no:xdist -rN

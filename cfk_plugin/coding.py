@@ -63,8 +63,8 @@ class Coding:
         codes, numbers = (np.column_stack(parts) for parts in zip(*coded, strict=True))
         return Reading(codes, numbers, np.zeros(len(coded), dtype=bool))
 
-    def read_records(self, records: Sequence[Mapping[str, Any]]) -> tuple[pd.DataFrame, Reading]:
-        """Return a few records of plain values, such as JSON holds, as a conformed table, and the reading of it.
+    def read_records(self, records: Sequence[Mapping[str, Any]]) -> tuple[pd.DataFrame, Reading, list[list[Any]]]:
+        """Return a few records of plain values, such as JSON holds, as a conformed table, its reading, and its values.
 
         Parameters
         ----------
@@ -72,14 +72,18 @@ class Coding:
             At least one, and `FEW` at most. Each has every feature.
         """
         values = {name: [record[name] for record in records] for name in self.schema.features}
-        codes, numbers, _ = self._read_values(list(values.values()))
+        codes, numbers, settled = self._read_values(list(values.values()))
         table = {
             name: self.domains[name].restored(codes[:, j])
             if (codes[:, j] >= 0).all()
             else conform_values(column, self.domains[name].dtype)
             for j, (name, column) in enumerate(values.items())
         }
-        return table_of(table), Reading(codes, numbers, np.ones(len(values), dtype=bool))
+        plain = [
+            column if is_so and {type(value) for value in column} <= {str, int} else list(array)
+            for column, array, is_so in zip(values.values(), table.values(), settled.tolist(), strict=True)
+        ]
+        return table_of(table), Reading(codes, numbers, np.ones(len(values), dtype=bool)), plain
 
     def _read_values(self, values: list[list[Any]]) -> Reading:
         domains = [self.domains[name] for name in self.schema.features]

@@ -11,6 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+_COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3
+
 
 def is_numeric(column: pd.Series) -> bool:
     """Say whether a column holds numbers or dates; booleans count as categories."""
@@ -137,6 +139,11 @@ def select(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     index = frame.index
     numbered = isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
     return frame if numbered else frame.reset_index(drop=True)
+
+
+def lent(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a copy for somebody who may change it; from pandas 3 on, what is changed is copied then."""
+    return frame.copy(deep=_COPIES_EAGERLY)
 
 
 def values_of(frame: pd.DataFrame) -> list[list[Any]]:

@@ -32,12 +32,15 @@ class Intake:
         What the features are in the population's terms.
     faults : tuple
         Per counterfactual None, or the reason and the columns for which it cannot be released.
+    plain : list of list, optional
+        Values of `frame`, feature by feature, where they are known.
     """
 
     population: Population
     raw: pd.DataFrame
     reading: Reading
     faults: tuple[tuple[str, tuple[str, ...]] | None, ...]
+    plain: list[list[Any]] | None = None
 
     def __len__(self) -> int:
         """Return the number of counterfactuals."""
@@ -55,6 +58,8 @@ class Intake:
     @cached_property
     def values(self) -> list[list[Any]]:
         """Values of `frame`, feature by feature."""
+        if self.plain is not None:
+            return self.plain
         return [self.frame[name].tolist() for name in self.frame] if len(self) > FEW else values_of(self.frame)
 
     @property
@@ -149,8 +154,8 @@ def take_in_records(records: Sequence[Mapping[str, Any]], population: Population
         return take_in(
             pd.DataFrame([{name: r[name] for name in population.schema.features} for r in records]), population
         )
-    raw, reading = population.coding.read_records(records)
-    return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers))
+    raw, reading, plain = population.coding.read_records(records)
+    return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers), plain)
 
 
 def _faults(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.columns import select
+from cfk_plugin.columns import lent, select
 from cfk_plugin.errors import ModelError
 
 Predict = Callable[[pd.DataFrame], Any]
@@ -74,7 +74,7 @@ class LabelModel:
         """
         started, failure = perf_counter(), ""
         try:
-            labels = np.asarray(self._predict(select(frame, self.columns).copy()))
+            labels = np.asarray(self._predict(lent(select(frame, self.columns))))
         except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
             failure = type(error).__name__
         self.calls += 1

@@ -120,6 +120,7 @@ def store(folder: Path) -> str:
     if mlflow.get_experiment_by_name("serving") is None:
         mlflow.create_experiment("serving", artifact_location=(folder / "artifacts").as_uri())
     mlflow.set_experiment("serving")
+    os.environ.pop("MLFLOW_EXPERIMENT_ID", None)  # it would hold for later tests and for other tracking servers
     return uri
 
 

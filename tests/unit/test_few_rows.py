@@ -105,3 +105,5 @@ def test_records_of_json_are_read_as_tables_are(seed: int, sealed: bool, tmp_pat
             usable = all(fault is None for fault in by_value.faults)
             if usable:
                 pd.testing.assert_frame_equal(by_value.frame, by_table.frame)
+                for one, other in zip(by_value.values, by_table.values, strict=True):
+                    pd.testing.assert_series_equal(pd.Series(one), pd.Series(other), check_dtype=False)
