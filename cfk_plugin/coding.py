@@ -138,6 +138,10 @@ class KeyedOrder:
     coding: Coding
     key: bytes
 
+    def __repr__(self) -> str:
+        """Show counts, never the key."""
+        return f"KeyedOrder({len(self.coding.domains)} features)"
+
     def __call__(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
         """Return the keyed number of each record, coded (`Coding.encode`)."""
         names, domains = self.coding.schema.features, self.coding.domains
