@@ -123,31 +123,25 @@ class KAnonymizer:
         """
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
-        self.policy_ = self.policy or population.policy or PrivacyPolicy()
-        check(self.policy_, self.method, population)
+        policy = self.policy_ = self.policy or population.policy or PrivacyPolicy()
+        check(policy, self.method, population)
         self.manager_ = load_plugins(self.plugins)
-        self.population_ = population
-        self.goal_ = Goal(desired)
+        self.population_, self.goal_ = population, Goal(desired)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
         self.rows_ = RowOracle(self.model_, population)
         self.goal_.check(self.model_, self.rows_.tried())
-        self.ground_ = Ground.prepare(self.policy_, self.goal_, self.rows_)
+        self.ground_ = Ground.prepare(policy, self.goal_, self.rows_)
         self.protector_, self.method_ = self.ground_.protector or choose(self.method, self.manager_.protectors())
-        self.findings_ = FindingStage(
-            population, Detector(population, self.policy_.near_native, seed=self.seed), self.manager_
-        )
-        verifier = Verifier(
-            population, self.policy_, reference=self.reference, seed=self.seed, partition=self.ground_.partition
-        )
-        release = ReleaseStage(
-            population, self.policy_, self.protector_, self.method_, self.manager_, verifier, self.seed
-        )
+        detector = Detector(population, policy.near_native, seed=self.seed)
+        self.findings_ = FindingStage(population, detector, self.manager_)
+        partition = self.ground_.partition
+        verifier = Verifier(population, policy, reference=self.reference, seed=self.seed, partition=partition)
+        release = ReleaseStage(population, policy, self.protector_, self.method_, self.manager_, verifier, self.seed)
         stage = release if self.ledger is None else RecordedRelease(release, self.ledger)
-        measures = self.measure_k_effective and self.ground_.partition is None
-        if measures:
-            check_rerun(self.protector_, self.policy_)
+        if measures := self.measure_k_effective and partition is None:
+            check_rerun(self.protector_, policy)
         self.stage_ = EntryStage(population, self.model_, self.goal_, self.rows_, self.ground_, stage, measures)
-        self.result_ = ResultStage(population, self.policy_, self.method_, self.manager_)
+        self.result_ = ResultStage(population, policy, self.method_, self.manager_)
         return self
 
     def transform(

@@ -24,7 +24,7 @@ from cfk_plugin.hookspecs import RawMethod
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.source import is_protecting
 from cfk_plugin.tracking import observe_when
-from cfk_plugin.tracking.run import client_of
+from cfk_plugin.tracking.store import client_of
 
 INTEGRATION = "cfk"
 CALLS, GIVEN_OUT = "cfk.unprotected_calls", "cfk.unprotected"

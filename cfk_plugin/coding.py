@@ -15,6 +15,7 @@ from cfk_plugin.cells import collapse
 from cfk_plugin.columns import conform, conform_values, ordered, select, table_of, values_of
 from cfk_plugin.domain import Domain
 from cfk_plugin.schema import Schema
+from cfk_plugin.tokens import tokens_of
 
 
 class Reading(NamedTuple):
@@ -145,7 +146,7 @@ class KeyedOrder:
     def __call__(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
         """Return the keyed number of each record, coded (`Coding.encode`)."""
         names, domains = self.coding.schema.features, self.coding.domains
-        tokens = [domains[name].tokens(codes[:, j], numbers[:, j]) for j, name in enumerate(names)]
+        tokens = [tokens_of(domains[name], codes[:, j], numbers[:, j]) for j, name in enumerate(names)]
         return keyed.order(self.key, np.column_stack(tokens))
 
     def of(self, frame: pd.DataFrame) -> NDArray[np.uint64]:

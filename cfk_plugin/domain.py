@@ -11,18 +11,17 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin import keyed
 from cfk_plugin.columns import conform, holds_dates, to_number, to_numbers, to_text
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.region import Interval, Part
 from cfk_plugin.schema import Attribute
+from cfk_plugin.tokens import BOOL_SPELLINGS, token_of
 
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 """Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
 
 _SNAP = 1e-9  # two numbers closer than this share of the range are the same value
 _SLACK = 1e-14  # ends of a range are exact but for the last bits: a wider slack would count people outside
-_BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "false", "0", "0.0")}
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ class Domain:
             if whole.lstrip("-").isdigit():
                 codes.setdefault(whole if whole != text else f"{text}.0", code)
         if types.is_bool_dtype(self.dtype):
-            codes = {alias: codes[text] for text in codes for alias in _BOOL_SPELLINGS[text]}
+            codes = {alias: codes[text] for text in codes for alias in BOOL_SPELLINGS[text]}
         return codes
 
     def code(self, value: Any) -> int:
@@ -164,6 +163,15 @@ class Domain:
         numbers = np.array(values, dtype=np.float64)
         return self._encode_numbers(numbers, np.isinf(numbers)), numbers
 
+    @cached_property
+    def _is_bool(self) -> bool:
+        return bool(types.is_bool_dtype(self.dtype))
+
+    @cached_property
+    def tokens(self) -> NDArray[np.uint64]:
+        """What stands for each value of a categorical domain in keyed digests; see `cfk_plugin.tokens`."""
+        return np.array([token_of(text, is_bool=self._is_bool) for text in self.values], dtype=np.uint64)
+
     def restores(self, values: list[Any], codes: NDArray[np.int32]) -> bool:
         """Say whether `restore` gives a few coded values back as they are, if they have the population's dtype."""
         return all(
@@ -189,7 +197,7 @@ class Domain:
         """Return codes, and what stands for unlisted values; both for a missing value at the end."""
         codes = [self._code_if_missing if pd.isna(value) else self.code(value) for value in values]
         numbers = [
-            self._token(to_text(value)) if self.is_open and code == UNKNOWN else np.nan
+            token_of(to_text(value), is_bool=self._is_bool) if self.is_open and code == UNKNOWN else np.nan
             for value, code in zip(values, codes, strict=True)
         ]
         return np.array([*codes, self._code_if_missing], dtype=np.int32), np.array([*numbers, np.nan])
@@ -208,38 +216,6 @@ class Domain:
         with np.errstate(invalid="ignore"):
             same = np.abs(self.values[nearest] - numbers) <= _SNAP * scale
         return np.where(same, nearest, UNKNOWN).astype(np.int32)
-
-    def tokens(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
-        """Return 64 bits per value that stand for it in keyed digests.
-
-        They follow from the value, not from the table: numbers that went through single precision, and other
-        spellings of a category, are the same; missing is a value of its own.
-        """
-        known = (codes >= 0) & (codes < len(self.values))
-        if self.attribute.kind != "numeric":
-            unlisted = np.nan_to_num(numbers).astype(np.uint64)
-            return np.where(known, np.append(self._tokens, np.uint64(0))[np.where(known, codes, -1)], unlisted)
-        if len(self.values):
-            numbers = np.where(known, self.values[np.where(known, codes, 0)], numbers)
-        if not self.is_date:
-            with np.errstate(over="ignore"):
-                numbers = numbers.astype(np.float32).astype(np.float64)
-        return np.where(np.isnan(numbers), np.nan, numbers + 0.0).view(np.uint64)
-
-    @cached_property
-    def _tokens(self) -> NDArray[np.uint64]:
-        return np.array([self._token(text) for text in self.values], dtype=np.uint64)
-
-    @cached_property
-    def _is_bool(self) -> bool:
-        return bool(types.is_bool_dtype(self.dtype))
-
-    def _token(self, text: str) -> int:
-        """Return what stands for a category: the same for all its spellings."""
-        if self._is_bool:
-            text = next((name for name, aliases in _BOOL_SPELLINGS.items() if text in aliases), text)
-        whole = text.removesuffix(".0")
-        return keyed.token(whole if whole.lstrip("-").isdigit() else text)
 
     def place(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return where numbers stand on the [0, 1] line of the population; outside of it if they are."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cfk_plugin.audit.result import AuditResult
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.tracking.run import client_of, experiment_id
+from cfk_plugin.tracking.store import client_of, experiment_id
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -18,8 +18,9 @@ from typing import Any
 
 from cfk_plugin.errors import CFKError
 from cfk_plugin.tracking.record import Loggable, Record
-from cfk_plugin.tracking.run import Run, chosen_experiment, current_uri
+from cfk_plugin.tracking.run import Run
 from cfk_plugin.tracking.shipper import Shipper, shipper
+from cfk_plugin.tracking.store import chosen_experiment, current_uri
 
 _log = logging.getLogger(__name__)
 
