@@ -57,9 +57,8 @@ class KAnonymizer:
     ledger : Ledger, optional
         Remembers what was released for each record, so that several releases do not add up; see `Ledger`.
     measure_k_effective : bool
-        For a nominal guarantee: rerun the protection for everybody in a region and put ``k_effective`` into its
-        certificate, at about k times the cost. Other guarantees always have it. Not for protectors that draw random
-        numbers, nor together with l or t.
+        For a nominal guarantee: rerun the protection for everybody in a region and certify ``k_effective``, at about k
+        times the cost. Other guarantees always do. Not for protectors that draw random numbers, nor with l or t.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -219,10 +218,8 @@ class KAnonymizer:
             raise PolicyError('explain() answers from the catalogue; it needs guarantee="catalogue"')
         frame = require_features(queries, self.population_, "queries")
         query = np.arange(len(frame))
-        entries: list[Entry]
         try:
-            intake = take_in(frame, self.population_)
-            entries = self.stage_.of_queries(intake, query, progress)
+            entries = self.stage_.of_queries(take_in(frame, self.population_), query, progress)
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             entries = withheld(query, error)
         return self.result_.wrap(entries, (None,) * len(query), generator="catalogue")
@@ -254,8 +251,7 @@ class KAnonymizer:
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection maps each record to, whatever its outcome. For audits; never release it.
 
-        Nothing is verified, no model is asked whether the record could have been a counterfactual. An adversary who
-        knows everything but the key computes the same.
+        Nothing is verified, and no model is asked. An adversary who knows everything but the key computes the same.
 
         Parameters
         ----------
@@ -288,8 +284,7 @@ class KAnonymizer:
             findings = self.findings_.of(frame, instance_based=instance_based)
             entries = self.stage_.of_counterfactuals(intake, query, factual_labels, progress)
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
-            entries = withheld(query, error)
-            findings = (None,) * len(query)
+            return withheld(query, error), (None,) * len(query)
         return entries, findings
 
     def _check_fitted(self) -> None:
