@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -63,7 +65,9 @@ def make_app(answer: Callable[[object, Mapping[str, Any]], list[dict[str, Any]]]
     Starlette
         ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``GET /ping`` and ``GET /health`` answer 200.
     """
-    workers = ThreadPoolExecutor(limits.threads, thread_name_prefix="cfk-request")
+    waiting: SimpleQueue[tuple[Future[Response], bytes]] = SimpleQueue()
+    for _ in range(limits.threads):  # daemons: one that hangs must not keep the process from ending
+        threading.Thread(target=_work, args=(waiting, answer), name="cfk-request", daemon=True).start()
     inside = 0  # requests that are worked on or wait; only the event loop's thread changes it
 
     async def invocations(request: Request) -> Response:
@@ -77,8 +81,9 @@ def make_app(answer: Callable[[object, Mapping[str, Any]], list[dict[str, Any]]]
             return _refusal(503, BUSY)
         inside += 1
         loop = asyncio.get_running_loop()
-        work = workers.submit(_answered, answer, body)
+        work: Future[Response] = Future()
         work.add_done_callback(lambda _: loop.call_soon_threadsafe(left))
+        waiting.put((work, body))
         done, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=limits.seconds)
         if not done:
             work.cancel()  # only what still waits can be: what hangs keeps its place
@@ -101,6 +106,13 @@ def make_app(answer: Callable[[object, Mapping[str, Any]], list[dict[str, Any]]]
     routes = [Route("/invocations", invocations, methods=["POST"])]
     routes += [Route(path, ping, methods=["GET"]) for path in ("/ping", "/health")]
     return Starlette(routes=routes, exception_handlers={404: wrong_path, 405: wrong_path, Exception: failed})
+
+
+def _work(waiting: SimpleQueue[tuple[Future[Response], bytes]], answer: Callable[..., list[dict[str, Any]]]) -> None:
+    while True:
+        work, body = waiting.get()
+        if work.set_running_or_notify_cancel():
+            work.set_result(_answered(answer, body))
 
 
 def _answered(answer: Callable[..., list[dict[str, Any]]], body: bytes) -> Response:

@@ -171,6 +171,8 @@ def test_an_explainer_that_hangs_is_answered_with_a_constant(by: Any, tmp_path: 
                 statuses = sorted(status for status, _ in pool.map(server.post, [body(96)] * 8))
             assert statuses == [503] * 5 + [504] * 3
             assert server.post(body(40))[0] == 504
+            server.process.terminate()
+            server.process.wait(60)  # what hangs does not keep the server from ending
         assert "SENTINEL" not in server.console.read_text()
 
 
