@@ -12,16 +12,14 @@ from mlflow.pyfunc.model import PythonModel
 
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.ledger import Ledger
-from cfk_plugin.pipeline import protect
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.population import Population
-from cfk_plugin.serving.desk import FAILED, Desk, RequestError
+from cfk_plugin.serving.assembly import desk_of
+from cfk_plugin.serving.desk import FAILED, RequestError
 from cfk_plugin.serving.inner import load_inner
 from cfk_plugin.serving.scoring import Answer, answer_requests, error_of
 from cfk_plugin.tracking import RunLogger
 
 if TYPE_CHECKING:
-    from cfk_plugin.pipeline import ProtectedExplainer
+    from cfk_plugin.serving.desk import Desk
 
 BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
 """Names of the artifacts: the sealed population, settings, and the two that are protected, each a folder or a file."""
@@ -68,21 +66,15 @@ def answer_of_model(model: Any) -> Answer | None:
 
 def _desk_of(artifacts: dict[str, str]) -> Desk:
     settings = json.loads(Path(artifacts[SETTINGS]).read_text(encoding="utf-8"))
-    population = Population.open(artifacts[BUNDLE])
-    policy = population.policy or PrivacyPolicy()
-    options: dict[str, Any] = {
-        "model": load_inner(artifacts[MODEL]),
-        "population": population,
-        "desired": settings["desired"],
-        "ledger": _ledger() if settings["ledger"] else None,
-        "track": RunLogger(run_name="served") if settings["track"] else False,
-    }
-    explainer = load_inner(artifacts[EXPLAINER])
-
-    def make(of: PrivacyPolicy) -> ProtectedExplainer:
-        return protect(explainer, policy=of, **options)
-
-    return Desk(population, policy, make, int(settings["most"]))
+    return desk_of(
+        artifacts[BUNDLE],
+        load_inner(artifacts[EXPLAINER]),
+        most=int(settings["most"]),
+        model=load_inner(artifacts[MODEL]),
+        desired=settings["desired"],
+        ledger=_ledger() if settings["ledger"] else None,
+        track=RunLogger(run_name="served") if settings["track"] else False,
+    )
 
 
 def _ledger() -> Ledger:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from cfk_plugin.commands.files import load_model
-from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin.errors import InputError
 from cfk_plugin.ledger import Ledger
-from cfk_plugin.pipeline import protect
-from cfk_plugin.population import Population
 from cfk_plugin.serving.app import Limits, make_app
-from cfk_plugin.serving.desk import Desk
+from cfk_plugin.serving.assembly import desk_of
 from cfk_plugin.serving.inner import load_inner
 from cfk_plugin.serving.pyfunc import answer_of_model
 from cfk_plugin.serving.scoring import Answer
@@ -23,9 +21,6 @@ from cfk_plugin.tracking import RunLogger
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from cfk_plugin.pipeline import ProtectedExplainer
-    from cfk_plugin.policy import PrivacyPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,24 +63,18 @@ def answer_of(job: Job) -> Answer:
             "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
             "log_protected_model needs none of them"
         )
-    population = Population.open(job.bundle)
-    if population.policy is None:
-        raise PolicyError("the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal")
-    policy = population.policy if job.k is None else replace(population.policy, k=job.k)
     model = load_model(job.model)
-    options: dict[str, Any] = {
-        "model": model,
-        "population": population,
-        "desired": _outcome(job.desired, model),
-        "ledger": Ledger(job.ledger) if job.ledger else None,
-        "track": RunLogger(experiment=job.experiment, run_name="served") if job.track or job.experiment else False,
-    }
-    explainer = _explainer(job.explainer)
-
-    def make(of: PrivacyPolicy) -> ProtectedExplainer:
-        return protect(explainer, policy=of, **options)
-
-    return Desk(population, policy, make, job.most).answer
+    desk = desk_of(
+        job.bundle,
+        _explainer(job.explainer),
+        most=job.most,
+        k=job.k,
+        model=model,
+        desired=_outcome(job.desired, model),
+        ledger=Ledger(job.ledger) if job.ledger else None,
+        track=RunLogger(experiment=job.experiment, run_name="served") if job.track or job.experiment else False,
+    )
+    return desk.answer
 
 
 def _registered(job: Job) -> Answer:

@@ -14,6 +14,7 @@ import pytest
 from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError, LedgerError, PolicyError
 from cfk_plugin.serving import desk
+from cfk_plugin.serving.assembly import desk_of
 from model_server import (
     K,
     NearestInAge,
@@ -191,6 +192,12 @@ def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
         logged(input_example=patients().head(1))
     with pytest.raises(PolicyError, match="cannot hold"):
         logged(policy=PrivacyPolicy(k=K, guarantee="catalogue"))
+
+
+def test_a_bundle_without_a_policy_gets_none_made_up(tmp_path: Path) -> None:
+    population().seal(tmp_path / "bare.cfk")
+    with pytest.raises(PolicyError, match="no policy"):
+        desk_of(tmp_path / "bare.cfk", NearestInAge(patients()), most=10, model=accepts, desired=1)
 
 
 def test_an_unsealed_population_can_stand_behind_a_desk() -> None:
