@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,32 +15,41 @@ if TYPE_CHECKING:
     from cfk_plugin.policy import PrivacyPolicy
 
 
-def desk_of(bundle: str | Path, explainer: Any, *, most: int, k: int | None = None, **options: Any) -> Desk:
-    """Return a desk whose floor is the policy that was sealed.
+def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
+    """Open a sealed population and its policy; do so first, as what else is loaded may run code.
+
+    Raises
+    ------
+    PolicyError
+        If the bundle has no policy: none is made up for it.
+    BundleError
+        See `Population.open`.
+    """
+    population = Population.open(bundle)
+    if population.policy is None:
+        raise PolicyError("the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal")
+    return population, population.policy
+
+
+def desk_of(population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any) -> Desk:
+    """Return a desk in front of an explainer.
 
     Parameters
     ----------
-    bundle : str or Path
-        Of `KAnonymizer.seal`.
+    population : Population
+    floor : PrivacyPolicy
+        The one that was sealed, or with a larger k.
     explainer : object
     most : int
         Queries of one request.
-    k : int, optional
-        A higher floor.
     **options
         The other ones of `protect`.
 
     Raises
     ------
-    PolicyError
-        If the bundle has no policy: none is made up for it. Or if k is below its own.
     CFKError
-        See `Population.open` and `protect`.
+        See `protect`.
     """
-    population = Population.open(bundle)
-    if population.policy is None:
-        raise PolicyError("the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal")
-    floor = population.policy if k is None else replace(population.policy, k=k)
 
     def make(policy: PrivacyPolicy) -> ProtectedExplainer:
         return protect(explainer, population=population, policy=policy, **options)

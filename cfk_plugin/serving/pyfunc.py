@@ -12,7 +12,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.ledger import Ledger
-from cfk_plugin.serving.assembly import desk_of
+from cfk_plugin.serving.assembly import desk_of, opened
 from cfk_plugin.serving.desk import FAILED, RequestError
 from cfk_plugin.serving.inner import load_inner
 from cfk_plugin.serving.scoring import Answer, answer_requests, error_of
@@ -66,8 +66,10 @@ def answer_of_model(model: Any) -> Answer | None:
 
 def _desk_of(artifacts: dict[str, str]) -> Desk:
     settings = json.loads(Path(artifacts[SETTINGS]).read_text(encoding="utf-8"))
+    population, policy = opened(artifacts[BUNDLE])
     return desk_of(
-        artifacts[BUNDLE],
+        population,
+        policy,
         load_inner(artifacts[EXPLAINER]),
         most=int(settings["most"]),
         model=load_inner(artifacts[MODEL]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from cfk_plugin.commands.files import load_model
 from cfk_plugin.errors import InputError
 from cfk_plugin.ledger import Ledger
 from cfk_plugin.serving.app import Limits, make_app
-from cfk_plugin.serving.assembly import desk_of
+from cfk_plugin.serving.assembly import desk_of, opened
 from cfk_plugin.serving.inner import load_inner
 from cfk_plugin.serving.pyfunc import answer_of_model
 from cfk_plugin.serving.scoring import Answer
@@ -63,12 +63,13 @@ def answer_of(job: Job) -> Answer:
             "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
             "log_protected_model needs none of them"
         )
+    population, policy = opened(job.bundle)
     model = load_model(job.model)
     desk = desk_of(
-        job.bundle,
+        population,
+        policy if job.k is None else replace(policy, k=job.k),
         _explainer(job.explainer),
         most=job.most,
-        k=job.k,
         model=model,
         desired=_outcome(job.desired, model),
         ledger=Ledger(job.ledger) if job.ledger else None,

@@ -14,7 +14,7 @@ import pytest
 from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError, LedgerError, PolicyError
 from cfk_plugin.serving import desk
-from cfk_plugin.serving.assembly import desk_of
+from cfk_plugin.serving.assembly import opened
 from model_server import (
     K,
     NearestInAge,
@@ -197,7 +197,7 @@ def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
 def test_a_bundle_without_a_policy_gets_none_made_up(tmp_path: Path) -> None:
     population().seal(tmp_path / "bare.cfk")
     with pytest.raises(PolicyError, match="no policy"):
-        desk_of(tmp_path / "bare.cfk", NearestInAge(patients()), most=10, model=accepts, desired=1)
+        opened(tmp_path / "bare.cfk")
 
 
 def test_an_unsealed_population_can_stand_behind_a_desk() -> None:
