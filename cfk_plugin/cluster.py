@@ -90,6 +90,11 @@ class RowsOnCluster(NoRows):
 
 _CHANGED = "the table on the cluster is not what it was when it was counted; cache or store it, and count it again"
 
+_NOT_INSTALLED = (
+    "a worker lacks a package; install cfk-plugin[spark] and the model's packages in the Python of the workers, "
+    "which PYSPARK_PYTHON names (default: the first python3 of their PATH)"
+)
+
 
 def counted(df: Any, schema: Schema) -> Counted:
     """Count the people of each combination of quasi-identifiers on the cluster; learn how to read the table.
@@ -203,8 +208,17 @@ def _to_pandas(table: Any) -> pd.DataFrame:
             found: pd.DataFrame = table.toPandas()
         return found
     except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = _CHANGED if _CHANGED in str(error) else f"the job on the cluster failed ({type(error).__name__})"
+        failure = _told(str(error), type(error).__name__)
     raise PopulationError(failure)
+
+
+def _told(text: str, kind: str) -> str:
+    """Return what may be said of a job's failure: one of our own sentences."""
+    if _CHANGED in text:
+        return _CHANGED
+    if "ModuleNotFoundError" in text:
+        return _NOT_INSTALLED
+    return f"the job on the cluster failed ({kind})"
 
 
 def _private_domains(df: Any, schema: Schema) -> Mapping[str, Domain]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -172,7 +173,8 @@ def test_blocks_run_and_print_what_the_page_says(page: str) -> None:
         check(page)
         return
     command = [sys.executable, __file__, "--check", str(REPOSITORY / page)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}  # nobody has activated an environment for the tests
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

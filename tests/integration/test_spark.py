@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -348,6 +350,19 @@ def test_a_model_that_raises_while_fitting_on_spark_tells_no_row(
     said = spark_console.read_text(errors="replace")
     assert "the model raised ValueError" in said
     assert "SENTINEL" not in said
+
+
+def test_workers_that_lack_a_package_say_where_to_install_it(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = patients(60)
+    schema = Schema.from_frame(train, quasi_identifiers=["age", "town"])
+    there = Population.from_spark(on_spark(spark, train, tmp_path), schema, key=KEY)
+    here = ModuleType("only_here")
+    exec("def model(rows):\n    return rows['pay'] > 30\n", here.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", here)
+    with pytest.raises(PopulationError, match=r"a worker lacks a package; install .* PYSPARK_PYTHON"):
+        fitted(there, here.model)
 
 
 def test_what_cannot_be_sent_is_refused(spark: Any, tmp_path: Path) -> None:
