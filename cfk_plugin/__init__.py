@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cfk_plugin.accountant import BudgetAccountant as BudgetAccountant
     from cfk_plugin.anonymizer import KAnonymizer as KAnonymizer
     from cfk_plugin.counterfactual import Certificate as Certificate
     from cfk_plugin.counterfactual import Counterfactual as Counterfactual
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Attribute": "schema",
+    "BudgetAccountant": "accountant",
     "Certificate": "counterfactual",
     "Counterfactual": "counterfactual",
     "Explanations": "explanations",

@@ -49,6 +49,10 @@ class LedgerError(CFKError, RuntimeError):
     """The ledger of releases cannot be used; what it would have recorded must not leave."""
 
 
+class BudgetError(CFKError, ValueError):
+    """A privacy budget does not allow what was asked for, or cannot be kept; nothing was spent."""
+
+
 class BundleError(CFKError, ValueError):
     """A sealed bundle cannot be written, or is not what it was when it was sealed."""
 
@@ -59,3 +63,7 @@ class MissingDependencyError(CFKError, ImportError):
 
 class NominalGuaranteeWarning(UserWarning):
     """A nominal k was chosen: somebody who reruns the algorithm may be left with fewer people."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something that a differentially private release takes for public was learned from protected rows."""

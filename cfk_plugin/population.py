@@ -217,6 +217,11 @@ class Population(People):
         """Refuse to be pickled: the copy would hold every training row."""
         raise PopulationError("a Population holds training rows and refuses to be pickled; rebuild it instead")
 
+    @property
+    def has_key(self) -> bool:
+        """Whether a secret key is behind the fingerprint, so that it is the same in every process that has the key."""
+        return bool(self._key)
+
     @cached_property
     def fingerprint(self) -> str:
         """Keyed identity of what is counted (HMAC-SHA256, 16 hex digits): schema, cells, and the people of each.

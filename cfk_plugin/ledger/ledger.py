@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -20,9 +18,7 @@ from cfk_plugin.region import Region
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from cfk_plugin.ledger.database import Run
-
-LOCATION = "CFK_LEDGER"
+    from cfk_plugin.ledger.database import Database, Run
 
 
 class Ledger:
@@ -82,8 +78,9 @@ class Ledger:
         create: bool = True,
     ) -> None:
         from cfk_plugin.ledger.database import Database, make_file, read_url, shown
+        from cfk_plugin.ledger.opening import default_place
 
-        location = read_url(_default(create) if url is None else url)
+        location = read_url(default_place(create) if url is None else url)
         self._where = shown(location)
         file = Path(str(location.database)) if location.get_backend_name() == "sqlite" else None
         there = file is None or (file.is_file() and file.stat().st_size > 0)
@@ -222,6 +219,11 @@ class Ledger:
         figures = self._database.run(counts, "read")
         return Status(database=self._where, version=VERSION, key_id=self._key.id, **figures)
 
+    @property
+    def database(self) -> Database:
+        """What runs transactions, for tables that stand beside those of the ledger."""
+        return self._database
+
     def close(self) -> None:
         """Close the connections of this process."""
         self._database.close()
@@ -283,14 +285,3 @@ class Ledger:
             decisions.append(Decision(outcome, given.region, recorded))
         store.record_all(connection, released)
         return decisions
-
-
-def _default(create: bool) -> str | Path:
-    if chosen := os.environ.get(LOCATION):
-        return chosen
-    state = os.environ.get("XDG_STATE_HOME")
-    folder = (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin"
-    if create:
-        with contextlib.suppress(OSError):  # that it is missing is said when the file is opened
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder / "ledger.db"

@@ -1,8 +1,11 @@
-"""Making the tables of a ledger, and looking whether those that are there can be used."""
+"""Where a ledger is, making its tables, and looking whether those that are there can be used."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 from sqlalchemy import Connection, insert, inspect, select
 
@@ -10,6 +13,20 @@ from cfk_plugin.errors import LedgerError
 from cfk_plugin.ledger.keys import Key
 from cfk_plugin.ledger.store import stamp
 from cfk_plugin.ledger.tables import VERSION, create_all, meta
+
+LOCATION = "CFK_LEDGER"
+
+
+def default_place(create: bool) -> str | Path:
+    """Return where the ledger is when nobody says; its folder is made where that is allowed."""
+    if chosen := os.environ.get(LOCATION):
+        return chosen
+    state = os.environ.get("XDG_STATE_HOME")
+    folder = (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin"
+    if create:
+        with contextlib.suppress(OSError):  # that it is missing is said when the file is opened
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / "ledger.db"
 
 
 def check(connection: Connection, key: Key) -> bool:

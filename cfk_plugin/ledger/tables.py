@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, Tex
 VERSION = 1
 """Of the tables; a ledger of a newer one is refused."""
 
-_Number = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up only what it knows as INTEGER
+Number = BigInteger().with_variant(Integer, "sqlite")  # of a row; SQLite counts up only what it knows as INTEGER
 _metadata = MetaData()
 
 meta = Table(
@@ -23,7 +23,7 @@ locks = Table("cfk_ledger_locks", _metadata, Column("record", String(64), primar
 releases = Table(
     "cfk_ledger_releases",
     _metadata,
-    Column("id", _Number, primary_key=True),
+    Column("id", Number, primary_key=True),
     Column("record", String(64), nullable=False),
     Column("digest", String(64), nullable=False),  # keyed hash of the region
     Column("policy", String, nullable=False),
