@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import BaseEstimator, clone
 
 from cfk_plugin import BudgetAccountant, Population, Schema
 from cfk_plugin.accountant import Budget
@@ -232,6 +233,15 @@ def test_copy_is_the_same_accountant_and_pickle_is_refused() -> None:
     assert copy.deepcopy({"accountant": accountant})["accountant"] is accountant
     with pytest.raises(BudgetError, match="pickled"):
         pickle.dumps(accountant)
+
+
+def test_estimator_and_its_clone_spend_from_one_account() -> None:
+    class Mechanism(BaseEstimator):
+        def __init__(self, accountant: BudgetAccountant | None = None) -> None:
+            self.accountant = accountant
+
+    accountant = BudgetAccountant(1.0)
+    assert clone(Mechanism(accountant)).accountant is accountant
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

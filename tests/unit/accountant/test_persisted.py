@@ -143,8 +143,9 @@ def test_budgets_whose_tables_are_gone_do_not_start_anew(
     accountant = open_accountant(1.0, ledger=url, scope="patients")
     accountant.spend(None, 1.0, what="fit")
     change(database, "DROP TABLE cfk_budget_spends")
-    with pytest.raises(LedgerError, match="gone"):
+    with pytest.raises(LedgerError, match="check that it is there"):
         accountant.spend(None, 1.0, what="fit")
+    assert "cfk_budget_spends" not in tables(database)
 
 
 def test_accountant_closes_only_what_it_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
