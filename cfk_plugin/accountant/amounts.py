@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -57,10 +58,10 @@ class Amount:
 
     @classmethod
     def sum(cls, amounts: Iterable[Budget]) -> Amount:
-        """Add up."""
+        """Add up; most of many amounts are alike."""
         total = cls(Fraction(0), Fraction(0))
-        for amount in amounts:
-            total = cls(total.epsilon + _decimal(amount.epsilon), total.delta + _decimal(amount.delta))
+        for amount, times in Counter(amounts).items():
+            total += cls(times * _decimal(amount.epsilon), times * _decimal(amount.delta))
         return total
 
     def __add__(self, other: Amount) -> Amount:
