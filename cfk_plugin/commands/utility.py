@@ -26,15 +26,15 @@ QUERY = "query"
 """Column of the counterfactuals that says which query each answers, where it is no feature."""
 
 _SHOWN = {
-    "flipping_ratio": "desired outcome, of all queries",
-    "l1": "distance to the query, sum",
-    "euclidean": "distance to the query, Euclidean",
-    "features_changed": "features changed",
-    "nn1": "distance to the nearest desired row",
-    "nn5": "distance to the 5 nearest",
-    "unseen_pair": "with an unseen value pair",
-    "copies": "copies of a training row",
-    "singled_out": "fit exactly one person",
+    "flipping_ratio": "flipped, of all queries",
+    "l1": "to the query, sum",
+    "euclidean": "to the query, Euclidean",
+    "features_changed": "number",
+    "nn1": "to the nearest desired row",
+    "nn5": "to the 5 nearest",
+    "unseen_pair": "has an unseen value pair",
+    "copies": "equals a training row",
+    "singled_out": "fits exactly one person",
 }
 
 
@@ -107,6 +107,7 @@ def _show(found: Utility, out: Console) -> None:
             f"{name}: {_text(among[0])} among {chance.rows} training rows, {_text(among[1])} among as many holdout "
             f"rows: {said}",
             highlight=False,
+            soft_wrap=True,
         )
 
 
