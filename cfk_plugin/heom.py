@@ -147,6 +147,27 @@ class Heom:
             out[rows] = self._block(left.take(rows), right)
         return out
 
+    def parts(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
+        """Return how much every row of `a` differs from the row of `b` at its place, feature by feature.
+
+        Returns
+        -------
+        float64 array, shape (len(a), n_numeric + n_categorical)
+            Numbers first. The mean of a row is the distance.
+
+        Raises
+        ------
+        InputError
+            If one table is longer than the other.
+        """
+        left, right = self._codes(a), self._codes(b)
+        if len(left) != len(right):
+            raise InputError(f"rows are compared in pairs, but there are {len(left)} and {len(right)}")
+        widths = np.array([self.ranges[name] for name in self.numeric])
+        numbers = np.abs(left.numbers - right.numbers) / np.where(widths > 0, widths, np.inf)
+        missing, other = np.isnan(left.numbers), np.isnan(right.numbers)
+        return np.hstack([np.where(missing | other, missing ^ other, numbers), left.codes != right.codes])
+
     def nearest(
         self,
         a: pd.DataFrame | HeomCodes,

@@ -73,3 +73,41 @@ def audit_linkage(
         track=track,
     )
     return work.run(job, console(), console(stderr=True))
+
+
+@command(
+    "utility",
+    "cfk audit utility train.csv queries.csv cf.csv -s schema.json -m model.joblib -d low --holdout test.csv",
+    audit,
+)
+def audit_utility(
+    train: Train,
+    queries: Annotated[Path, typer.Argument(help="Every query asked, CSV or Parquet.")],
+    counterfactuals: Annotated[
+        Path, typer.Argument(help="One row per query, or with a column 'query': its position, from 0.")
+    ],
+    schema: Schema,
+    model: Model,
+    desired: Desired = "opposite",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
+    holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: chance.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+) -> int:
+    """Measure counterfactuals of any method: do they flip, how far are they, does the data support them, are they rows.
+
+    Exit code 0, or 3 when no query was answered: the figures are no promise that could fail.
+    """
+    from cfk_plugin.commands import utility as work
+
+    job = work.Job(
+        train=train,
+        queries=queries,
+        counterfactuals=counterfactuals,
+        schema=schema,
+        model=model,
+        desired=desired,
+        holdout=holdout,
+        output=output,
+        seed=seed,
+    )
+    return work.run(job, console())

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.audit import ATTACKS, AuditReport, AuditResult, Rate, Setting, run_linkage_audit
-from cfk_plugin.commands.files import read_table
+from cfk_plugin.commands.files import check_report, read_table, write_report
 from cfk_plugin.commands.inputs import Inputs
 from cfk_plugin.commands.protect import progress_bar
 from cfk_plugin.errors import InputError
@@ -52,7 +52,7 @@ class Job:
 
 def run(job: Job, out: Console, err: Console) -> int:
     """Attack, show, write and log; return 0 when the guarantee holds, 1 when not, 3 when that was not tested."""
-    _check_output(job.output)
+    check_report(job.output)
     attacks = _attacks(job.attacks)
     case = job.inputs.read()
     holdout = None if job.holdout is None else read_table(job.holdout)
@@ -62,7 +62,7 @@ def run(job: Job, out: Console, err: Console) -> int:
     with progress_bar("attacking", err) as told:
         report = run_linkage_audit(setting, attacks, simulations=job.simulations, progress=told)
     if job.output is not None:
-        _write(job.output, report)
+        write_report(job.output, report.to_json(indent=1))
     if job.track or job.experiment:
         run_id = report.log(experiment=job.experiment)
         err.print(f"logged to MLflow run {run_id}", highlight=False)
@@ -117,20 +117,3 @@ def _attacks(text: str | None) -> list[str] | None:
     if not names:
         raise InputError(f"no attack was named; known: {', '.join(ATTACKS)}")
     return names
-
-
-def _check_output(path: Path | None) -> None:
-    """Refuse, before any work, a place that cannot be written."""
-    if path is None:
-        return
-    if path.suffix.lower() != ".json":
-        raise InputError(f"{path}: the report must end in .json")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder does not exist")
-
-
-def _write(path: Path, report: AuditReport) -> None:
-    try:
-        path.write_text(report.to_json(indent=1), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error

@@ -146,6 +146,24 @@ def check_output(path: Path | None) -> None:
         raise InputError(f"{path}: the folder does not exist")
 
 
+def check_report(path: Path | None) -> None:
+    """Refuse, before any work, a place where no report can be written."""
+    if path is None:
+        return
+    if path.suffix.lower() != ".json":
+        raise InputError(f"{path}: the report must end in .json")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder does not exist")
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a report."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+
+
 def _exists(path: Path) -> None:
     if not path.is_file():
         raise InputError(f"{path}: no such file")

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
+_BLOCK = 1 << 16  # values of resamples held at once
+
+
 class Bounds(NamedTuple):
     """The two ends of a confidence interval."""
 
@@ -135,10 +138,22 @@ def bootstrap(
     if any(len(a) == 0 for a in arrays):
         return Bounds(float("nan"), float("nan"))
     random = np.random.default_rng(random_state)
-    values = [statistic(*(a[random.integers(0, len(a), len(a))] for a in arrays)) for _ in range(repeats)]
+    if statistic is np.mean and len(arrays) == 1 and arrays[0].ndim == 1:
+        values = _means(arrays[0], repeats, random)
+    else:
+        values = [statistic(*(a[random.integers(0, len(a), len(a))] for a in arrays)) for _ in range(repeats)]
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.asarray(values, dtype=float), [tail, 1 - tail])
     return Bounds(float(low), float(high))
+
+
+def _means(sample: NDArray[Any], repeats: int, random: np.random.Generator) -> list[float]:
+    """Return the means of resamples, many at a time: the same numbers as one by one."""
+    values: list[float] = []
+    while len(values) < repeats:
+        block = min(max(_BLOCK // len(sample), 1), repeats - len(values))
+        values += sample[random.integers(0, len(sample), (block, len(sample)))].mean(axis=1).tolist()
+    return values
 
 
 def _check_counts(successes: int, n: int, confidence: float) -> None:

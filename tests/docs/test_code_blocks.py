@@ -154,6 +154,7 @@ def files_of_the_command_line_page() -> None:
     model.fit(train, np.where(train["income"] > 50, "yes", "no"))
     train.to_csv("train.csv", index=False)
     train[train["income"] > 50].head(5).to_csv("cf.csv", index=False)
+    train[train["income"] <= 50].head(5).to_csv("queries.csv", index=False)
     Path("schema.json").write_text('{"quasi_identifiers": ["age"]}', encoding="utf-8")
     joblib.dump(model, "model.joblib")
 

@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 import cfk_plugin
 from cfk_plugin import Certificate, Explanations, PrivacyPolicy, Schema, errors, hookspecs
 from cfk_plugin.counterfactual import SUPPRESSION_REASONS
+from cfk_plugin.metrics import Chance, Estimate, Support, Utility
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
@@ -100,6 +101,12 @@ def test_every_figure_of_a_certificate_is_defined() -> None:
     names = {field.name for field in fields(Certificate)}
     assert names - SETTINGS_OF_A_CERTIFICATE - words(page("metrics.md")) == set()
     assert names & words(page("api.md")) >= SETTINGS_OF_A_CERTIFICATE
+
+
+@pytest.mark.parametrize("result", [Utility, Chance, Support, Estimate])
+def test_every_figure_of_utility_is_defined(result: type) -> None:
+    names = getattr(result, "_fields", None) or {field.name for field in fields(result)}  # type: ignore[arg-type]
+    assert set(names) - words(section(page("metrics.md"), "Utility")) == set()
 
 
 def test_every_error_and_reason_is_listed() -> None:

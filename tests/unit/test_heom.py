@@ -48,6 +48,18 @@ def test_distance_is_what_the_definition_says(left: list, right: list) -> None:
         ranges[name] = float(present.max() - present.min()) if len(present) else 0.0
     expected = [[by_definition(x, y, ranges) for _, y in b.iterrows()] for _, x in a.iterrows()]
     np.testing.assert_allclose(heom.distances(a, b), expected, atol=1e-12)
+    pairs = min(len(a), len(b))
+    parts = heom.parts(a.head(pairs), b.head(pairs))
+    np.testing.assert_allclose(parts.mean(axis=1), np.diag(expected)[:pairs], atol=1e-12)
+
+
+def test_parts_are_feature_by_feature() -> None:
+    a = pd.DataFrame({"city": ["A", None], "pay": [1.0, np.nan], "age": [20, 30]})
+    b = pd.DataFrame({"city": ["B", None], "pay": [3.0, 5.0], "age": [20, 31]})
+    heom = Heom(["pay", "age"], ["city"], {"pay": 4.0})  # no range: no distance
+    assert heom.parts(a, b).tolist() == [[0.5, 0, 1], [1, 0, 0]]
+    with pytest.raises(InputError, match="2 and 1"):
+        heom.parts(a, b.head(1))
 
 
 @settings(max_examples=40, deadline=None)

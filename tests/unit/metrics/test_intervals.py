@@ -62,3 +62,12 @@ def test_bootstrap_of_nothing():
     assert np.isnan(bootstrap([])).all()
     with pytest.raises(InputError):
         bootstrap()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 300])
+def test_means_are_resampled_as_any_statistic_is(n: int) -> None:
+    values = np.random.default_rng(n).normal(size=n)
+    one_by_one = bootstrap(values, statistic=lambda resample: resample.mean(), repeats=500, random_state=4)
+    assert bootstrap(values, repeats=500, random_state=4) == pytest.approx(one_by_one, abs=1e-12)
+    flags = values > 0
+    assert bootstrap(flags, repeats=9, random_state=1) == bootstrap(flags.astype(int), repeats=9, random_state=1)
