@@ -11,10 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.attribute import Attribute
 from cfk_plugin.columns import conform, holds_dates, to_number, to_numbers, to_text
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.region import Interval, Part
-from cfk_plugin.schema import Attribute
 from cfk_plugin.tokens import BOOL_SPELLINGS, token_of
 
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3

@@ -106,6 +106,12 @@ class People:
         subjects = self._rows.subjects
         return np.arange(len(rows)) if subjects is None else np.unique(subjects[rows], return_index=True)[1]
 
+    def limited_rows(self, most: int) -> NDArray[np.int64]:
+        """Return the rows in order, at most so many of each person: their first ones, whoever else is there."""
+        subjects = self._rows.subjects
+        rows = np.arange(self.n_rows)
+        return rows if subjects is None else rows[pd.Series(subjects).groupby(subjects).cumcount().to_numpy() < most]
+
     @property
     def counted_rows(self) -> NDArray[np.int64]:
         """The rows at which people are counted in `cell_people`: one of each."""

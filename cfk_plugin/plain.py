@@ -11,9 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.attribute import Attribute
 from cfk_plugin.domain import Domain
 from cfk_plugin.hierarchy import Hierarchy
-from cfk_plugin.schema import Attribute, Schema
+from cfk_plugin.schema import Schema
 
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 

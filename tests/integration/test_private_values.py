@@ -181,7 +181,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("released.json").write_text(explain(5, 8, private_values="bins").to_json(), encoding="utf-8")
     done = CliRunner().invoke(app, ["verify", "released.json", "train.csv", "--schema", "schema.json"])
     assert done.exit_code == 0, done.output
-    Path("schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "bins": {"age": [1, 2]}}), "utf-8")
+    Path("schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "bins": {"age": [2, 1]}}), "utf-8")
     done = CliRunner().invoke(app, ["verify", "released.json", "train.csv", "--schema", "schema.json"])
     assert done.exit_code == 2
     assert "age" in done.output

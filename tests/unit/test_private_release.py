@@ -67,7 +67,7 @@ def test_bins_are_declared_edges() -> None:
         {"pay": 3},
         {"job": [1, 2]},
         {"rank": [0, 1]},
-        {"age": [20, 30]},
+        {"age": [30, 20]},
         {"wage": [1, 2]},
     ],
 )
@@ -86,7 +86,7 @@ def test_bins_of_a_column_that_is_never_released_are_refused(role: str) -> None:
 def test_attribute_written_by_hand() -> None:
     assert Attribute(name="pay", role="sensitive", kind="numeric", bins=(0.0, 1.0)).bins == (0.0, 1.0)
     with pytest.raises(SchemaError, match="bins"):
-        Attribute(name="pay", role="quasi-identifier", kind="numeric", weight=1, bins=(0.0, 1.0))
+        Attribute(name="pay", role="target", kind="numeric", bins=(0.0, 1.0))
 
 
 # --- bins of a domain ------------------------------------------------------------------------------------------

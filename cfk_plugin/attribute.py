@@ -1,0 +1,148 @@
+"""An attribute: what one column is to privacy, how it generalises, and what is publicly known of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite
+from typing import Any, Literal
+
+import pandas as pd
+from pandas.api import types
+
+from cfk_plugin.columns import is_numeric, to_number, to_text
+from cfk_plugin.errors import SchemaError
+from cfk_plugin.hierarchy import Hierarchy
+from cfk_plugin.roles import Role
+
+Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """One column: its role in privacy, its kind, and how it may be generalised.
+
+    Attributes
+    ----------
+    name : str
+        Column name.
+    role : {"identifier", "subject", "quasi-identifier", "sensitive", "other", "target"}
+        Identifiers and the subject key never leave. Quasi-identifiers are generalised. Sensitive attributes are
+        checked by l-diversity and t-closeness. Others are private attributes, released as they are.
+    kind : {"numeric", "ordinal", "nominal", "hierarchical"}
+        Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets, hierarchical ones
+        to nodes of their hierarchy.
+    weight : float
+        Share of this quasi-identifier in NCP; the weights of all quasi-identifiers add up to 1.
+    levels : tuple of str, optional
+        Levels of an ordinal attribute, in order.
+    hierarchy : Hierarchy, optional
+        Tree of a hierarchical attribute.
+    bounds : tuple of float, optional
+        Declared domain of a numeric attribute; a counterfactual outside of it is not released.
+    bins : tuple of float, optional
+        Edges of public bins of a numeric feature, strictly increasing (of a date: seconds). A bin has its lower edge
+        and not its upper one, the last bin has both.
+    nullable : bool
+        Whether missing values may occur.
+    categories : tuple of str, int, float or bool, optional
+        Declared domain of a nominal attribute, as its values stand in the table.
+    learned : tuple of str
+        Settings that were read from the rows instead of being declared; differential privacy refuses them.
+    """
+
+    name: str
+    role: Role = "other"
+    kind: Kind = "nominal"
+    weight: float = 0.0
+    levels: tuple[str, ...] | None = None
+    hierarchy: Hierarchy | None = None
+    bounds: tuple[float, float] | None = None
+    nullable: bool = False
+    bins: tuple[float, ...] | None = None
+    categories: tuple[Any, ...] | None = None
+    learned: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that kind and details belong together."""
+        if (self.kind == "ordinal") != (self.levels is not None):
+            raise SchemaError(f"column {self.name!r}: levels belong to ordinal attributes, and each needs them")
+        if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not self.levels):
+            raise SchemaError(f"column {self.name!r}: ordinal levels must be distinct and not empty")
+        if (self.kind == "hierarchical") != (self.hierarchy is not None):
+            raise SchemaError(f"column {self.name!r}: a hierarchy belongs to hierarchical attributes only")
+        if self.bounds is not None and (self.kind != "numeric" or not self.bounds[0] <= self.bounds[1]):
+            raise SchemaError(f"column {self.name!r}: bounds are (low, high) of a numeric attribute")
+        if self.bins is not None:
+            self._check_bins(self.bins)
+        if self.categories is not None:
+            self._check_categories(self.categories)
+        if not 0 <= self.weight < float("inf"):
+            raise SchemaError(f"column {self.name!r}: weight must be a finite number >= 0")
+
+    def _check_bins(self, edges: tuple[float, ...]) -> None:
+        if self.kind != "numeric" or self.role not in ("quasi-identifier", "sensitive", "other"):
+            raise SchemaError(f"column {self.name!r}: bins are for numeric features")
+        if len(edges) < 2 or not all(map(isfinite, edges)) or any(a >= b for a, b in pairwise(edges)):
+            raise SchemaError(f"column {self.name!r}: bins are at least 2 numbers (or dates), strictly increasing")
+
+    def _check_categories(self, categories: tuple[Any, ...]) -> None:
+        if self.kind != "nominal":
+            raise SchemaError(f"column {self.name!r}: categories are of nominal attributes; others declare levels, ...")
+        if not categories or not all(isinstance(value, (str, int, float, bool)) for value in categories):
+            raise SchemaError(f"column {self.name!r}: categories are texts, numbers or booleans, and at least one")
+        if len({to_text(value) for value in categories}) != len(categories):
+            raise SchemaError(f"column {self.name!r}: categories must be distinct, however they are spelled")
+
+
+def attribute_of(
+    column: pd.Series,
+    role: Role,
+    weight: float,
+    levels: Sequence[Any] | None,
+    hierarchy: Any,
+    as_category: bool,
+    bounds: tuple[float, float] | None,
+    bins: Sequence[Any] | None,
+    categories: Sequence[Any] | None,
+    nullable: bool | None,
+) -> Attribute:
+    """Return the attribute of a column from what is declared of it; `nullable` is looked up where it is not."""
+    name = str(column.name)
+    if bins is not None and role in ("identifier", "subject", "target"):
+        raise SchemaError(f"column {name!r}: bins are for numeric features")
+    if role in ("identifier", "subject"):
+        return Attribute(name=name, role=role)
+    kind: Kind = "nominal"
+    if levels is not None:
+        kind = "ordinal"
+    elif hierarchy is not None:
+        kind = "hierarchical"
+    elif not as_category and is_numeric(column):
+        kind = "numeric"
+    elif types.is_timedelta64_dtype(column.dtype) or types.is_complex_dtype(column.dtype):
+        raise SchemaError(f"column {name!r} has dtype {column.dtype}; convert it to numbers, dates or text")
+    if role == "quasi-identifier" and bool(column.isna().all()):
+        raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
+    return Attribute(
+        name=name,
+        role=role,
+        kind=kind,
+        weight=weight,
+        levels=tuple(to_text(v) for v in levels) if levels is not None else None,
+        hierarchy=Hierarchy.of(hierarchy) if hierarchy is not None else None,
+        bounds=(to_number(bounds[0]), to_number(bounds[1])) if bounds is not None else None,
+        nullable=bool(column.isna().any()) if nullable is None else nullable,
+        bins=_edges(bins) if bins is not None else None,
+        categories=tuple(categories) if categories is not None else None,
+        learned=("nullable",) if nullable is None else (),
+    )
+
+
+def _edges(bins: Sequence[Any]) -> tuple[float, ...]:
+    """Read the edges of bins; none, which the attribute refuses, where they are no numbers or dates."""
+    try:
+        return () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
+    except (TypeError, ValueError):
+        return ()
