@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-import pandas as pd
-
-from cfk_plugin.policy import NOT_STOPPED
-from cfk_plugin.region import Interval, Part, Region, json_value, part_to_text
+from cfk_plugin.policy import NOT_STOPPED, PrivacyPolicy
+from cfk_plugin.prototype import PrototypeCounterfactual, PrototypePolicy
+from cfk_plugin.region import Interval, Part, Region, json_value, part_of, part_to_text
 from cfk_plugin.wording import Phrase, sentence
 
 Finding = Literal["native", "near-native", "native-qi", "synthetic"]
@@ -195,7 +194,7 @@ class GeneralizedCounterfactual:
 
     def parts(self) -> dict[str, Part]:
         """Return region and released values alike: every feature that something is said of, with that part."""
-        return {**self.region.parts, **{name: _single(value) for name, value in self.released.items()}}
+        return {**self.region.parts, **{name: part_of(value) for name, value in self.released.items()}}
 
     def cells(self) -> dict[str, str]:
         """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, withheld."""
@@ -265,19 +264,13 @@ class Suppressed:
         return {"query": self.query, "status": self.status, "reason": self.reason, "columns": list(self.columns)}
 
 
-Entry = GeneralizedCounterfactual | Suppressed
+Released = GeneralizedCounterfactual | PrototypeCounterfactual
+Entry = Released | Suppressed
+Policy = PrivacyPolicy | PrototypePolicy
+"""What entries are released under: regions under the one, prototypes under the other."""
 
 
 def _private_json(value: Any) -> Any:
     if isinstance(value, Interval):
         return {"low": json_value(value.low), "high": json_value(value.high)}
     return json_value(value)
-
-
-def _single(value: Any) -> Part:
-    if isinstance(value, Interval):
-        return value
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if (number or isinstance(value, pd.Timestamp)) and not pd.isna(value):
-        return Interval(value, value)
-    return frozenset({None if pd.isna(value) else value})

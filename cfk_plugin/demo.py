@@ -136,7 +136,7 @@ def introduce(data: Patients, population: Population, k: int, console: Console) 
 
 def show(act: Act, queries: pd.DataFrame, population: Population, console: Console) -> None:
     """Show the first released explanations beside what would have left without protection."""
-    released = [entry for entry in act.explanations.released if entry.query in act.raw.index][:_SHOWN]
+    released = [entry for entry in act.explanations.generalized if entry.query in act.raw.index][:_SHOWN]
     console.print()
     console.rule(f"[bold]{act.name}: before and after")
     table = Table("", *queries.columns, box=None, pad_edge=False, header_style="bold")

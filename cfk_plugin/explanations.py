@@ -10,9 +10,17 @@ from typing import Any, NoReturn, overload
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.counterfactual import Certificate, Entry, Finding, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.counterfactual import (
+    Certificate,
+    Entry,
+    Finding,
+    GeneralizedCounterfactual,
+    Policy,
+    Released,
+    Suppressed,
+)
 from cfk_plugin.errors import InputError
-from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.prototype import PrototypeCounterfactual, PrototypePolicy
 from cfk_plugin.tracking import RunLogger
 
 SCHEMA_VERSION = 1
@@ -21,10 +29,13 @@ SCHEMA_VERSION = 1
 class Explanations(Sequence[Entry]):
     """Explanations in the order asked for; every entry is released with a certificate, or suppressed.
 
+    What is released is of one kind: regions under a `PrivacyPolicy`, or the prototypes of one fit under a
+    `PrototypePolicy`.
+
     Parameters
     ----------
-    entries : sequence of GeneralizedCounterfactual or Suppressed
-    policy : PrivacyPolicy
+    entries : sequence of GeneralizedCounterfactual, PrototypeCounterfactual or Suppressed
+    policy : PrivacyPolicy or PrototypePolicy
     columns : sequence of str
         Features in the training table's order, for `to_frame`.
     findings : sequence, optional
@@ -33,13 +44,19 @@ class Explanations(Sequence[Entry]):
         People in the population, for the discernibility metric.
     provenance : mapping of str, optional
         Settings of the run (method, generator, plugins) for tracking.
+
+    Raises
+    ------
+    InputError
+        If an entry is of the other kind than the policy, prototypes are of several fits or their certificate states
+        more than the policy allows, or the findings are not one per entry.
     """
 
     def __init__(
         self,
         entries: Sequence[Entry],
         *,
-        policy: PrivacyPolicy,
+        policy: Policy,
         columns: Sequence[str],
         findings: Sequence[Finding | None] | None = None,
         n_people: int = 0,
@@ -53,6 +70,7 @@ class Explanations(Sequence[Entry]):
         self.provenance = dict(provenance or {})
         if len(self.findings) != len(self._entries):
             raise InputError("findings must be one per entry")
+        _check_kind(self._entries, policy)
 
     def __len__(self) -> int:
         """Return the number of counterfactuals asked for."""
@@ -95,9 +113,19 @@ class Explanations(Sequence[Entry]):
         )
 
     @property
-    def released(self) -> tuple[GeneralizedCounterfactual, ...]:
-        """The entries that are released."""
+    def released(self) -> tuple[Released, ...]:
+        """The entries that are released, of whichever kind."""
+        return tuple(e for e in self._entries if not isinstance(e, Suppressed))
+
+    @property
+    def generalized(self) -> tuple[GeneralizedCounterfactual, ...]:
+        """The released entries that are regions: those with k, NCP and pureness."""
         return tuple(e for e in self._entries if isinstance(e, GeneralizedCounterfactual))
+
+    @property
+    def prototypes(self) -> tuple[PrototypeCounterfactual, ...]:
+        """The released entries that are prototypes: those with epsilon and delta."""
+        return tuple(e for e in self._entries if isinstance(e, PrototypeCounterfactual))
 
     @property
     def suppressed(self) -> tuple[Suppressed, ...]:
@@ -109,16 +137,19 @@ class Explanations(Sequence[Entry]):
         return tuple(e for e in self._entries if e.query == query)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per entry: status, features as text, k, NCP, pureness. May leave the host."""
+        """Return one row per entry: status, features as text, k, NCP, pureness. May leave the host.
+
+        Of prototypes the last three are empty.
+        """
         rows = []
         for entry in self._entries:
             row: dict[str, Any] = {"query": entry.query, "status": entry.status, "reason": None}
-            if isinstance(entry, GeneralizedCounterfactual):
+            if isinstance(entry, Suppressed):
+                row["reason"] = entry.reason
+            else:
                 shown = entry.cells()
                 row.update({name: shown.get(name) for name in self.columns})
-                row.update({name: getattr(entry.certificate, name) for name in _SHOWN})
-            else:
-                row["reason"] = entry.reason
+                row.update({name: getattr(entry.certificate, name, None) for name in _SHOWN})
             rows.append(row)
         return pd.DataFrame(rows, columns=["query", "status", "reason", *self.columns, *_SHOWN])
 
@@ -127,10 +158,10 @@ class Explanations(Sequence[Entry]):
         rows = []
         for entry, finding in zip(self._entries, self.findings, strict=True):
             row: dict[str, Any] = {"query": entry.query, "status": entry.status, "finding": finding}
-            if isinstance(entry, GeneralizedCounterfactual):
-                row.update(entry.certificate.to_dict())
-            else:
+            if isinstance(entry, Suppressed):
                 row["reason"] = entry.reason
+            else:
+                row.update(entry.certificate.to_dict())
             rows.append(row)
         return pd.DataFrame(rows)
 
@@ -160,23 +191,29 @@ class Explanations(Sequence[Entry]):
             ``ncp_p95``, ``pureness_mean``, ``pureness_min``, ``pureness_low``, ``optimal_rate``,
             ``prosecutor_risk_max``, ``marketer_risk``, ``cdm``, ``cm``; rates ``native_rate``,
             ``native_qi_rate``, ``near_native_rate`` (each counterfactual counts once, by the worst finding),
-            ``suppressed_rate``; ``released_native``, which must be 0. A figure over no
-            entry is None.
+            ``suppressed_rate``; ``released_native``, which must be 0; ``prototypes``, how many of the released entries
+            are some, with ``epsilon`` and ``delta`` of all of them together (None where nothing is guaranteed). A
+            figure over no entry is None; so those of regions are for prototypes, ``cdm`` included.
         """
-        certificates = [e.certificate for e in self.released]
+        k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k
+        certificates = [e.certificate for e in self.generalized]
+        proven = next((e.certificate for e in self.prototypes if e.certificate.guarantee != "none"), None)
         asked, found = len(self), [f for f in self.findings if f is not None]
         return {
             "asked": asked,
-            "released": len(certificates),
-            "suppressed": asked - len(certificates),
+            "released": len(self.released),
+            "suppressed": len(self.suppressed),
             "reasons": dict(Counter(e.reason for e in self.suppressed)),
             **_figures(certificates),
-            "cdm": sum(c.k for c in certificates) + self.n_people * (asked - len(certificates)),
+            "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * len(self.suppressed),
             "native_rate": _rate([f == "native" for f in found]),
             "native_qi_rate": _rate([f == "native-qi" for f in found]),
             "near_native_rate": _rate([f == "near-native" for f in found]),
             "suppressed_rate": _rate([isinstance(e, Suppressed) for e in self._entries]),
-            "released_native": sum(c.k < self.policy.k for c in certificates),
+            "released_native": sum(c.k < k for c in certificates if k is not None),
+            "prototypes": len(self.prototypes),
+            "epsilon": None if proven is None else proven.epsilon,
+            "delta": None if proven is None else proven.delta,
         }
 
     def log(self, logger: RunLogger | None = None, **options: Any) -> str:
@@ -199,6 +236,21 @@ class Explanations(Sequence[Entry]):
     def __reduce__(self) -> NoReturn:
         """Refuse pickling: the findings and inner counts are for the data holder; write `to_json` instead."""
         raise InputError("Explanations refuse to be pickled; use to_json() or to_frame()")
+
+
+def _check_kind(entries: Sequence[Entry], policy: Policy) -> None:
+    """Refuse entries that the policy does not stand for: its figures would be said of something else."""
+    kind = PrototypeCounterfactual if isinstance(policy, PrototypePolicy) else GeneralizedCounterfactual
+    if not all(isinstance(entry, (kind, Suppressed)) for entry in entries):
+        raise InputError(
+            f"a result under a {type(policy).__name__} holds {kind.__name__} and Suppressed alone; "
+            "give each kind a result of its own"
+        )
+    certificates = {e.certificate for e in entries if isinstance(e, PrototypeCounterfactual)}
+    if len(certificates) > 1:
+        raise InputError("prototypes of several fits: each has a budget of its own, so give each a result of its own")
+    if isinstance(policy, PrototypePolicy) and not all(map(policy.allows, certificates)):
+        raise InputError("the certificate of the prototypes states another budget or model than the policy allows")
 
 
 _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.prototype import PrototypeCounterfactual
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,13 +87,14 @@ class ReleaseRecord:
     method : str
         Protector.
     k : int, optional
-        People in the region; None when suppressed, like the next two.
+        People in the region; None when suppressed or a prototype, like the next two.
     ncp, pureness : float, optional
         Information loss and validity of the region.
     policy_hash : str
         SHA-256 of the policy.
     population : str
-        Keyed fingerprint of the population.
+        Keyed fingerprint of the population. Empty for a prototype: it is computed from the exact table, which is
+        more than any epsilon covers.
     """
 
     status: str
@@ -102,10 +104,10 @@ class ReleaseRecord:
     ncp: float | None = None
     pureness: float | None = None
     policy_hash: str
-    population: str
+    population: str = ""
 
     @classmethod
-    def of(cls, entry: Entry, method: str, policy_hash: str, population: str) -> ReleaseRecord:
+    def of(cls, entry: Entry, method: str, policy_hash: str, population: str = "") -> ReleaseRecord:
         """Describe an explanation without its values."""
         certificate = entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
         return cls(
@@ -116,7 +118,7 @@ class ReleaseRecord:
             ncp=certificate.ncp if certificate else None,
             pureness=certificate.pureness if certificate else None,
             policy_hash=policy_hash,
-            population=population,
+            population="" if isinstance(entry, PrototypeCounterfactual) else population,
         )
 
 

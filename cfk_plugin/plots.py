@@ -9,6 +9,7 @@ import numpy as np
 
 from cfk_plugin.breakdown import class_sizes_of, ncp_table
 from cfk_plugin.explanations import Explanations
+from cfk_plugin.policy import PrivacyPolicy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,12 +36,17 @@ def plot_risk(explanations: Explanations | Sequence[int], *, k: int | None = Non
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        If the explanations are prototypes, which no people fit, or a size is below 1.
     """
     from matplotlib.ticker import MaxNLocator
 
-    ax = ax or _new_axes(4.0)
     sizes = np.asarray(class_sizes_of(explanations), dtype=np.int64)
-    if k is None and isinstance(explanations, Explanations):
+    ax = ax or _new_axes(4.0)
+    if k is None and isinstance(explanations, Explanations) and isinstance(explanations.policy, PrivacyPolicy):
         k = explanations.policy.k
     if not len(sizes):
         return _nothing(ax)
@@ -77,10 +83,15 @@ def plot_ncp_by_attribute(explanations: Explanations, population: Population, *,
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        If the explanations are prototypes, in which nothing is generalised.
     """
     table = ncp_table(explanations, population).iloc[::-1]
     ax = ax or _new_axes(1.6 + 0.5 * len(table))
-    released = len(explanations.released)
+    released = len(explanations.generalized)
     if not released:
         return _nothing(ax)
     at = np.arange(len(table))

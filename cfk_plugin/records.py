@@ -43,7 +43,7 @@ def record_of(
 
     Parameters
     ----------
-    entry : GeneralizedCounterfactual or Suppressed
+    entry : GeneralizedCounterfactual, PrototypeCounterfactual or Suppressed
     factual : mapping or None
         The query, for the sentence; without it there is none.
     names : sequence of str
@@ -53,16 +53,19 @@ def record_of(
     Returns
     -------
     dict
-        ``query``, ``status``, ``reason``, ``k``, ``ncp``, ``pureness``, ``sentence``, and ``features``: a list of
+        ``query``, ``status``, ``reason``, ``sentence``, ``k``, ``ncp``, ``pureness`` (None of a prototype,
+        whose features are single values), and ``features``: a list of
         ``{name, kind, low, high, values, missing}``. ``kind`` is "number" (``low`` and ``high`` are set), "date" or
         "rank" (two ``values``, ISO 8601 or levels: the ends), "set" (``values``), or "withheld". Values are text.
     """
     if isinstance(entry, Suppressed):
         empty: dict[str, Any] = {"k": None, "ncp": None, "pureness": None, "features": []}
         return _record(entry, entry.reason, entry.text(), empty)
-    c, parts = entry.certificate, entry.parts()
-    features = [_feature(name, parts.get(name), domains[name]) for name in names]
-    figures = {"k": c.k, "ncp": c.ncp, "pureness": c.pureness, "features": features}
+    parts = entry.parts()
+    figures = {
+        **{name: getattr(entry.certificate, name, None) for name in ("k", "ncp", "pureness")},
+        "features": [_feature(name, parts.get(name), domains[name]) for name in names],
+    }
     return _record(entry, None, None if factual is None else entry.text(factual), figures)
 
 

@@ -179,6 +179,16 @@ def json_value(value: Any) -> Any:
     return float(plain) if isinstance(plain, Decimal) else plain
 
 
+def part_of(value: Any) -> Part:
+    """Return the part of a region that is one value alone."""
+    if isinstance(value, Interval):
+        return value
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if (number or isinstance(value, pd.Timestamp)) and not pd.isna(value):
+        return Interval(value, value)
+    return frozenset({None if pd.isna(value) else value})
+
+
 def part_contains(part: Part, value: Any) -> bool:
     """Say whether a value is inside one part of a region; a category may be spelled in any dtype."""
     if isinstance(part, Interval):

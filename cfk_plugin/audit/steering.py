@@ -174,7 +174,7 @@ def _changed(population: Population, rows: pd.DataFrame, changes: int, random: n
 def _came_back(setting: Setting, answers: Explanations, which: NDArray[np.int64]) -> Mask:
     """Say of every query whether an answer to it has the private values of its release."""
     back = np.zeros(len(which), dtype=bool)
-    for entry in answers.released:
+    for entry in answers.generalized:
         if dict(entry.released) == dict(setting.releases[int(which[entry.query])].entry.released):
             back[entry.query] = True
     return back

@@ -46,6 +46,25 @@ def stated_k(content: Mapping[str, Any]) -> int | None:
     return k if isinstance(k, int) and not isinstance(k, bool) else None
 
 
+def refuse_prototypes(content: Mapping[str, Any]) -> None:
+    """Refuse a file of prototypes: what is guaranteed of them is how they were made, and no rows show it.
+
+    Raises
+    ------
+    InputError
+        If an explanation is a prototype, or the policy one of prototypes.
+    """
+    entries, policy = content.get("explanations"), content.get("policy")
+    listed = entries if isinstance(entries, list) else []
+    if any(isinstance(entry, dict) and "prototype" in entry for entry in listed) or (
+        isinstance(policy, dict) and "epsilon" in policy
+    ):
+        raise InputError(
+            "it holds prototypes, which no people can be counted for: epsilon is of the way they were made, and is "
+            "audited by fitting again"
+        )
+
+
 def recount(content: Mapping[str, Any], population: Population, k: int) -> list[Finding]:
     """Count the people inside every released region; where the policy asks for bins, look for values beside them.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from cfk_plugin.commands.files import read_json, read_schema, read_table
-from cfk_plugin.commands.recount import Finding, recount, stated_k, verdict
+from cfk_plugin.commands.recount import Finding, recount, refuse_prototypes, stated_k, verdict
 from cfk_plugin.errors import CFKError, InputError, PolicyError
 from cfk_plugin.population import Population
 
@@ -23,6 +23,10 @@ _SHOWN = 20
 def run(released: Path, train: Path, schema: Path, k: int | None, console: Console) -> int:
     """Recount a file and say what was found; return the exit code."""
     content, rows = read_json(released), read_table(train)
+    try:
+        refuse_prototypes(content)
+    except InputError as error:
+        raise InputError(f"{released}: {error}") from None
     k = k if k is not None else stated_k(content)
     if k is None:
         raise InputError(f"{released}: names no k of a policy; give --k")

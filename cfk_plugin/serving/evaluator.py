@@ -66,14 +66,15 @@ class CounterfactualEvaluator(ModelEvaluator):
         CFKError
             As `protect`.
         """
-        floor = _floor_of(model)
-        settings = _checked(evaluator_config, model) if floor is None else _no_settings(evaluator_config)
-        queries = pd.DataFrame(dataset.features_data)
-        if floor is None:
-            explanations = protect(model.predict, **settings).explain(queries)
-            measured = Measured.of_explanations(explanations, settings["population"])
+        said = getattr(getattr(model, "metadata", None), "metadata", None) or {}
+        if "cfk.policy_sha256" in said:
+            _refuse_settings(evaluator_config)
+            queries = pd.DataFrame(dataset.features_data)
+            measured = Measured.of_records(model.predict(queries), int(said["cfk.k"]) if "cfk.k" in said else None)
         else:
-            measured = Measured.of_records(model.predict(queries), floor)
+            settings = _checked(evaluator_config, model)
+            explanations = protect(model.predict, **settings).explain(pd.DataFrame(dataset.features_data))
+            measured = Measured.of_explanations(explanations, settings["population"])
         client = MlflowClient()
         if kwargs.get("model_id") is None:  # otherwise MLflow logs them itself, and each would be there twice
             for name, value in measured.metrics.items():
@@ -82,19 +83,12 @@ class CounterfactualEvaluator(ModelEvaluator):
         return EvaluationResult(measured.metrics, artifacts, run_id)  # type: ignore[no-untyped-call]
 
 
-def _floor_of(model: Any) -> int | None:
-    """Return the k of a model that protects already; None for any other."""
-    said = getattr(getattr(model, "metadata", None), "metadata", None) or {}
-    return int(said["cfk.k"]) if "cfk.policy_sha256" in said and "cfk.k" in said else None
-
-
-def _no_settings(config: Mapping[str, Any] | None) -> dict[str, Any]:
+def _refuse_settings(config: Mapping[str, Any] | None) -> None:
     if config:
         raise InputError(
             f"the model protects already, under its own policy: leave {', '.join(sorted(config))} out of "
             "evaluator_config, or evaluate the explainer that is behind it"
         )
-    return {}
 
 
 def _checked(config: Mapping[str, Any] | None, model: Any) -> dict[str, Any]:

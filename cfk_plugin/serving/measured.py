@@ -15,6 +15,7 @@ from cfk_plugin.breakdown import ncp_table, risk_by_group_size
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import prosecutor_risk
 from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
+from cfk_plugin.prototype import PrototypePolicy
 from cfk_plugin.region import Interval, part_to_text
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ class Measured:
 
     @classmethod
     def of_explanations(cls, explanations: Explanations, population: Population) -> Measured:
-        """Measure what protecting an explainer released."""
+        """Measure what protecting an explainer released; of prototypes there are no classes to tabulate."""
+        if isinstance(explanations.policy, PrototypePolicy):
+            return cls(explanations.summary(), {"released": explanations.to_frame()}, {}, explanations.to_json())
         return cls(
             explanations.summary(),
             {
@@ -73,25 +76,30 @@ class Measured:
         )
 
     @classmethod
-    def of_records(cls, answer: object, k: int) -> Measured:
+    def of_records(cls, answer: object, k: int | None) -> Measured:
         """Measure what a protected model answered: what its records say, no more.
 
         Parameters
         ----------
         answer : list of dict, or DataFrame
             See `cfk_plugin.records.record_of`.
-        k : int
-            The floor of the model.
+        k : int or None
+            The floor of the model; None for one that answers with prototypes.
 
         Raises
         ------
         InputError
-            If it is no list of records.
+            If it is no list of records, or one of them is released without k although the model has a floor.
         """
         records = answer.to_dict("records") if isinstance(answer, pd.DataFrame) else answer
         if not isinstance(records, list) or not all(isinstance(r, Mapping) and "status" in r for r in records):
             raise InputError("the protected model did not answer with records; was it logged by log_protected_model?")
-        sizes = [int(record["k"]) for record in records if record["status"] == "released"]
+        released = [record for record in records if record["status"] == "released"]
+        if k is None:
+            return cls(_counts(records), {"released": _frame(records)}, {}, json.dumps(records, ensure_ascii=False))
+        if any(record["k"] is None or pd.isna(record["k"]) for record in released):
+            raise InputError("the protected model has a k and released a record without; its bundle is not whole")
+        sizes = [int(record["k"]) for record in released]
         return cls(
             _figures(records, sizes, k),
             {"released": _frame(records), "risk_by_group_size": risk_by_group_size(sizes)},
@@ -100,17 +108,16 @@ class Measured:
         )
 
 
+def _counts(records: Sequence[Record]) -> dict[str, float]:
+    released = sum(record["status"] == "released" for record in records)
+    counts: dict[str, float] = {"asked": len(records), "released": released, "suppressed": len(records) - released}
+    return counts | ({"suppressed_rate": counts["suppressed"] / len(records)} if records else {})
+
+
 def _figures(records: Sequence[Record], sizes: Sequence[int], k: int) -> dict[str, float]:
     """Return the figures of `Explanations.summary` that records have."""
     released = [record for record in records if record["status"] == "released"]
-    figures: dict[str, float] = {
-        "asked": len(records),
-        "released": len(released),
-        "suppressed": len(records) - len(released),
-        "released_native": sum(size < k for size in sizes),
-    }
-    if records:
-        figures["suppressed_rate"] = figures["suppressed"] / len(records)
+    figures = _counts(records) | {"released_native": sum(size < k for size in sizes)}
     if not released:
         return figures
     ncp, pureness = ([float(record[name]) for record in released] for name in ("ncp", "pureness"))

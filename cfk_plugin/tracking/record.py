@@ -9,25 +9,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cfk_plugin.counterfactual import Entry, Finding, GeneralizedCounterfactual
+from cfk_plugin.counterfactual import Entry, Finding, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.prototype import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from cfk_plugin.policy import PrivacyPolicy
+    from cfk_plugin.counterfactual import Policy
 
 SCHEMA_VERSION = 1
 """Version of the names and the layout of a run; tag ``cfk.schema_version``."""
 
 _SETTINGS = ("method", "generator", "epsilon")
 _RISK = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
+_UNPROVEN = "no guarantee; see audit"
 _CERTIFICATE = (*_RISK, "exact", "optimal", "gap", "method", "guarantee", "policy_hash", "population")
 
 
 class Loggable(Protocol):
     """What tracking needs of a set of explanations; `Explanations` is one."""
 
-    policy: PrivacyPolicy
+    policy: Policy
     columns: tuple[str, ...]
     findings: tuple[Finding | None, ...]
     provenance: dict[str, str]
@@ -65,6 +67,7 @@ class Record:
     least : dict
         ``k_desired``, ``k_effective``: the least value, where there is one.
     epsilon_spent : float, optional
+        Privacy budget spent so far; None where there is none, or nothing is guaranteed.
     untracked : int
         Counterfactuals that were given out before this without a record, as no record could be kept.
     """
@@ -84,8 +87,6 @@ class Record:
     @classmethod
     def of(cls, explanations: Loggable) -> Record:
         """Take down a set of explanations."""
-        policy, provenance = explanations.policy, explanations.provenance
-        settings = {f"cfk.{name}": str(provenance[name]) for name in _SETTINGS if provenance.get(name)}
         certificates = [e.certificate for e in explanations if isinstance(e, GeneralizedCounterfactual)]
         least = {
             name: float(min(known))
@@ -93,13 +94,15 @@ class Record:
             if (known := [v for c in certificates if (v := getattr(c, name)) is not None])
         }
         found = [f for f in explanations.findings if f is not None]
-        spent = provenance.get("epsilon_spent")
+        prototype = _certificate_of_prototypes(explanations)
+        claimed = prototype is not None and prototype.guarantee == "none"
+        spent = None if claimed else explanations.provenance.get("epsilon_spent")
         return cls(
             id=secrets.token_hex(8),
             created=time.time_ns() // 1_000_000,
-            params={"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee), **settings},
-            tags=_tags(explanations, sorted({c.population for c in certificates})),
-            policy=policy.to_dict(),
+            params=_params(explanations, prototype),
+            tags=_tags(explanations, prototype, sorted({c.population for c in certificates})),
+            policy=explanations.policy.to_dict(),
             columns=list(explanations.columns),
             rows=[_row(entry, explanations.columns) for entry in explanations],
             found={"examined": len(found), **{name: found.count(name) for name in set(found)}},
@@ -118,13 +121,28 @@ class Record:
 
     @property
     def k(self) -> int:
-        """People that the policy asks for."""
+        """People that the policy asks for; one of prototypes asks for none."""
         return int(self.policy["k"])
+
+    @property
+    def of_prototypes(self) -> bool:
+        """Whether the policy is one of prototypes."""
+        return "k" not in self.policy
 
     @property
     def released(self) -> list[dict[str, Any]]:
         """Rows of what was released."""
         return [row for row in self.rows if row["status"] == GeneralizedCounterfactual.status]
+
+    @property
+    def generalized(self) -> list[dict[str, Any]]:
+        """Rows of the regions that were released."""
+        return [] if self.of_prototypes else self.released
+
+    @property
+    def prototypes(self) -> list[dict[str, Any]]:
+        """Rows of the prototypes that were released."""
+        return self.released if self.of_prototypes else []
 
 
 def table(records: Sequence[Record], first_step: int = 0) -> pa.Table:
@@ -141,24 +159,57 @@ def table(records: Sequence[Record], first_step: int = 0) -> pa.Table:
     -------
     pyarrow.Table
         ``step``, ``timestamp``, ``query``, ``status``, ``reason``, the public fields of the certificate,
-        ``region`` and ``released`` as JSON, and one text column ``feature.<name>`` per feature.
+        ``region`` and ``released`` as JSON, and one text column ``feature.<name>`` per feature. Of prototypes these
+        columns are there, too, and after them ``epsilon``, ``delta``, and ``prototype`` and ``certificate`` as JSON.
     """
     import pyarrow as pa
 
     rows = [{**row, "timestamp": record.created} for record in records for row in record.rows]
     for step, row in enumerate(rows, start=first_step):
         row["step"] = step
-    return pa.Table.from_pylist(rows, schema=_arrow_schema(records[0].columns))
+    return pa.Table.from_pylist(rows, schema=_arrow_schema(records[0]))
 
 
-def _tags(explanations: Loggable, prints: Sequence[str]) -> dict[str, str]:
-    provenance = explanations.provenance
+def _certificate_of_prototypes(explanations: Loggable) -> PrototypeCertificate | None:
+    """Return the one certificate that all prototypes share."""
+    return next((entry.certificate for entry in explanations if isinstance(entry, PrototypeCounterfactual)), None)
+
+
+def _params(explanations: Loggable, prototype: PrototypeCertificate | None) -> dict[str, str]:
+    policy, provenance = explanations.policy, explanations.provenance
+    settings = {f"cfk.{name}": str(provenance[name]) for name in _SETTINGS if provenance.get(name)}
+    if not isinstance(policy, PrototypePolicy):
+        return {"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee), **settings}
+    budget = {"cfk.method": policy.method, "cfk.epsilon": str(policy.epsilon), "cfk.delta": str(policy.delta)}
+    found = _guarantee(policy, prototype)
+    named = {} if found is None else {"cfk.guarantee": "none" if found == "none" else f"dp-{found}"}
+    return {**settings, **budget, **named}
+
+
+def _guarantee(policy: PrototypePolicy, prototype: PrototypeCertificate | None) -> str | None:
+    """Return what is guaranteed; None while nothing was released, as only a certificate says what came of the plan."""
+    if prototype is not None:
+        return prototype.guarantee
+    return "none" if policy.guarantee == "none" else None
+
+
+def _tags(explanations: Loggable, prototype: PrototypeCertificate | None, prints: Sequence[str]) -> dict[str, str]:
+    policy, provenance = explanations.policy, explanations.provenance
     tags = {
         "cfk.schema_version": str(SCHEMA_VERSION),
-        "cfk.policy_sha256": explanations.policy.sha256,
-        "cfk.population_fingerprint": provenance.get("population") or ",".join(prints),
+        "cfk.policy_sha256": policy.sha256,
         "cfk.plugins": provenance.get("plugins", ""),
     }
+    if isinstance(policy, PrototypePolicy):
+        # No fingerprint of the population: it is computed from the exact table, which no epsilon covers.
+        found = _guarantee(policy, prototype) or ""
+        tags |= {
+            "cfk.dp.guarantee": _UNPROVEN if found == "none" else found,
+            "cfk.dp.model_access": policy.model_access,
+        }
+        tags |= {} if prototype is None else {"cfk.dp.covers": prototype.covers, "cfk.dp.fit": prototype.fit}
+    else:
+        tags["cfk.population_fingerprint"] = provenance.get("population") or ",".join(prints)
     return {name: value for name, value in tags.items() if value}
 
 
@@ -170,20 +221,26 @@ def _row(entry: Entry, columns: Sequence[str]) -> dict[str, Any]:
         row.update(plain["certificate"])
         row.update({name: json.dumps(plain[name], ensure_ascii=False) for name in ("region", "released")})
         row.update({f"feature.{name}": cells.get(name) for name in columns})
-    else:
+    elif isinstance(entry, Suppressed):
         row["reason"] = entry.reason
+    else:
+        cells, certificate = entry.cells(), plain["certificate"]
+        row.update({name: certificate[name] for name in ("guarantee", "epsilon", "delta")})
+        row.update({name: json.dumps(plain[name], ensure_ascii=False) for name in ("prototype", "certificate")})
+        row.update({f"feature.{name}": cells.get(name) for name in columns})
     return row
 
 
-def _arrow_schema(columns: Sequence[str]) -> pa.Schema:
+def _arrow_schema(record: Record) -> pa.Schema:
     import pyarrow as pa
 
     types: Mapping[str, pa.DataType] = {
         "timestamp": pa.timestamp("ms", tz="UTC"),
         **dict.fromkeys(("step", "query", "k"), pa.int64()),
-        **dict.fromkeys(("ncp", "pureness", "pureness_low", "pureness_high", "gap"), pa.float64()),
+        **dict.fromkeys(("ncp", "pureness", "pureness_low", "pureness_high", "gap", "epsilon", "delta"), pa.float64()),
         **dict.fromkeys(("exact", "optimal"), pa.bool_()),
     }
     names = ["step", "timestamp", "query", "status", "reason", *_CERTIFICATE, "region", "released"]
-    names += [f"feature.{name}" for name in columns]
+    names += [f"feature.{name}" for name in record.columns]
+    names += ["epsilon", "delta", "prototype", "certificate"] if record.of_prototypes else []
     return pa.schema([(name, types.get(name, pa.string())) for name in names])

@@ -28,12 +28,14 @@ class Tally:
     Attributes
     ----------
     asked, suppressed, released_native : int
-        Counterfactuals asked for; withheld; released with fewer than k people (must be 0).
+        Counterfactuals asked for; withheld; regions released with fewer than k people (must be 0).
+    prototypes, unproven : int
+        Released entries that are prototypes; those of them of which nothing is guaranteed.
     examined, native, near_native, native_qi : int
         Raw counterfactuals that detection looked at; equal to a training row; near one; equal to one on the
         quasi-identifiers alone.
     k, ncp, pureness : float array
-        One value per released explanation.
+        One value per released region.
     pureness_low : float
         Sum of the lower ends of the pureness intervals.
     k_desired, k_effective : float
@@ -59,11 +61,14 @@ class Tally:
     k_effective: float = np.inf
     epsilon_spent: float | None = None
     untracked: int = 0
+    prototypes: int = 0
+    unproven: int = 0
 
     def plus(self, records: Sequence[Record]) -> Tally:
         """Return the tally after more records."""
-        released = [(record.k, row) for record in records for row in record.released]
-        rows = [row for _, row in released]
+        regions = [(record.k, row) for record in records for row in record.generalized]
+        rows = [row for _, row in regions]
+        prototypes = [row for record in records for row in record.prototypes]
         asked = sum(len(record.rows) for record in records)
         spent = [record.epsilon_spent for record in records if record.epsilon_spent is not None]
 
@@ -76,8 +81,8 @@ class Tally:
         return replace(
             self,
             asked=self.asked + asked,
-            suppressed=self.suppressed + asked - len(released),
-            released_native=self.released_native + sum(row["k"] < k for k, row in released),
+            suppressed=self.suppressed + asked - len(regions) - len(prototypes),
+            released_native=self.released_native + sum(row["k"] < k for k, row in regions),
             examined=self.examined + found("examined"),
             native=self.native + found("native"),
             near_native=self.near_native + found("near-native"),
@@ -88,6 +93,8 @@ class Tally:
             k_effective=min(self.k_effective, least("k_effective")),
             epsilon_spent=spent[-1] if spent else self.epsilon_spent,
             untracked=self.untracked + sum(record.untracked for record in records),
+            prototypes=self.prototypes + len(prototypes),
+            unproven=self.unproven + sum(row["guarantee"] == "none" for row in prototypes),
         )
 
     @classmethod
@@ -114,21 +121,26 @@ class Tally:
             k_effective=metrics.get("cfk.k_effective.min", np.inf),
             epsilon_spent=metrics.get("cfk.epsilon_spent"),
             untracked=int(metrics.get("cfk.untracked", 0)),
+            prototypes=int(metrics.get("cfk.prototypes", 0)),
+            unproven=int(metrics.get("cfk.unproven", 0)),
         )
 
     @property
     def verdict(self) -> str:
-        """``fail`` when anything was released below k, ``review`` when nothing was or some has no record, ``pass``."""
+        """What the run shows.
+
+        ``fail`` when anything was released below k; ``review`` when nothing was released, some has no record, or
+        nothing is guaranteed of a prototype (a claim is no proof); else ``pass``.
+        """
         if self.released_native:
             return "fail"
-        return "pass" if self.asked > self.suppressed and not self.untracked else "review"
+        return "pass" if self.asked > self.suppressed and not self.untracked + self.unproven else "review"
 
     def metrics(self) -> dict[str, float]:
         """Return the summary metrics; a figure over nothing is left out."""
-        released = self.asked - self.suppressed
         out: dict[str, float | None] = {
             "asked": self.asked,
-            "released": released,
+            "released": self.asked - self.suppressed,
             "suppressed": self.suppressed,
             "examined": self.examined,
             "released_native": self.released_native,
@@ -141,9 +153,11 @@ class Tally:
             "k_effective.min": self.k_effective if self.k_effective < np.inf else None,
             "epsilon_spent": self.epsilon_spent,
         }
-        if released:
+        if self.prototypes:
+            out |= {"prototypes": self.prototypes, "unproven": self.unproven}
+        if len(self.k):
             out |= {"k.min": self.k.min(), "k.mean": self.k.mean(), "k.p05": np.percentile(self.k, 5)}
             out |= {"ncp.mean": self.ncp.mean(), "ncp.p95": np.percentile(self.ncp, 95)}
             out |= {"pureness.mean": self.pureness.mean(), "pureness.min": self.pureness.min()}
-            out |= {"pureness.low": self.pureness_low / released}
+            out |= {"pureness.low": self.pureness_low / len(self.pureness)}
         return {f"cfk.{name}": float(value) for name, value in out.items() if value is not None}

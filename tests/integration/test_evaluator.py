@@ -13,8 +13,10 @@ from mlflow.models.evaluation.validation import ModelValidationFailedException
 
 from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError
+from cfk_plugin.records import record_of
 from cfk_plugin.serving.evaluator import CounterfactualEvaluator
 from model_server import NearestInAge, accepts, logged, patients, population
+from prototyped import policy, prototype
 
 QUERIES = pd.DataFrame(
     {
@@ -116,6 +118,33 @@ def test_a_protected_model_that_withholds_everything_is_measured(mlflow_store: s
         result = evaluate_protected(info.model_uri)
     assert (result.metrics["cfk/released"], result.metrics["cfk/suppressed_rate"]) == (0, 1)
     assert "cfk/k_min" not in result.metrics
+
+
+class Prototypes(mlflow.pyfunc.PythonModel):
+    """A server of prototypes: the same records, without k."""
+
+    def predict(self, context, model_input, params=None):
+        names, domains = list(QUERIES), population().domains
+        row = {"age": 33, "town": "Ghent", "pay": 1_000_500, "illness": "x"}
+        entries = [prototype(i) for i in range(len(model_input))]
+        told = [type(entry)(entry.query, row, entry.certificate) for entry in entries]
+        return [record_of(entry, None, names, domains) for entry in told]
+
+
+def test_a_model_that_answers_with_prototypes_is_counted(mlflow_store: str) -> None:
+    with mlflow.start_run():
+        info = mlflow.pyfunc.log_model(
+            name="prototypes",
+            python_model=Prototypes(),
+            pip_requirements=["mlflow"],
+            metadata={"cfk.policy_sha256": policy().sha256},
+        )
+    with mlflow.start_run() as run:
+        result = evaluate_protected(info.model_uri)
+    assert result.metrics == {"cfk/asked": 4, "cfk/released": 4, "cfk/suppressed": 0, "cfk/suppressed_rate": 0}
+    assert set(result.artifacts) == {"cfk/released.csv", "cfk/explanations.json"}
+    assert result.artifacts["cfk/released.csv"].content["age"].tolist() == [33] * 4
+    assert mlflow.get_run(run.info.run_id).data.metrics == result.metrics
 
 
 def test_a_protected_model_takes_no_configuration(mlflow_store: str) -> None:

@@ -15,6 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
 from cfk_plugin.cli import app
+from prototyped import prototypes
 
 CANARY = "canary-7f3a"
 FEATURES = ["age", "sex", "salary"]
@@ -251,6 +252,12 @@ def test_verify_finds_tampering(folder: Path, change: Any, code: int, message: s
     change(content["explanations"][0])
     Path("released.json").write_text(json.dumps(content))
     assert message in cfk(VERIFY, code=code).output
+
+
+@pytest.mark.parametrize("k", ["", " --k 5"])
+def test_verify_refuses_prototypes(folder: Path, k: str) -> None:
+    Path("released.json").write_text(prototypes().to_json(), encoding="utf-8")
+    assert "released.json: it holds prototypes" in " ".join(cfk(VERIFY + k, code=2).output.split())
 
 
 def test_plugins_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

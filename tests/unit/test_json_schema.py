@@ -13,9 +13,11 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.counterfactual import SUPPRESSION_REASONS
+from cfk_plugin.counterfactual import SUPPRESSION_REASONS, Suppressed
 from cfk_plugin.explanations import SCHEMA_VERSION
 from cfk_plugin.policy import Guarantee, Objective, OnHomogeneous, OnInfeasible, PrivateForm, RareValues
+from cfk_plugin.prototype import DPGuarantee, Method, ModelAccess
+from prototyped import certificate, policy, prototype, prototypes, unproven
 
 SCHEMA = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -89,6 +91,58 @@ def test_bins_and_withheld_attributes_are_valid() -> None:
     assert any(entry.get("withheld") for entry in written(rare_values="withhold")["explanations"])
 
 
+@pytest.mark.parametrize("asked", [{}, {"delta": 1e-6}, {"model_access": "dp", "model_epsilon": 2.0}])
+def test_prototypes_are_valid(asked: dict[str, Any]) -> None:
+    said = dict(asked, guarantee="approximate") if "delta" in asked else asked
+    row = prototype(0, of=certificate(**said), city=None, since=pd.Timestamp("2020-02-29"), smoker=True)
+    content = json.loads(prototypes(row, Suppressed(1, "none_found"), under=policy(**asked)).to_json())
+    VALIDATOR.validate(content)
+    found = content["explanations"][0]["certificate"]
+    assert set(found) == set(DEFINITIONS["prototypeCertificate"]["required"])
+    assert set(content["policy"]) == set(DEFINITIONS["prototypePolicy"]["required"])
+    VALIDATOR.validate(json.loads(unproven().to_json()))
+
+
+def break_values(content: dict[str, Any]) -> None:
+    content["explanations"][0]["prototype"]["age"] = [31, 32]
+
+
+def break_k(content: dict[str, Any]) -> None:
+    content["explanations"][0]["certificate"]["k"] = 10
+
+
+def break_fingerprint(content: dict[str, Any]) -> None:
+    content["explanations"][0]["certificate"]["population"] = "0000000000000000"
+
+
+def break_mixture(content: dict[str, Any]) -> None:
+    content["explanations"].append(released(written()))
+
+
+def break_kind(content: dict[str, Any]) -> None:
+    content["policy"] = written()["policy"]
+
+
+def break_epsilon(content: dict[str, Any]) -> None:
+    content["policy"]["epsilon"] = 0
+
+
+def break_seed(content: dict[str, Any]) -> None:
+    content["explanations"][0]["certificate"]["seeded"] = True
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [break_values, break_k, break_fingerprint, break_mixture, break_kind, break_epsilon, break_seed],
+    ids=lambda harm: harm.__name__,
+)
+def test_other_content_of_prototypes_is_refused(harm: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads(prototypes().to_json())
+    harm(content)
+    with pytest.raises(ValidationError):
+        VALIDATOR.validate(content)
+
+
 def break_bin(content: dict[str, Any]) -> None:
     released(content)["released"]["salary"] = {"low": 40, "high": 60, "exact": 41}
 
@@ -159,14 +213,17 @@ def test_every_object_of_fixed_keys_is_closed() -> None:
 
 
 def test_settings_and_reasons_are_those_of_the_code() -> None:
-    policy = DEFINITIONS["policy"]
-    assert set(policy["properties"]) == set(policy["required"]) == set(PrivacyPolicy(guarantee="nominal").to_dict())
+    settings = DEFINITIONS["policy"]
+    assert set(settings["properties"]) == set(settings["required"]) == set(PrivacyPolicy(guarantee="nominal").to_dict())
+    assert set(DEFINITIONS["modelAccess"]["enum"]) == set(get_args(ModelAccess))
+    assert set(DEFINITIONS["prototypePolicy"]["properties"]["method"]["enum"]) == set(get_args(Method))
+    assert set(DEFINITIONS["prototypeCertificate"]["properties"]["guarantee"]["enum"]) == set(get_args(DPGuarantee))
     assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(Guarantee))
-    assert set(policy["properties"]["objective"]["enum"]) == set(get_args(Objective))
-    assert set(policy["properties"]["on_infeasible"]["enum"]) == set(get_args(OnInfeasible))
-    assert set(policy["properties"]["private_values"]["enum"]) == set(get_args(PrivateForm))
-    assert set(policy["properties"]["rare_values"]["enum"]) == set(get_args(RareValues))
-    assert set(policy["properties"]["on_homogeneous"]["enum"]) == set(get_args(OnHomogeneous))
+    assert set(settings["properties"]["objective"]["enum"]) == set(get_args(Objective))
+    assert set(settings["properties"]["on_infeasible"]["enum"]) == set(get_args(OnInfeasible))
+    assert set(settings["properties"]["private_values"]["enum"]) == set(get_args(PrivateForm))
+    assert set(settings["properties"]["rare_values"]["enum"]) == set(get_args(RareValues))
+    assert set(settings["properties"]["on_homogeneous"]["enum"]) == set(get_args(OnHomogeneous))
     assert DEFINITIONS["suppressed"]["properties"]["reason"]["enum"] == list(SUPPRESSION_REASONS)
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 

@@ -17,6 +17,7 @@ from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Sch
 from cfk_plugin.breakdown import ncp_table, risk_by_group_size
 from cfk_plugin.errors import InputError
 from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
+from prototyped import prototypes
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,18 @@ def test_nothing_released_says_so(entries: Any, explanations: Explanations, popu
 def test_a_region_without_people_is_refused() -> None:
     with pytest.raises(InputError, match="at least one person"):
         plot_risk([10, 0])
+
+
+def test_prototypes_have_no_people_to_plot(population: Population) -> None:
+    import matplotlib.pyplot as plt
+
+    before = plt.get_fignums()
+    for refused in (lambda: plot_risk(prototypes()), lambda: plot_ncp_by_attribute(prototypes(), population)):
+        with pytest.raises(InputError, match="prototypes stand for nobody"):
+            refused()
+    with pytest.raises(InputError, match="prototypes stand for nobody"):
+        risk_by_group_size(prototypes())
+    assert plt.get_fignums() == before
 
 
 def test_without_axes_a_figure_is_made(explanations: Explanations, population: Population) -> None:

@@ -15,8 +15,24 @@ import pytest
 from cfk_plugin.errors import AdapterError, PluginError
 from cfk_plugin.hookspecs import AdaptContext, ReleaseRecord, hookimpl
 from cfk_plugin.plugins import PluginManager, load_plugins, worst
+from prototyped import prototype
+from spooled import released
 
 CONTEXT = AdaptContext(("age",))
+
+
+def test_a_record_of_a_prototype_names_no_population() -> None:
+    record = ReleaseRecord.of(prototype(), "dp", "p", "f")
+    assert (record.status, record.k, record.ncp, record.pureness, record.population) == (
+        "released",
+        None,
+        None,
+        None,
+        "",
+    )
+    assert ReleaseRecord.of(released(), "exact", "p", "f").population == "f"
+
+
 RECORD = ReleaseRecord(status="released", method="exact", policy_hash="p", population="f")
 CANARY = "canary-4711"
 

@@ -1,0 +1,56 @@
+"""What an evaluation measures of prototypes: counts and their budget, no classes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from cfk_plugin import Population, Schema
+from cfk_plugin.errors import InputError
+from cfk_plugin.records import record_of
+from cfk_plugin.serving.measured import Measured
+from prototyped import COLUMNS, prototypes, unproven
+from spooled import explanations
+
+
+@pytest.fixture
+def population() -> Population:
+    rows = pd.DataFrame({"age": range(20, 60), "city": ["Ghent", "Antwerp"] * 20, "salary": [30.5, 40] * 20})
+    return Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"]))
+
+
+def records_of(result: Any, population: Population) -> list[dict[str, Any]]:
+    return [record_of(entry, None, COLUMNS, population.domains) for entry in result]
+
+
+def test_prototypes_are_counted_with_their_budget(population: Population) -> None:
+    measured = Measured.of_explanations(prototypes(), population)
+    counts = {"asked": 3, "released": 2, "suppressed": 1, "prototypes": 2, "epsilon": 1.0, "delta": 0.0}
+    assert {name: measured.metrics[f"cfk/{name}"] for name in counts} == counts
+    assert "cfk/k_min" not in measured.metrics
+    assert set(measured.tables) == {"released"}
+    assert measured.plots == {}
+    assert "cfk/epsilon" not in Measured.of_explanations(unproven(), population).metrics
+
+
+def test_records_of_prototypes_are_counted(population: Population) -> None:
+    measured = Measured.of_records(records_of(prototypes(), population), None)
+    assert measured.metrics == {
+        "cfk/asked": 3,
+        "cfk/released": 2,
+        "cfk/suppressed": 1,
+        "cfk/suppressed_rate": pytest.approx(1 / 3),
+    }
+    assert measured.tables["released"]["age"].tolist()[::2] == ["31", "44"]
+    assert len(json.loads(measured.text)) == 3
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_a_model_with_a_k_must_say_it_of_every_record(as_table: bool, population: Population) -> None:
+    records: Any = records_of(explanations(), population) + records_of(prototypes(), population)
+    answer = pd.DataFrame(records) if as_table else records
+    with pytest.raises(InputError, match="released a record without"):
+        Measured.of_records(answer, 5)

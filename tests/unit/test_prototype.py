@@ -1,0 +1,160 @@
+"""What a prototype, its certificate and its policy say, and what they refuse to say."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy
+from cfk_plugin.errors import PolicyError
+from prototyped import certificate, policy, prototype
+
+
+def test_epsilon_bounds_what_somebody_learns_of_membership() -> None:
+    assert certificate().membership_bound == pytest.approx(0.731, abs=5e-4)
+    assert certificate(epsilon=1e-12).membership_bound == pytest.approx(0.5)
+    bounds = [certificate(epsilon=e).membership_bound for e in (0.1, 0.5, 1.0, 3.0, 10.0, 800.0)]
+    assert bounds == sorted(bounds)  # type: ignore[type-var]
+    assert bounds[-1] == 1.0
+
+
+def test_delta_adds_to_the_bound() -> None:
+    loose = certificate(guarantee="approximate", delta=0.01)
+    assert loose.membership_bound == pytest.approx((math.e + 0.01) / (1 + math.e))
+
+
+def test_every_access_to_the_model_is_spoken_of_unless_nothing_holds() -> None:
+    assert set(certificate().threat_models) == {"public", "dp", "private", "surrogate"}
+    assert certificate().covers in certificate().threat_models.values()
+    assert certificate(guarantee="none").threat_models == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "total"),
+    [
+        ({}, (1.0, 0.0)),
+        ({"model_access": "surrogate"}, (1.0, 0.0)),
+        ({"model_access": "dp", "model_epsilon": 2.0, "model_delta": 1e-6}, (3.0, 1e-6)),
+        ({"model_access": "dp", "model_epsilon": 2.0}, (3.0, 0.0)),
+        ({"model_access": "dp"}, None),
+        ({"model_access": "private"}, None),
+        ({"guarantee": "none"}, None),
+        ({"guarantee": "none", "seeded": True}, None),
+    ],
+)
+def test_the_total_holds_the_model_or_there_is_none(fields: dict[str, Any], total: tuple[float, float] | None) -> None:
+    found = certificate(**fields)
+    assert found.total == (None if total is None else pytest.approx(total))
+    assert (found.membership_bound is None) == (total is None)
+
+
+def test_what_is_covered_is_said_in_words() -> None:
+    said = {access: certificate(model_access=access).covers for access in ("public", "dp", "private", "surrogate")}
+    assert "covers everything that leaves" in said["public"]
+    assert "both budgets add up" in said["dp"]
+    assert "not what its outcomes tell" in said["private"]
+    assert len(set(said.values())) == 4
+    for access in said:
+        assert certificate(model_access=access, guarantee="none").covers == "nothing is guaranteed; see audit"
+
+
+@pytest.mark.parametrize("fields", [{"seeded": True}, {"inferred": ("age",)}, {"delta": 1e-6}])
+def test_a_guarantee_that_its_fields_contradict_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="guarantee"):
+        certificate(**fields)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "laplace"}, "method must be one of dp, dpc"),
+        ({"epsilon": 0}, "epsilon must be a finite number above 0"),
+        ({"epsilon": math.inf}, "epsilon must be a finite number above 0"),
+        ({"epsilon": math.nan}, "epsilon must be a finite number above 0"),
+        ({"delta": 1.0}, r"delta must be in \[0, 1\)"),
+        ({"delta": -0.1}, r"delta must be in \[0, 1\)"),
+        ({"rows_per_person": 0}, "rows_per_person must be at least 1"),
+        ({"rows_per_person": True}, "rows_per_person must be a whole number"),
+        ({"model_access": "secret"}, "model_access must be one of"),
+        ({"model_access": "dp"}, "needs model_epsilon"),
+        ({"model_access": "dp", "model_epsilon": -1}, "model_epsilon must be"),
+        ({"model_epsilon": 1.0}, "belong to model_access"),
+        ({"model_delta": 0.1}, "belong to model_access"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        policy(**settings)
+
+
+def test_a_policy_says_what_is_asked_for() -> None:
+    assert policy().guarantee == "pure"
+    assert policy(delta=1e-6).guarantee == "approximate"
+    assert policy(method="dpc").guarantee == "none"
+    assert policy().sha256 == policy().sha256 != policy(epsilon=2.0).sha256
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ({}, True),
+        ({"epsilon": 0.5}, True),
+        ({"epsilon": 1.0 + 1e-12}, True),
+        ({"epsilon": 1.0 + 1e-6}, False),
+        ({"guarantee": "approximate", "delta": 1e-6}, False),
+        ({"model_access": "private"}, False),
+        ({"model_epsilon": 1.0}, False),
+        ({"guarantee": "none", "seeded": True}, True),
+    ],
+)
+def test_a_certificate_stays_within_its_policy(fields: dict[str, Any], allowed: bool) -> None:
+    assert policy().allows(certificate(**fields)) is allowed
+
+
+def test_nothing_can_be_proven_of_a_method_without_a_proof() -> None:
+    assert not policy(method="dpc").allows(certificate())
+    assert policy(method="dpc").allows(certificate(guarantee="none"))
+
+
+def test_json_says_all_and_can_be_read_back() -> None:
+    asked = policy(model_access="dp", model_epsilon=2.0)
+    assert PrototypePolicy(**json.loads(json.dumps(asked.to_dict()))) == asked
+    entry = prototype(3, city=None, since=pd.Timestamp("2020-02-29"))
+    plain = json.loads(json.dumps(entry.to_dict(), allow_nan=False))
+    assert plain["prototype"] == {"age": 31, "city": None, "salary": 52.5, "since": "2020-02-29T00:00:00"}
+    said = plain.pop("certificate")
+    assert said.pop("covers") == entry.certificate.covers
+    assert PrototypeCertificate(**{**said, "inferred": tuple(said["inferred"])}) == entry.certificate
+
+
+def test_values_are_plain_whatever_table_they_come_from() -> None:
+    row = pd.DataFrame({"age": [31], "city": ["Ghent"], "old": [np.bool_(True)], "salary": [np.float32(2)]}).iloc[0]
+    entry = PrototypeCounterfactual(0, {**row, "none": np.nan, "n": np.int64(7)}, certificate())
+    assert entry.values == {"age": 31, "city": "Ghent", "old": True, "salary": 2.0, "none": None, "n": 7}
+    assert entry.cells() == {"age": "31", "city": "Ghent", "old": "True", "salary": "2", "none": "missing", "n": "7"}
+    assert not any(isinstance(value, np.generic) for value in entry.values.values())
+
+
+def test_a_prototype_keeps_its_values_when_their_source_changes() -> None:
+    row = {"age": 31}
+    entry = PrototypeCounterfactual(0, row, certificate())
+    row["age"] = 99
+    assert entry.values == {"age": 31}
+
+
+def test_repr_names_the_guarantee_and_released_values_alone() -> None:
+    shown = repr(prototype(4))
+    assert "query=4" in shown
+    assert "guarantee='pure', epsilon=1.0" in shown
+
+
+def test_the_sentence_tells_changes_alone() -> None:
+    factual = {"age": 29, "city": "Ghent", "salary": 60.0}
+    assert prototype().text(factual) == (
+        "If you were 2 years older and had salary lower by 7.5, the outcome would be the desired one."
+    )

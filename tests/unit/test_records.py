@@ -1,0 +1,57 @@
+"""The uniform record: the same keys and types for regions, prototypes and what is withheld."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from cfk_plugin import Population, Schema
+from cfk_plugin.counterfactual import Suppressed
+from cfk_plugin.records import FEATURE, RECORD, record_of
+from prototyped import prototype
+from spooled import released
+
+
+@pytest.fixture
+def population() -> Population:
+    rows = pd.DataFrame(
+        {
+            "age": range(20, 60),
+            "city": ["Ghent", "Antwerp"] * 20,
+            "salary": [30.5, None] * 20,
+            "since": pd.to_datetime(["2020-02-29"]).repeat(40),
+            "school": ["low", "high"] * 20,
+        }
+    )
+    schema = Schema.from_frame(rows, quasi_identifiers=["age", "city"], ordinal={"school": ["low", "high"]})
+    return Population.from_frame(rows, schema)
+
+
+def test_a_prototype_is_single_values_and_has_no_k(population: Population) -> None:
+    entry = prototype(3, salary=None, since=pd.Timestamp("2021-01-02"), school="high")
+    factual = {"age": 29, "city": "Ghent", "salary": 30.5, "since": pd.Timestamp("2020-02-29"), "school": "low"}
+    record = record_of(entry, factual, population.schema.features, population.domains)
+    assert set(record) == set(RECORD)
+    assert (record["query"], record["status"]) == (3, "released")
+    assert {record[name] for name in ("reason", "k", "ncp", "pureness")} == {None}
+    assert record["sentence"].startswith("If you were 2 years older, had salary missing, had since 2021-01-02")
+    said = {feature["name"]: feature for feature in record["features"]}
+    assert all(set(feature) == set(FEATURE) for feature in said.values())
+    assert (said["age"]["kind"], said["age"]["low"], said["age"]["high"]) == ("number", 31.0, 31.0)
+    assert (said["city"]["kind"], said["city"]["values"]) == ("set", ["Ghent"])
+    assert (said["salary"]["kind"], said["salary"]["values"], said["salary"]["missing"]) == ("set", [], True)
+    assert (said["since"]["kind"], said["since"]["values"]) == ("date", ["2021-01-02T00:00:00"] * 2)
+    assert (said["school"]["kind"], said["school"]["values"]) == ("set", ["high"])
+    json.dumps(record, allow_nan=False)
+
+
+def test_every_kind_of_entry_has_the_same_keys(population: Population) -> None:
+    names = ["age", "city", "salary"]
+    records = [
+        record_of(entry, None, names, population.domains)
+        for entry in (prototype(), released(), Suppressed(0, "infeasible"))
+    ]
+    assert [list(record) for record in records] == [list(records[0])] * 3
+    assert [record["k"] for record in records] == [None, 5, None]
