@@ -6,6 +6,14 @@ get, and holds counts and shares alone.
 
 from cfk_plugin.audit.disclosure import homogeneity, uniqueness
 from cfk_plugin.audit.downcoding import downcoding
+from cfk_plugin.audit.epsilon import (
+    EpsilonAudit,
+    canaries_needed,
+    canary_audit,
+    epsilon_from_scores,
+    one_run_audit,
+    runs_needed,
+)
 from cfk_plugin.audit.intersection import intersection
 from cfk_plugin.audit.inversion import inversion
 from cfk_plugin.audit.linkage import linkage
@@ -21,17 +29,23 @@ __all__ = [
     "AuditReport",
     "AuditResult",
     "Check",
+    "EpsilonAudit",
     "Rate",
     "Setting",
+    "canaries_needed",
+    "canary_audit",
     "downcoding",
+    "epsilon_from_scores",
     "homogeneity",
     "intersection",
     "inversion",
     "linkage",
     "model_filter",
     "nearest_row",
+    "one_run_audit",
     "rate",
     "run_linkage_audit",
+    "runs_needed",
     "steering",
     "to_frame",
     "uniqueness",

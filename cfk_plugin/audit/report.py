@@ -20,10 +20,11 @@ from cfk_plugin.audit.promise import Check, Verdict, checks, verdict
 from cfk_plugin.audit.result import AuditResult, to_frame
 from cfk_plugin.audit.setting import Setting
 from cfk_plugin.audit.steering import Ask, steering
-from cfk_plugin.audit.tracking import log_report
+from cfk_plugin.audit.tracking import Entry, log_entry, metrics
 from cfk_plugin.errors import InputError
 from cfk_plugin.protection.base import Progress
 
+ARTIFACT = "cfk/audit-linkage.json"
 SCHEMA_VERSION = 1
 """Version of the layout of `AuditReport.to_json`."""
 
@@ -144,9 +145,27 @@ class AuditReport:
         TrackingError
             If MLflow does not take the report.
         """
-        return log_report(
-            self, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name, tags=tags or {}
+        settings = {
+            "audit.n": self.asked,
+            "audit.seed": self.seed,
+            "audit.attacks": ",".join(result.attack for result in self),
+            "audit.k": self.policy["k"],
+            "audit.guarantee": self.policy["guarantee"],
+            "audit.method": self.method,
+        }
+        marks = {
+            "cfk.audit": "linkage",
+            "cfk.audit.verdict": self.verdict,
+            "cfk.population_fingerprint": self.population,
+        }
+        entry = Entry(
+            text=self.to_json(indent=1),
+            artifact=ARTIFACT,
+            metrics=tuple(metrics(self.results)),
+            params={name: str(value) for name, value in settings.items()},
+            tags={**(tags or {}), **marks},
         )
+        return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)
 
 
 def run_linkage_audit(

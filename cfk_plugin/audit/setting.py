@@ -66,15 +66,15 @@ class Setting:
         check_seed(self.seed)
         if not isinstance(self.limit, int) or isinstance(self.limit, bool) or self.limit < 1:
             raise InputError("limit must be a whole number of at least 1")
-        require_features(self.counterfactuals, self.population, "counterfactuals")
+        require_features(self.counterfactuals, self.population.schema.features, "counterfactuals")
         if self.queries is not None:
-            require_features(self.queries, self.population, "queries")
+            require_features(self.queries, self.population.schema.features, "queries")
             if len(self.queries) != len(self.counterfactuals):
                 raise InputError(
                     f"{len(self.queries)} queries for {len(self.counterfactuals)} counterfactuals; give one each"
                 )
         if self.holdout is not None:
-            require_features(self.holdout, self.population, "holdout")
+            require_features(self.holdout, self.population.schema.features, "holdout")
 
     def __repr__(self) -> str:
         """Show counts, never a value."""

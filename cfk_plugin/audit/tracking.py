@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cfk_plugin.audit.result import AuditResult
@@ -15,22 +16,39 @@ from cfk_plugin.tracking.store import client_of, experiment_id
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from cfk_plugin.audit.report import AuditReport
-
-ARTIFACT = "cfk/audit-linkage.json"
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics
 _AT_ONCE = 1000
 _TIMEOUT = 2.0  # seconds that a server may take to say that it is there
 
 
-def log_report(
-    report: AuditReport,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What of a report goes into a run.
+
+    Attributes
+    ----------
+    text : str
+        The report as JSON.
+    artifact : str
+        Where it is kept in the run.
+    metrics : sequence of (str, float)
+    params, tags : mapping of str to str
+    """
+
+    text: str
+    artifact: str
+    metrics: Sequence[tuple[str, float]]
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+def log_entry(
+    entry: Entry,
     run_id: str | None = None,
     *,
     experiment: str | None = None,
     tracking_uri: str | None = None,
     run_name: str | None = None,
-    tags: Mapping[str, str],
 ) -> str:
     """Log a report to a run; see `AuditReport.log`."""
     import mlflow
@@ -42,7 +60,7 @@ def log_report(
         chosen = run_id or (active.info.run_id if active is not None else None)
         if chosen is None:
             chosen = str(client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id)
-        _write(client, chosen, report, tags)
+        _write(client, chosen, entry)
         if own:
             client.set_terminated(chosen)
     except TrackingError:
@@ -66,29 +84,16 @@ def metrics(results: tuple[AuditResult, ...]) -> Iterator[tuple[str, float]]:
                 yield f"audit/{result.attack}/{_NOT_ALLOWED.sub('_', name)}", float(value)
 
 
-def _write(client: MlflowClient, run_id: str, report: AuditReport, tags: Mapping[str, str]) -> None:
+def _write(client: MlflowClient, run_id: str, entry: Entry) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
     now = time.time_ns() // 1_000_000
-    values = [Metric(name, value, now, 0) for name, value in metrics(report.results)]
-    settings = {
-        "audit.n": report.asked,
-        "audit.seed": report.seed,
-        "audit.attacks": ",".join(r.attack for r in report),
-        "audit.k": report.policy["k"],
-        "audit.guarantee": report.policy["guarantee"],
-        "audit.method": report.method,
-    }
-    marks = {
-        "cfk.audit": "linkage",
-        "cfk.audit.verdict": report.verdict,
-        "cfk.population_fingerprint": report.population,
-    }
-    client.log_text(run_id, report.to_json(indent=1), ARTIFACT)
+    values = [Metric(name, value, now, 0) for name, value in entry.metrics]
+    client.log_text(run_id, entry.text, entry.artifact)
     for start in range(0, max(len(values), 1), _AT_ONCE):
         client.log_batch(run_id, metrics=values[start : start + _AT_ONCE])
     client.log_batch(
         run_id,
-        params=[Param(name, str(value)) for name, value in settings.items()],
-        tags=[RunTag(name, value) for name, value in {**tags, **marks}.items()],
+        params=[Param(name, value) for name, value in entry.params.items()],
+        tags=[RunTag(name, value) for name, value in entry.tags.items()],
     )

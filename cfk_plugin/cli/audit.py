@@ -111,3 +111,65 @@ def audit_utility(
         seed=seed,
     )
     return work.run(job, console())
+
+
+@command(
+    "epsilon",
+    "cfk audit epsilon train.csv -s schema.json --claimed 1 --method dp --canary canary.json\n"
+    "cfk audit epsilon train.csv -s schema.json --claimed 1 --fit mine:release --canary canary.json -o report.json\n"
+    "cfk audit epsilon train.csv -s schema.json --claimed 1 --fit mine:release --canary many.csv --one-run",
+    audit,
+)
+def audit_epsilon(
+    train: Train,
+    schema: Schema,
+    claimed: Annotated[float, typer.Option(help="The epsilon that the function promises.", min=0)],
+    method: Annotated[
+        str | None, typer.Option(help="dp: the prototypes of this package, at the claimed budget.")
+    ] = None,
+    fit: Annotated[
+        str | None, typer.Option(help="Or module:function that you trust, from a table to what is released.")
+    ] = None,
+    canary: Annotated[
+        Path | None, typer.Option(help="A made-up person: .json (one row, or a list), .csv or .parquet.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The delta that it promises.", min=0)] = 0.0,
+    runs: Annotated[int, typer.Option(help="Runs with the canary, and as many without.", min=20)] = 400,
+    one_run: Annotated[bool, typer.Option("--one-run", help="One run, many canaries in or out by coins.")] = False,
+    score: Annotated[
+        str | None, typer.Option(help="module:function, from an output to a number or numbers that give it away.")
+    ] = None,
+    relation: Annotated[str, typer.Option(help="Neighbouring tables: add-remove or replace-one.")] = "add-remove",
+    jobs: Annotated[int, typer.Option(help="Runs at the same time; -1 on all cores.")] = 1,
+    backend: Annotated[str, typer.Option(help="auto, processes or threads; see the docs.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn here.", min=0)] = 0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
+    track: Track = False,
+    experiment: Experiment = None,
+) -> int:
+    """Bound the epsilon of a function from below, by how well its outputs tell whether somebody was in the table.
+
+    Exit code 0 when the claim is not refuted (which proves nothing), 1 when it is, 3 when so few runs never could.
+    """
+    from cfk_plugin.commands import audit_epsilon as work
+
+    job = work.Job(
+        train=train,
+        schema=schema,
+        claimed=claimed,
+        method=method,
+        fit=fit,
+        canary=canary,
+        delta=delta,
+        runs=runs,
+        one_run=one_run,
+        score=score,
+        relation=relation,
+        jobs=jobs,
+        backend=backend,
+        seed=seed,
+        output=output,
+        experiment=experiment,
+        track=track,
+    )
+    return work.run(job, console(), console(stderr=True))

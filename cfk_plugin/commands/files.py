@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "weights": dict,
     "bounds": dict,
     "bins": dict,
+    "categories": dict,
+    "nullable": list,
 }
 _MODEL_FILES = (".joblib", ".pkl", ".pickle")
 
@@ -162,6 +166,31 @@ def write_report(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Import ``module:function``, also from the folder that the command runs in.
+
+    Importing a module runs code in it: name only what you trust.
+    """
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InputError(f"{name}: give a function as module:function")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    failure = ""
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except AttributeError:
+        failure = f"the module has no {attribute}"
+    except Exception as error:  # noqa: BLE001 - a module runs its own code, whose errors may quote rows
+        failure = type(error).__name__
+    if failure:
+        raise InputError(f"{name}: cannot be imported ({failure})")
+    if not callable(found):
+        raise InputError(f"{name}: is no function")
+    function: Callable[..., Any] = found
+    return function
 
 
 def _exists(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from cfk_plugin.errors import InputError
@@ -12,7 +13,7 @@ from cfk_plugin.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 
 _BLOCK = 1 << 16  # values of resamples held at once
@@ -23,6 +24,13 @@ class Bounds(NamedTuple):
 
     low: float
     high: float
+
+
+class Ends(NamedTuple):
+    """The two ends of many confidence intervals."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
 
 
 def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
@@ -61,6 +69,27 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     low = float(special.betaincinv(successes, n - successes + 1, tail)) if successes else 0.0
     high = float(special.betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
     return Bounds(low, high)
+
+
+def clopper_pearson_table(n: int, confidence: float = 0.95) -> Ends:
+    """Return `clopper_pearson` for 0, 1, ..., n successes of n draws.
+
+    Parameters
+    ----------
+    n : int
+        Number of draws, at least 1.
+    confidence : float
+        Confidence level, in (0, 1).
+
+    Returns
+    -------
+    Ends
+        Arrays of n + 1 ends; high is 1 - low in the opposite order.
+    """
+    _check_counts(0, n, confidence)
+    successes = np.arange(1, n + 1)
+    low = np.concatenate([[0.0], special.betaincinv(successes, n - successes + 1, (1 - confidence) / 2)])
+    return Ends(low, 1 - low[::-1])
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
