@@ -181,7 +181,7 @@ class KAnonymizer:
         frame, query = as_table(counterfactuals, self.population_)
         labels = None
         if factuals is not None:
-            facts = require_features(factuals, self.population_, "factuals")
+            facts = require_features(factuals, self.population_.schema.features, "factuals")
             if len(facts) != len(frame):
                 raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
             labels = self.factual_labels(facts) if self.goal_.is_opposite else None
@@ -216,7 +216,7 @@ class KAnonymizer:
         self._check_fitted()
         if self.ground_.catalogue is None:
             raise PolicyError('explain() answers from the catalogue; it needs guarantee="catalogue"')
-        frame = require_features(queries, self.population_, "queries")
+        frame = require_features(queries, self.population_.schema.features, "queries")
         query = np.arange(len(frame))
         try:
             entries = self.stage_.of_queries(take_in(frame, self.population_), query, progress)
@@ -263,7 +263,8 @@ class KAnonymizer:
             One per record; None where there is none.
         """
         self._check_fitted()
-        return self.stage_.regions(take_in(require_features(records, self.population_, "records"), self.population_))
+        frame = require_features(records, self.population_.schema.features, "records")
+        return self.stage_.regions(take_in(frame, self.population_))
 
     def factual_labels(self, factuals: pd.DataFrame) -> NDArray[Any]:
         """Return the model's labels of the instances to explain."""

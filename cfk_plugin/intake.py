@@ -88,7 +88,7 @@ class Intake:
         return Intake(self.population, self.raw.take(at), Reading(codes[at], numbers[at], settled), faults)
 
 
-def require_features(frame: object, population: Population, what: str) -> pd.DataFrame:
+def require_features(frame: object, features: Sequence[str], what: str) -> pd.DataFrame:
     """Return a table that has every feature once, or say which columns are at fault.
 
     Raises
@@ -101,9 +101,9 @@ def require_features(frame: object, population: Population, what: str) -> pd.Dat
     if frame.empty:
         raise InputError(f"{what} must have at least one row and one column")
     if not frame.columns.is_unique:
-        doubled = [name for name in population.schema.features if (frame.columns == name).sum() > 1]
+        doubled = [name for name in features if (frame.columns == name).sum() > 1]
         raise InputError(f"{what}: duplicate columns {doubled or 'outside the schema'}; keep one of each")
-    if lost := [name for name in population.schema.features if name not in frame.columns]:
+    if lost := [name for name in features if name not in frame.columns]:
         raise InputError(f"{what}: missing columns {lost}; every feature of the schema is needed")
     return frame
 
@@ -125,8 +125,8 @@ def as_table(counterfactuals: object, population: Population) -> tuple[pd.DataFr
     if isinstance(counterfactuals, Sequence) and all(isinstance(c, Counterfactual) for c in counterfactuals):
         frame = pd.DataFrame([dict(c.values) for c in counterfactuals])
         query = np.array([c.query for c in counterfactuals], dtype=np.int64)
-        return require_features(frame, population, "counterfactuals"), query
-    frame = require_features(counterfactuals, population, "counterfactuals")
+        return require_features(frame, population.schema.features, "counterfactuals"), query
+    frame = require_features(counterfactuals, population.schema.features, "counterfactuals")
     return frame, np.arange(len(frame))
 
 

@@ -57,7 +57,7 @@ def conformed(frame: pd.DataFrame, population: Population, what: str) -> pd.Data
     InputError
         If it is no table with every feature, or a numeric feature holds something else than finite numbers.
     """
-    table = require_features(frame, population, what)
+    table = require_features(frame, population.schema.features, what)
     numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
     if wrong := [name for name in numeric if to_numbers(table[name])[1].any()]:
         raise InputError(

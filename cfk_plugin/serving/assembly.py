@@ -11,7 +11,7 @@ from cfk_plugin.population import Population
 from cfk_plugin.serving.desk import Desk
 
 if TYPE_CHECKING:
-    from cfk_plugin.pipeline import ProtectedExplainer
+    from cfk_plugin.explainer import ProtectedExplainer
     from cfk_plugin.policy import PrivacyPolicy
 
 

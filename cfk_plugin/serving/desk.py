@@ -16,7 +16,7 @@ from cfk_plugin.intake import Intake, take_in, take_in_records
 from cfk_plugin.records import record_of
 
 if TYPE_CHECKING:
-    from cfk_plugin.pipeline import ProtectedExplainer
+    from cfk_plugin.explainer import ProtectedExplainer
     from cfk_plugin.policy import PrivacyPolicy
     from cfk_plugin.population import Population
 

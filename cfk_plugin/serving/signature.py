@@ -52,6 +52,6 @@ def refuse_training_rows(example: pd.DataFrame, population: Population) -> None:
     InputError
         If it lacks features, or a row of it has the quasi-identifiers of a training row.
     """
-    found = RowMatcher(population).native(require_features(example, population, "the input example"))
+    found = RowMatcher(population).native(require_features(example, population.schema.features, "the input example"))
     if any(flags.any() for flags in found):
         raise InputError("the input example has the quasi-identifiers of a training row; make one up")

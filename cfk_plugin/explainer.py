@@ -1,0 +1,193 @@
+"""A protected explainer: the explainer as before, except that everything it gives out is protected."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+import wrapt
+from numpy.typing import NDArray
+
+from cfk_plugin.anonymizer import KAnonymizer
+from cfk_plugin.columns import ordered, select
+from cfk_plugin.counterfactual import Entry, Finding, Suppressed
+from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError
+from cfk_plugin.explanations import Explanations
+from cfk_plugin.intake import require_features
+from cfk_plugin.protection.base import Progress
+from cfk_plugin.source import CounterfactualBatch, CounterfactualSource, ExplainerError, NoneFoundError, protecting
+from cfk_plugin.tracking import RunLogger, observe
+
+_log = logging.getLogger("cfk_plugin")
+
+
+class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
+    """Stands in for an explainer: same type checks, same method names, protected results. Made by `protect`.
+
+    `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
+    result types; the result is rebuilt and holds no training row. Other attributes are the explainer's own: whoever
+    holds this object inside the process can reach the explainer and its data, so give callers results, not this
+    object. It refuses to be pickled, as it would take the training rows along.
+    """
+
+    def __init__(
+        self,
+        explainer: Any,
+        source: CounterfactualSource,
+        anonymizer: KAnonymizer,
+        track: bool | RunLogger = False,
+    ) -> None:
+        super().__init__(explainer)
+        self._self_source = source
+        self._self_name = str(source.name)
+        self._self_anonymizer = anonymizer
+        self._self_track = track
+
+    def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
+        """Explain queries; the only counterfactuals that leave are protected ones.
+
+        Parameters
+        ----------
+        queries : DataFrame, shape (n, n_features)
+            Instances to explain, raw feature space. Anything else is given to the explainer's own ``explain``, if
+            it has one (NICE takes an array), and comes back in the explainer's own result type, protected.
+        progress : callable, optional
+            Called with (done, total) while protecting.
+        **options
+            Passed to the explainer.
+
+        Returns
+        -------
+        Explanations
+            One entry per counterfactual asked for, in the order of the queries. An explainer that raises gives
+            suppressed entries; its exception's text may quote rows and is not repeated.
+
+        Raises
+        ------
+        InputError
+            If `queries` is no table with every feature.
+        AdapterError
+            If what the explainer returned cannot be read as counterfactuals, or does not belong to the queries.
+        """
+        if not isinstance(queries, pd.DataFrame) and "explain" in self._self_source.methods:
+            return self._protected_method("explain")(queries, **options)
+        population = self._self_anonymizer.population_
+        frame = require_features(queries, population.schema.features, "queries")
+        features = select(frame, population.schema.features)
+        try:
+            with protecting():
+                batch = self._self_source.generate(
+                    ordered(frame, population.schema.features).copy(deep=True), **options
+                )
+        except ExplainerError as error:
+            _log.warning("%s", error)  # holds the class of the explainer's exception alone
+        except CFKError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            _log.warning("the adapter raised %s; its text is withheld as it may quote rows", type(error).__name__)
+        else:
+            return self._release(batch, features, progress)
+        return self._withheld(np.arange(len(frame)), "explainer_failed")
+
+    def __call__(self, queries: Any, **options: Any) -> Any:
+        """Do as `explain`, for explainers that are functions."""
+        return self.explain(queries, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the protected form of a method that gives out counterfactuals; else the explainer's attribute."""
+        if name in self._self_source.methods:
+            return self._protected_method(name)
+        return getattr(self.__wrapped__, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """Pass for the explainer's class, but not for a function: pickle libraries copy those by what they hold."""
+        wrapped = self.__wrapped__
+        return type(self) if isinstance(wrapped, (FunctionType, MethodType)) else wrapped.__class__
+
+    def __repr__(self) -> str:
+        """Name what is wrapped; the explainer's own repr may show rows."""
+        return f"ProtectedExplainer({self._self_name}, {self._self_anonymizer!r})"
+
+    def __str__(self) -> str:
+        """Do as `repr`."""
+        return repr(self)
+
+    def __format__(self, spec: str) -> str:
+        """Do as `repr`."""
+        return format(repr(self), spec)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be pickled."""
+        raise InputError("a protected explainer holds training rows and refuses to be pickled")
+
+    def _protected_method(self, name: str) -> Callable[..., Any]:
+        source = self._self_source
+
+        def protected(*args: Any, **kwargs: Any) -> Any:
+            nothing: Exception | None = None
+            try:
+                with protecting():
+                    batch, native, queries = _stripped(lambda: source.methods[name](*args, **kwargs), f"{name} failed")
+            except NoneFoundError as error:
+                nothing = error.native
+            if nothing is not None:  # raised out here, so that it carries no context
+                raise nothing
+            explanations = self._release(batch, queries, None)
+            failed = f"the adapter cannot rebuild what {name} returns; use explain()"
+            restored = _stripped(lambda: source.restore(native, explanations), failed)
+            if restored is native and native is not None:
+                raise AdapterError(f"the adapter gives back what {name} returned instead of rebuilding it")
+            return restored
+
+        protected.__name__ = name
+        protected.__doc__ = f"{name} of the explainer; what it returns is protected and holds no training row."
+        return protected
+
+    def _release(self, batch: CounterfactualBatch, queries: pd.DataFrame, progress: Progress | None) -> Explanations:
+        anonymizer, population = self._self_anonymizer, self._self_anonymizer.population_
+        if not isinstance(batch, CounterfactualBatch):
+            raise AdapterError(f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch")
+        if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
+            raise AdapterError("an adapter answered queries that were not asked")
+        entries: list[Entry] = [Suppressed(int(q), "none_found") for q in batch.query]
+        findings: list[Finding | None] = [None] * len(entries)
+        if len(batch.frame):
+            frame = require_features(batch.frame, population.schema.features, "the explainer's answer")
+            query = batch.query[batch.slot]
+            labels = None
+            if anonymizer.goal_.is_opposite:
+                try:
+                    labels = anonymizer.factual_labels(queries)[query]
+                except ModelError as error:
+                    _log.warning("explanations withheld: %s", error)
+                    return self._withheld(batch.query, "model_failed")
+            done, found = anonymizer.release(
+                frame, query, labels, instance_based=self._self_source.instance_based, progress=progress
+            )
+            for slot, entry, finding in zip(batch.slot, done, found, strict=True):
+                entries[slot], findings[slot] = entry, finding
+        return self._finish(entries, findings)
+
+    def _withheld(self, query: NDArray[np.int64], reason: str) -> Explanations:
+        return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query))
+
+    def _finish(self, entries: list[Entry], findings: list[Finding | None]) -> Explanations:
+        return self._self_anonymizer.result_.wrap(
+            entries, findings, generator=self._self_name, record=lambda result: observe(result, self._self_track)
+        )
+
+
+def _stripped(call: Callable[[], Any], what: str) -> Any:
+    """Call an adapter; other exceptions than the product's own are replaced, as their text may quote rows."""
+    try:
+        return call()
+    except CFKError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see above
+        failure = type(error).__name__
+    raise AdapterError(f"{what} ({failure})")
