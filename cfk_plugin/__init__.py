@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cfk_plugin.accountant import BudgetAccountant as BudgetAccountant
     from cfk_plugin.anonymizer import KAnonymizer as KAnonymizer
+    from cfk_plugin.attribute import Attribute as Attribute
     from cfk_plugin.counterfactual import Certificate as Certificate
     from cfk_plugin.counterfactual import Counterfactual as Counterfactual
     from cfk_plugin.counterfactual import GeneralizedCounterfactual as GeneralizedCounterfactual
     from cfk_plugin.counterfactual import Suppressed as Suppressed
+    from cfk_plugin.dp import DPPrototypes as DPPrototypes
+    from cfk_plugin.explainer import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.explanations import Explanations as Explanations
     from cfk_plugin.hierarchy import Hierarchy as Hierarchy
     from cfk_plugin.hookspecs import hookimpl as hookimpl
     from cfk_plugin.ledger import Ledger as Ledger
-    from cfk_plugin.pipeline import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.pipeline import protect as protect
     from cfk_plugin.pipeline import protected as protected
     from cfk_plugin.policy import PrivacyPolicy as PrivacyPolicy
     from cfk_plugin.population import Population as Population
+    from cfk_plugin.prototype import PrototypeCertificate as PrototypeCertificate
+    from cfk_plugin.prototype import PrototypeCounterfactual as PrototypeCounterfactual
+    from cfk_plugin.prototype import PrototypePolicy as PrototypePolicy
     from cfk_plugin.region import Interval as Interval
     from cfk_plugin.region import Region as Region
-    from cfk_plugin.schema import Attribute as Attribute
     from cfk_plugin.schema import Schema as Schema
     from cfk_plugin.serving import log_protected_model as log_protected_model
     from cfk_plugin.tracking import RunLogger as RunLogger
@@ -33,10 +37,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Attribute": "schema",
     "BudgetAccountant": "accountant",
+    "Attribute": "attribute",
     "Certificate": "counterfactual",
     "Counterfactual": "counterfactual",
+    "DPPrototypes": "dp",
     "Explanations": "explanations",
     "GeneralizedCounterfactual": "counterfactual",
     "Hierarchy": "hierarchy",
@@ -46,7 +51,10 @@ _HOME = {
     "Phrase": "wording",
     "Population": "population",
     "PrivacyPolicy": "policy",
-    "ProtectedExplainer": "pipeline",
+    "ProtectedExplainer": "explainer",
+    "PrototypeCertificate": "prototype",
+    "PrototypeCounterfactual": "prototype",
+    "PrototypePolicy": "prototype",
     "Region": "region",
     "RunLogger": "tracking",
     "Schema": "schema",

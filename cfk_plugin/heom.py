@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,6 +89,10 @@ class Heom:
     def __repr__(self) -> str:
         """Name the columns; ranges are the data's."""
         return f"Heom(numeric={list(self.numeric)}, categorical={list(self.categorical)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make it again from its ranges: a read-only view of them cannot be pickled."""
+        return Heom, (self.numeric, self.categorical, dict(self.ranges))
 
     @classmethod
     def fit(cls, frame: pd.DataFrame, numeric: Sequence[str] | None = None) -> Heom:
@@ -174,6 +179,7 @@ class Heom:
         b: pd.DataFrame | HeomCodes,
         k: int = 1,
         exclude_same: bool = False,
+        cost: NDArray[np.float64] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Find the k nearest rows of `b` for every row of `a`; of equally near ones the first in `b`.
 
@@ -184,13 +190,15 @@ class Heom:
         exclude_same : bool
             Leave out the rows of `b` at distance 0: the row itself when `a` and `b` are one table, and its
             duplicates.
+        cost : float64 array, shape (len(b),), optional
+            Added to the distance to each row of `b`.
 
         Returns
         -------
         indices : int64 array, shape (len(a), k)
             Positions in `b`, nearest first; -1 where `b` has fewer rows to offer.
         distances : float64 array, shape (len(a), k)
-            Their distances; infinite where there is no row.
+            Their distances, cost included; infinite where there is no row.
         """
         if k < 1:
             raise InputError("k must be at least 1")
@@ -203,6 +211,8 @@ class Heom:
             block = self._block(left.take(rows), right)
             if exclude_same:
                 block[block <= _TIE] = np.inf
+            if cost is not None:
+                block += cost
             indices[rows], found[rows] = _smallest(block, k)
         return indices, found
 

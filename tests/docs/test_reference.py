@@ -16,7 +16,16 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import cfk_plugin
-from cfk_plugin import Certificate, Explanations, PrivacyPolicy, Schema, errors, hookspecs
+from cfk_plugin import (
+    Certificate,
+    Explanations,
+    PrivacyPolicy,
+    PrototypeCertificate,
+    PrototypePolicy,
+    Schema,
+    errors,
+    hookspecs,
+)
 from cfk_plugin.counterfactual import SUPPRESSION_REASONS
 from cfk_plugin.metrics import Chance, Estimate, Support, Utility
 
@@ -70,6 +79,7 @@ def test_api_page_names_nothing_that_is_gone() -> None:
     [
         ("Schema", Schema.from_frame),
         ("PrivacyPolicy", PrivacyPolicy),
+        ("PrototypePolicy", PrototypePolicy),
         ("protect", cfk_plugin.protect),
         ("KAnonymizer", cfk_plugin.KAnonymizer),
         ("log_protected_model", cfk_plugin.log_protected_model),
@@ -103,6 +113,11 @@ def test_every_figure_of_a_certificate_is_defined() -> None:
     assert names & words(page("api.md")) >= SETTINGS_OF_A_CERTIFICATE
 
 
+def test_every_field_of_a_certificate_of_prototypes_is_described() -> None:
+    names = {field.name for field in fields(PrototypeCertificate)}
+    assert names - words(section(page("api.md"), "PrototypeCertificate")) == set()
+
+
 @pytest.mark.parametrize("result", [Utility, Chance, Support, Estimate])
 def test_every_figure_of_utility_is_defined(result: type) -> None:
     names = getattr(result, "_fields", None) or {field.name for field in fields(result)}  # type: ignore[arg-type]
@@ -115,13 +130,15 @@ def test_every_error_and_reason_is_listed() -> None:
     assert listed == raised | set(SUPPRESSION_REASONS)
 
 
-def test_json_page_names_every_key_and_its_example_is_valid() -> None:
+def test_json_page_names_every_key_and_its_examples_are_valid() -> None:
     form = json.loads((files("cfk_plugin") / "schemas" / "explanations-1.schema.json").read_text("utf-8"))
     keys = {key for part in [form, *form["$defs"].values()] for key in part.get("properties", {})}
     assert keys - words(page("schema-json.md")) == set()
-    example = re.search(r"^```json\n(.*?)^```$", page("schema-json.md"), re.M | re.S)
-    assert example
-    Draft202012Validator(form).validate(json.loads(example[1]))
+    examples = re.findall(r"^```json\n(.*?)^```$", page("schema-json.md"), re.M | re.S)
+    kinds = [json.loads(example) for example in examples]
+    assert [set(kind["policy"]) >= {"epsilon"} for kind in kinds] == [False, True]
+    for kind in kinds:
+        Draft202012Validator(form).validate(kind)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,89 @@
+"""The measurements of a fit, laid open for an audit of epsilon: an attacker who sees every noised count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.dp.forest import Forest, shares
+from cfk_plugin.dp.noise import Counts, PrivateRows, Table
+from cfk_plugin.dp.public import PublicDomain, require_declared
+from cfk_plugin.population import Population
+from cfk_plugin.schema import Schema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heard:
+    """One table of counts as it was released: what was counted, the noised counts, and the scale of their noise."""
+
+    table: Table
+    counts: Counts
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurements:
+    """All that one fit released of the rows: everything else of it is computed from this."""
+
+    domain: PublicDomain
+    heard: tuple[Heard, ...]
+
+    def scores(self, canaries: pd.DataFrame) -> NDArray[np.float64]:
+        """Return how much the counts speak for each row: those of its own cells, weighted by their noise."""
+        codes = self.domain.codes(canaries)
+        told = [one.table.at(codes, one.counts) / one.scale**2 for one in self.heard]
+        return np.asarray(np.sum(told, axis=0), dtype=np.float64)
+
+
+class _Listening(PrivateRows):
+    """Rows whose answers are kept."""
+
+    def __init__(self, codes: NDArray[np.int32], epsilon: float, delta: float, columns: int, person: int) -> None:
+        super().__init__(codes, epsilon, delta, shares(columns), person)
+        self.heard: list[Heard] = []
+
+    def counts(self, tables: Sequence[Table]) -> list[Counts]:
+        """Answer, and keep the answer."""
+        scale = self.scale(len(tables), self._left[0] / self._total)
+        found = super().counts(tables)
+        self.heard += [Heard(table, counts, scale) for table, counts in zip(tables, found, strict=True)]
+        return found
+
+
+def measuring(
+    schema: Schema, epsilon: float, delta: float = 0.0, rows_per_person: int = 1
+) -> Callable[[pd.DataFrame], Measurements]:
+    """Return the part of `DPPrototypes` that touches rows, as a function from a table to all that it released.
+
+    Parameters
+    ----------
+    schema : Schema
+        With public domains.
+    epsilon, delta : float
+    rows_per_person : int
+
+    Returns
+    -------
+    callable
+        To be audited: ``score=lambda found: found.scores(canaries)``, summed for one canary with several rows.
+
+    Raises
+    ------
+    SchemaError
+        If a domain is not declared.
+    """
+    require_declared(schema, schema.features)
+
+    def fit(table: pd.DataFrame) -> Measurements:
+        population = Population.from_frame(table, schema)
+        domain = PublicDomain.of(population)
+        codes = domain.codes(population.frame.take(population.limited_rows(rows_per_person)))
+        rows = _Listening(codes[(codes >= 0).all(axis=1)], epsilon, delta, len(domain.columns), rows_per_person)
+        Forest.measure(rows, domain.sizes)
+        return Measurements(domain, tuple(rows.heard))
+
+    return fit

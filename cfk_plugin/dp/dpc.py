@@ -1,0 +1,292 @@
+"""DPC as published by Yang et al. (2022), to compare with. Its epsilon is a claim that an audit refutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.columns import to_text
+from cfk_plugin.dp.answers import entries_of, result_of
+from cfk_plugin.dp.autoencoder import Autoencoder, Matrix
+from cfk_plugin.dp.encoding import PublicEncoder
+from cfk_plugin.dp.functional import Perturbation, claimed_sensitivity, train
+from cfk_plugin.dp.latent_search import Gradient, Search
+from cfk_plugin.dp.network import checked, differentiable
+from cfk_plugin.dp.public import PublicDomain
+from cfk_plugin.dp.statement import claim_of
+from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
+from cfk_plugin.explanations import Explanations
+from cfk_plugin.goal import Goal
+from cfk_plugin.label_model import LabelModel
+from cfk_plugin.population import Population
+from cfk_plugin.prototype import PrototypePolicy
+from cfk_plugin.tracking import RunLogger
+
+_SPREAD = 0.5  # of the starts of further counterfactuals, in a code whose entries are in [0, 1]
+
+
+class DPC:
+    """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no guarantee**.
+
+    The method of Yang et al. (2022), here to be compared with and to be audited; what it returns is not differentially
+    private. The published argument fails twice: training reads the rows themselves although coefficients of its loss
+    are noisy, and the prototypes (Eq. 14) are means of encoded rows without any noise; the prototype of a class with
+    one member is that member. Nor does it protect the training data of the model. One counterfactual is enough to tell
+    apart two tables that differ in one row.
+
+    The noise is numpy's, which is no basis for privacy either; since there is none to lose, it is good enough here.
+
+    Parameters
+    ----------
+    epsilon : float
+        The budget that the paper would claim; infinite for no noise.
+    epochs : int
+        Of training.
+    hidden : sequence of int
+        Widths of the encoder's layers; the decoder mirrors them. The paper's for mixed tables.
+    tied : bool
+        The net of Eq. 6, with one hidden layer, instead.
+    batch_size : int, optional
+        Rows of a training step. None: all of them at once, equal ones merged, which is fast where many are equal.
+    rate : float
+        Step size of Adam in training. The paper does not give it.
+    alpha, beta, gamma : float
+        Weights of prediction, distance and prototype in the search (Eq. 18); the paper's for mixed tables.
+    steps, step : int, float
+        Number and size of Adam's steps in the search. The paper does not give them.
+    gradient : callable, optional
+        From encoded rows (n, n_inputs) and n target labels to the model's log-probabilities of these, shape (n,), and
+        their gradient by the rows, shape (n, n_inputs); for models that are not of scikit-learn.
+        ``PublicEncoder(PublicDomain.of(population))`` is the encoding.
+    seed : int, optional
+        For weights, noise, batches and starts.
+
+    Attributes
+    ----------
+    guarantee : str
+    sensitivity : float
+        Eq. 13, as claimed.
+    labels_from : str
+        After `fit`: whether classes are the target column's or the model's predictions.
+
+    References
+    ----------
+    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism.
+    """
+
+    guarantee = "no guarantee; see audit"
+
+    def __init__(
+        self,
+        epsilon: float = 0.025,
+        *,
+        epochs: int = 300,
+        hidden: Sequence[int] = (32, 16),
+        tied: bool = False,
+        batch_size: int | None = 128,
+        rate: float = 1e-3,
+        alpha: float = 1.0,
+        beta: float = 0.5,
+        gamma: float = 0.1,
+        steps: int = 150,
+        step: float = 0.05,
+        gradient: Gradient | None = None,
+        seed: int | None = None,
+    ) -> None:
+        whole = {"epochs": epochs, "batch_size": 1 if batch_size is None else batch_size, "steps": steps}
+        if wrong := [name for name, value in whole.items() if value < 1]:
+            raise PolicyError(f"{', '.join(wrong)} must be at least 1")
+        if min(hidden, default=0) < (1 if tied else 2):
+            raise PolicyError("hidden needs widths of at least 2: of a single unit, normalisation leaves nothing")
+        if wrong := [name for name, value in (("epsilon", epsilon), ("rate", rate), ("step", step)) if not value > 0]:
+            raise PolicyError(f"{', '.join(wrong)} must be above 0")
+        if wrong := [n for n, value in (("alpha", alpha), ("beta", beta), ("gamma", gamma)) if not value >= 0]:
+            raise PolicyError(f"{', '.join(wrong)} must not be negative")
+        if tied and len(hidden) != 1:
+            raise PolicyError("tied weights are those of Eq. 6: give one hidden layer, such as hidden=(32,)")
+        self.epsilon, self.epochs, self.hidden, self.tied = epsilon, epochs, tuple(hidden), tied
+        self.batch_size, self.rate, self.alpha, self.beta, self.gamma = batch_size, rate, alpha, beta, gamma
+        self.steps, self.step, self.gradient, self.seed = steps, step, gradient, seed
+        self.sensitivity = claimed_sensitivity(self.hidden)
+        self.labels_from = ""
+        self._fitted = False
+
+    def __repr__(self) -> str:
+        """Show the claim as a claim."""
+        return f"DPC(claimed epsilon={self.epsilon:g}, no guarantee)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold weights and prototypes, and a prototype may be a training row."""
+        raise PopulationError(
+            "a DPC refuses to be pickled: the prototype of a class with one member is that member's row, encoded; "
+            "fit another one where it is needed"
+        )
+
+    def fit(self, population: Population, model: Any, desired: Any) -> DPC:
+        """Train the autoencoder and average the codes of each class (Algorithm 1).
+
+        Classes are those of the schema's target column, where the population holds it, as in the paper; else the
+        model's predictions (`labels_from` says which).
+
+        Parameters
+        ----------
+        population : Population
+            Training rows, whose schema declares every feature's domain.
+        model : Pipeline, or any model where `gradient` is given
+            A fitted Pipeline of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
+        desired : label or "opposite"
+            "opposite" takes the class with the nearest prototype among those that the query is not predicted to be.
+
+        Returns
+        -------
+        DPC
+            Itself.
+
+        Raises
+        ------
+        ModelError
+            If gradients of the model are not known, or no row is of a class that is desired.
+        SchemaError
+            If a domain is not declared.
+        InputError
+            If a row has a value that is not declared.
+        PopulationError
+            If the population is sealed or on a cluster: rows are needed.
+        """
+        self._fitted = False
+        encoder, features = PublicEncoder(PublicDomain.of(population)), list(population.schema.features)
+        ask = LabelModel(model, features)
+        slope = checked(self.gradient) if self.gradient is not None else differentiable(model, encoder)
+        if callable(desired):
+            raise ModelError('DPC needs one class to search in: `desired` must be a label or "opposite"')
+        goal = Goal(desired)
+        goal.check(ask, None)
+        table = population.frame
+        rows = encoder.transform(table)
+        labels = self._labels(population, table, ask)
+        weights, noise, batches, self._starts = np.random.default_rng(self.seed).spawn(4)
+        net = Autoencoder(rows.shape[1], self.hidden, weights, tied=self.tied)
+        perturbation = Perturbation.drawn(rows.shape[1], self.hidden, self.epsilon, noise)
+        self._train(net, rows, perturbation, batches)
+        self._encoder, self._ask, self._slope, self._goal, self._net = encoder, ask, slope, goal, net
+        class_of_row, self._classes = pd.factorize(labels, sort=True)
+        codes = net.encode(rows)
+        self._prototypes = np.stack([codes[class_of_row == s].mean(axis=0) for s in range(len(self._classes))])
+        if not (len(self._classes) > 1 if goal.is_opposite else goal.met(self._classes).any()):
+            raise ModelError(f"no row is of a class that is desired, by {self.labels_from}")
+        self._fitted = True
+        return self
+
+    def explain(self, queries: pd.DataFrame, *, track: bool | RunLogger = False) -> Explanations:
+        """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says "no guarantee".
+
+        A row at which the model does not decide as desired is withheld (``not_desired``).
+
+        Parameters
+        ----------
+        queries : DataFrame
+            With all features.
+        track : bool or RunLogger
+            Whether the result is logged to MLflow, in the background; its verdict is review.
+
+        Returns
+        -------
+        Explanations
+
+        Raises
+        ------
+        NotFittedError, InputError
+            As `generate`.
+        """
+        rows, features = self.generate(queries), self._encoder.domain.names
+        try:
+            factual = self._ask(queries[list(features)]).astype(object) if self._goal.is_opposite else None
+            met = self._goal.met(self._ask(rows).astype(object), factual)
+            refused = [None if found else "not_desired" for found in met.tolist()]
+        except ModelError:
+            refused = ["model_failed"] * len(rows)
+        entries = entries_of(rows, refused, features, claim_of(self))
+        return result_of(entries, PrototypePolicy(method="dpc", epsilon=self.epsilon), features, track)
+
+    def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
+        """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema allows.
+
+        Nothing makes sure that the model decides as desired at them: ask it.
+
+        Parameters
+        ----------
+        queries : DataFrame
+            With all features.
+        per_query : int
+            The paper does not say how several are derived: here the first search starts at the prototype and others
+            start around it.
+
+        Returns
+        -------
+        DataFrame
+            `per_query` rows for each query, in the order of the queries and in the dtypes of the training table.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` was not called.
+        InputError
+            If the table is empty, lacks features or holds values that are not declared.
+        ModelError
+            If the model or `gradient` fails.
+        """
+        found = self.search(queries, per_query=per_query)
+        return self._encoder.decode(found)
+
+    def search(self, queries: pd.DataFrame, *, per_query: int = 1) -> Matrix:
+        """Do as `generate`, but return what the decoder gives, (n, n_inputs) in [0, 1], not yet rounded to rows."""
+        if not self._fitted:
+            raise NotFittedError("call fit before counterfactuals are asked for")
+        if per_query < 1:
+            raise InputError("per_query must be at least 1")
+        encoded = self._encoder.transform(queries)
+        if not len(encoded):
+            raise InputError("the table of queries has no rows")
+        at = self._target(queries, encoded)
+        start = np.zeros((len(encoded), per_query, self.hidden[-1]))
+        start[:, 1:] = self._starts.normal(0, _SPREAD, start[:, 1:].shape)
+        prototypes, goals, wanted = (
+            np.repeat(part, per_query, axis=0) for part in (self._prototypes[at], encoded, self._classes[at])
+        )
+        search = Search(self._net, self._slope, prototypes, goals, wanted, self.alpha, self.beta, self.gamma)
+        return search.run(start.reshape(len(goals), -1), self.steps, self.step)
+
+    def _train(self, net: Autoencoder, rows: Matrix, perturbation: Perturbation, random: np.random.Generator) -> None:
+        counts: Matrix = np.ones(len(rows))
+        if self.batch_size is None:
+            found = pd.DataFrame(rows).value_counts(sort=False)  # much faster than numpy's unique where few differ
+            rows, counts = found.index.to_frame().to_numpy(), np.asarray(found, dtype=float)
+        size, rate = self.batch_size, self.rate
+        train(net, rows, counts, perturbation, random=random, epochs=self.epochs, batch_size=size, rate=rate)
+
+    def _labels(self, population: Population, table: pd.DataFrame, ask: LabelModel) -> NDArray[Any]:
+        """Return the class of each row, y of Eq. 14, in the model's own type of labels."""
+        target = population.schema.target
+        if target is None or target not in table.columns:
+            self.labels_from = "the model's predictions"
+            return ask(table)
+        self.labels_from = f"the target column {target!r}"
+        if ask.known is None:
+            return table[target].to_numpy()
+        at, distinct = pd.factorize(table[target])
+        known = {to_text(label): label for label in ask.known}
+        if (at < 0).any() or any(to_text(value) not in known for value in distinct):
+            raise ModelError(f"the target column {target!r} holds values that are not among the model's classes")
+        return np.array([known[to_text(value)] for value in distinct])[at]
+
+    def _target(self, queries: pd.DataFrame, encoded: Matrix) -> NDArray[np.int64]:
+        """Return which class's prototype each query is searched from."""
+        if not self._goal.is_opposite:
+            return np.repeat(np.flatnonzero(self._goal.met(self._classes)), len(encoded))
+        away = np.linalg.norm(self._net.encode(encoded)[:, None] - self._prototypes, axis=2)
+        away[self._ask(queries)[:, None] == self._classes] = np.inf
+        return np.asarray(away.argmin(axis=1))

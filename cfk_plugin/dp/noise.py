@@ -1,0 +1,217 @@
+"""Rows that answer noised questions within one budget: noise, privacy maps and composition are OpenDP's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfk_plugin.errors import BudgetError, MissingDependencyError
+
+Counts = NDArray[np.float64]
+Counting = Callable[[NDArray[np.int32]], Counts]
+Scores = Callable[[NDArray[np.int32]], Sequence[float]]
+
+_EXACT = 1e-6  # the composed loss may stay so much below what was declared, relatively
+_ROOM = 1e-9  # OpenDP rounds its maps up: scales are so much larger than the formulas say
+
+
+class PrivateRows:
+    """Coded rows that can be asked noised questions alone; each costs its share of the budget, in order.
+
+    Neighbouring tables differ by the rows of one person, at most `rows_per_person`, added or removed. With `delta` 0
+    counts get discrete Laplace noise, with a positive one discrete Gaussian noise under zero-concentrated privacy.
+
+    Parameters
+    ----------
+    codes : int32 array, shape (n_rows, n_columns)
+        The rows; not copied and never given out.
+    epsilon, delta : float
+        Budget of all questions together.
+    shares : sequence of float
+        Share of each question, in the order in which they will be asked; the sum is 1.
+    rows_per_person : int
+
+    Raises
+    ------
+    MissingDependencyError
+        If OpenDP is not installed.
+    BudgetError
+        If OpenDP's composition of the shares is not the declared budget, or more is asked than was declared.
+
+    Notes
+    -----
+    A set of L tables of counts changes by at most r L in L1 and r sqrt(L) in L2 for a person with r rows, so the
+    Laplace scale is r L / epsilon_i and the Gaussian one r sqrt(L / (2 rho_i)). A score that changes by at most r is
+    chosen by report-noisy-max with scale 2 r / epsilon_i. Composition is basic for epsilon, and for rho, which is
+    converted to (epsilon, delta) as Canonne, Kamath and Steinke (2020) do.
+    """
+
+    seeded = False
+
+    def __init__(
+        self,
+        codes: NDArray[np.int32],
+        epsilon: float,
+        delta: float,
+        shares: Sequence[float],
+        rows_per_person: int = 1,
+    ) -> None:
+        self.person = rows_per_person
+        self._concentrated = delta > 0
+        self._total = _rho_of(epsilon, delta) if self._concentrated else epsilon
+        self._left = [share * self._total * (1 - _ROOM) for share in shares]
+        self._open(codes, epsilon, delta)
+
+    def __repr__(self) -> str:
+        """Show how many questions are left."""
+        return f"{type(self).__name__}({len(self._left)} questions left)"
+
+    @property
+    def mechanism(self) -> str:
+        """Noise and composition, in words."""
+        kind = "Gaussian, zero-concentrated" if self._concentrated else "Laplace"
+        return f"discrete {kind}, OpenDP {_opendp().__version__}"
+
+    def scale(self, tables: int, share: float) -> float:
+        """Return the scale of the noise on each count when so many tables are asked for at a share of the budget."""
+        part = share * self._total
+        if self._concentrated:
+            return self.person * math.sqrt(tables / (2 * part))
+        return self.person * tables / part
+
+    def deviation(self, scale: float) -> float:
+        """Return the standard deviation of noise of a scale."""
+        return scale if self._concentrated else math.sqrt(2) * scale
+
+    def magnitude(self, scale: float) -> float:
+        """Return the mean absolute value of noise of a scale."""
+        return scale * math.sqrt(2 / math.pi) if self._concentrated else scale
+
+    def counts(self, tables: Sequence[Table]) -> list[Counts]:
+        """Return the noised counts of some tables, each in its shape; one question."""
+        part = self._next()
+        scale = self.scale(len(tables), part / self._total) * (1 + _ROOM)
+
+        def counted(codes: NDArray[np.int32]) -> Counts:
+            return np.concatenate([table.count(codes).ravel() for table in tables])
+
+        flat = self._noised_counts(counted, len(tables), scale)
+        ends = np.cumsum([t.cells for t in tables])[:-1]
+        return [part.reshape(t.shape) for part, t in zip(np.split(flat, ends), tables, strict=True)]
+
+    def best(self, scores: Scores) -> int:
+        """Return which score is about the highest; each changes by at most 1 with a row. One question."""
+        part = self._next()
+        scale = 2 * self.person / (math.sqrt(8 * part) if self._concentrated else part)
+        return self._noised_best(scores, scale * (1 + _ROOM))
+
+    def _next(self) -> float:
+        if not self._left:
+            raise BudgetError("more was asked of the rows than the budget was divided for")
+        return self._left.pop(0)
+
+    def _open(self, codes: NDArray[np.int32], epsilon: float, delta: float) -> None:
+        dp = _opendp()
+        self._space = dp.user_domain("coded rows", lambda rows: isinstance(rows, np.ndarray)), dp.symmetric_distance()
+        measure = dp.zero_concentrated_divergence() if self._concentrated else dp.max_divergence()
+        composed = dp.c.make_adaptive_composition(*self._space, measure, d_in=self.person, d_mids=self._left)
+        self.epsilon, self.delta = _loss(composed, self.person, delta)
+        if not epsilon * (1 - _EXACT) <= self.epsilon <= epsilon:
+            raise BudgetError(f"the questions compose to epsilon = {self.epsilon:.6g}, declared is {epsilon:.6g}")
+        self._queryable = composed(codes)
+
+    def _noised_counts(self, count: Counting, tables: int, scale: float) -> Counts:
+        dp = _opendp()
+        if self._concentrated:
+            metric, stretch = dp.l2_distance(T=float), math.sqrt(tables)
+            noise = dp.m.then_gaussian(scale=scale)
+        else:
+            metric, stretch = dp.l1_distance(T=int), tables
+            noise = dp.m.then_laplace(scale=scale)
+        counting = dp.t.make_user_transformation(
+            *self._space,
+            dp.vector_domain(dp.atom_domain(T=int)),
+            metric,
+            lambda rows: count(rows).astype(np.int64).tolist(),
+            lambda distance: distance * stretch,
+        )
+        return np.array(self._queryable(counting >> noise), dtype=np.float64)
+
+    def _noised_best(self, scores: Scores, scale: float) -> int:
+        dp = _opendp()
+        measure = dp.zero_concentrated_divergence() if self._concentrated else dp.max_divergence()
+        scoring = dp.t.make_user_transformation(
+            *self._space,
+            dp.vector_domain(dp.atom_domain(T=float, nan=False)),
+            dp.linf_distance(T=float),
+            lambda rows: [float(score) for score in scores(rows)],
+            float,
+        )
+        return int(self._queryable(scoring >> dp.m.then_noisy_max(measure, scale=scale)))
+
+
+class Table:
+    """A table of counts to ask for: the cross product of some columns, whose codes may be merged first.
+
+    Parameters
+    ----------
+    columns : sequence of int
+    merged : sequence of int arrays
+        For each of them, what a code becomes.
+    """
+
+    def __init__(self, columns: Sequence[int], merged: Sequence[NDArray[np.int32]]) -> None:
+        self.columns, self._merged = tuple(columns), tuple(merged)
+        self.shape = tuple(int(codes.max()) + 1 for codes in merged)
+        self.cells = math.prod(self.shape)
+
+    def count(self, codes: NDArray[np.int32]) -> Counts:
+        """Return how many rows are in each cell, without noise: only `PrivateRows` may call this."""
+        return np.bincount(self._cells(codes), minlength=self.cells).reshape(self.shape).astype(np.float64)
+
+    def at(self, codes: NDArray[np.int32], counts: Counts) -> Counts:
+        """Return the counts in the cells of some rows."""
+        return np.asarray(counts.ravel()[self._cells(codes)])
+
+    def _cells(self, codes: NDArray[np.int32]) -> NDArray[np.int64]:
+        cell = np.zeros(len(codes), dtype=np.int64)
+        for column, merged, size in zip(self.columns, self._merged, self.shape, strict=True):
+            cell = cell * size + merged[codes[:, column]]
+        return cell
+
+
+def _opendp() -> Any:
+    try:
+        import opendp.prelude as dp
+    except ImportError as error:
+        raise MissingDependencyError("differential privacy needs OpenDP: pip install 'cfk-plugin[dp]'") from error
+    dp.enable_features("contrib", "honest-but-curious")  # own transformations: their stability is argued above
+    return dp
+
+
+def _loss(composed: Any, person: int, delta: float) -> tuple[float, float]:
+    if not delta:
+        return float(composed.map(person)), 0.0
+    return float(_opendp().c.make_zCDP_to_approxDP(composed).map(person).epsilon(delta)), delta
+
+
+@cache
+def _rho_of(epsilon: float, delta: float) -> float:
+    """Return the largest rho that OpenDP converts to at most this epsilon, by bisection."""
+    dp = _opendp()
+    space = dp.atom_domain(T=int), dp.absolute_distance(T=float)
+
+    def loss(rho: float) -> float:
+        gaussian = dp.m.make_gaussian(*space, scale=1 / math.sqrt(2 * rho))
+        return float(dp.c.make_zCDP_to_approxDP(gaussian).map(1.0).epsilon(delta))
+
+    low, high = 1e-12, max(1.0, 2 * epsilon)
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if loss(middle) <= epsilon else (low, middle)
+    return low * (1 - _ROOM)

@@ -1,0 +1,288 @@
+"""DPPrototypes: counterfactuals that are rows of a differentially private model, served by the nearest unlike one."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.accountant import BudgetAccountant
+from cfk_plugin.columns import select
+from cfk_plugin.counterfactual import Suppressed
+from cfk_plugin.dp.answers import entries_of, result_of
+from cfk_plugin.dp.forest import Forest, shares
+from cfk_plugin.dp.medoids import medoids
+from cfk_plugin.dp.noise import PrivateRows
+from cfk_plugin.dp.public import PublicDomain
+from cfk_plugin.dp.reverting import reverted
+from cfk_plugin.dp.seeded import SeededRows
+from cfk_plugin.dp.served import ServedRows
+from cfk_plugin.dp.settings import check_settings
+from cfk_plugin.dp.statement import certificate_of, policy_of
+from cfk_plugin.dp.surrogate import fitted_surrogate
+from cfk_plugin.errors import InputError, ModelError, NotFittedError, PopulationError, PrivacyLeakWarning
+from cfk_plugin.explanations import Explanations
+from cfk_plugin.goal import Goal
+from cfk_plugin.intake import require_features
+from cfk_plugin.label_model import LabelModel
+from cfk_plugin.population import Population
+from cfk_plugin.prototype import ModelAccess
+from cfk_plugin.tracking import RunLogger
+
+_log = logging.getLogger("cfk_plugin")
+_REVERTS = "revert=True asks the model how near a row may come to the query: answers tell more of the model then"
+
+
+class DPPrototypes:
+    """Answers queries with rows of a differentially private model of the training table.
+
+    Protects everybody in the table against whoever sees all answers together, now or later, whatever they know
+    besides: every answer is computed from counts to which noise was added once, in `fit`. What it does not cover is
+    the model that is explained: answers say which rows it accepts, and it may remember people by itself (see
+    `model_access`). A row is nobody's record; that it equals somebody's by chance is possible, and covered.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of a fit, however many queries are answered. Smaller is more private; 1 is usual.
+    delta : float
+        0 for pure differential privacy, with discrete Laplace noise. Above 0: discrete Gaussian noise, through
+        zero-concentrated privacy; choose it far below 1 / number of people.
+    rows : int
+        Number of rows that are drawn; more of them are nearer to queries, at no cost in privacy.
+    serve : {"rows", "prototypes"}
+        Answer with the nearest of all rows, or of `prototypes` typical ones of each outcome.
+    prototypes : int
+        Number of prototypes of each outcome.
+    plausibility : float
+        Weight of a row's negative log-probability against its distance to the query (in features). 0: nearest alone.
+    revert : bool
+        Move the row towards the query as far as the model still gives the desired outcome. Off, as it leaks.
+    model_access : {"public", "dp", "private", "surrogate"}
+        What may be known of the model: "public" (or not trained on these people), "dp" (trained with
+        `model_epsilon`, `model_delta`), "private", or "surrogate": the estimator given as model is fitted on the rows
+        here and never sees the table; its target column needs a public domain as well.
+    model_epsilon, model_delta : float, optional
+        Budget that the model was trained with.
+    rows_per_person : int
+        With a subject key: rows of one person beyond these are left out. Noise grows with it.
+    accountant : BudgetAccountant, optional
+        Takes the budget of every fit before a row is touched. Default: the one in force, if any.
+    seed : int, optional
+        Makes noise and rows repeatable, for tests and examples. Nothing is guaranteed then.
+
+    Attributes
+    ----------
+    certificate_ : PrototypeCertificate
+        What is guaranteed of all answers together.
+    served_ : ServedRows
+        The rows. They may be looked at: they are covered.
+    forest_ : Forest
+        The noised counts that they were drawn from, covered as well.
+    spent_ : float
+        Epsilon that has been spent on this population so far, by what the accountant knows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from cfk_plugin import DPPrototypes, Population, Schema
+    >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50] * 40, "salary": [60, 60, 30, 80, 90] * 40})
+    >>> bounds = {"age": (18, 90), "salary": (0, 100)}
+    >>> schema = Schema.from_frame(train, quasi_identifiers=["age"], bounds=bounds, nullable=[])
+    >>> prototypes = DPPrototypes(epsilon=1.0, rows=2000)
+    >>> _ = prototypes.fit(Population.from_frame(train, schema), model=lambda x: x.salary > 50, desired=True)
+    >>> bool(prototypes.explain(train.head(1))[0].values["salary"] > 50)
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float = 0.0,
+        rows: int = 60_000,
+        serve: Literal["rows", "prototypes"] = "rows",
+        prototypes: int = 64,
+        plausibility: float = 0.2,
+        revert: bool = False,
+        model_access: ModelAccess = "private",
+        model_epsilon: float | None = None,
+        model_delta: float | None = None,
+        rows_per_person: int = 1,
+        accountant: BudgetAccountant | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.rows = rows
+        self.serve = serve
+        self.prototypes = prototypes
+        self.plausibility = plausibility
+        self.revert = revert
+        self.model_access = model_access
+        self.model_epsilon = model_epsilon
+        self.model_delta = model_delta
+        self.rows_per_person = rows_per_person
+        self.accountant = accountant
+        self.seed = seed
+
+    def fit(self, population: Population, model: Any, desired: Any) -> DPPrototypes:
+        """Measure the table with noise, draw rows, and label them.
+
+        Parameters
+        ----------
+        population : Population
+            Its schema must declare the domain of every feature.
+        model : object with ``predict``, or callable
+            Returns one label per row. With ``model_access="surrogate"`` an estimator that is not fitted.
+        desired : label, "opposite" or callable
+            What a counterfactual must reach. A callable takes labels and returns booleans.
+
+        Returns
+        -------
+        DPPrototypes
+            Itself. It holds the rows and the model, and no row of the table.
+
+        Raises
+        ------
+        PolicyError
+            If a setting is out of range, or settings contradict each other.
+        SchemaError
+            If a public domain is not declared.
+        BudgetError
+            If the accountant has not enough left. No row was touched then.
+        ModelError
+            If the model cannot be used on rows of the declared domain.
+        PopulationError
+            If the population has no rows here.
+
+        Warns
+        -----
+        PrivacyLeakWarning
+            If the noise is seeded, or rows are reverted.
+        """
+        check_settings(self)
+        if not isinstance(population, Population):
+            raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
+        if not population.has_rows:
+            raise PopulationError("counts are noised once, where the rows are; this population has none here")
+        domain = PublicDomain.of(population, with_target=self.model_access == "surrogate")
+        self._warn(domain)
+        accountant = self.accountant or BudgetAccountant.default()
+        self.spent_ = 0.0 if self.seed is not None else self.epsilon
+        if accountant is not None and self.seed is None:
+            accountant.spend(population, self.epsilon, self.delta, what=type(self).__name__)
+            self.spent_ = accountant.spent(population).epsilon
+        self.goal_, self.features_ = Goal(desired), population.schema.features
+        asked = self._measured(population, domain)
+        forest = Forest.measure(asked, domain.sizes)
+        random = np.random.default_rng(self.seed)
+        codes, log_probability = forest.sample(self.rows, random)
+        drawn = domain.draw(codes, random)
+        self.model_ = self._labeller(model, drawn, population.schema.target)
+        cost = -self.plausibility * log_probability / len(self.features_)
+        self.served_ = self._served(domain, drawn, cost - cost.min())
+        self.forest_ = forest
+        self.certificate_ = certificate_of(self, asked, domain)
+        return self
+
+    def explain(self, queries: pd.DataFrame, *, track: bool | RunLogger = False) -> Explanations:
+        """Answer queries, one entry each, in order.
+
+        Parameters
+        ----------
+        queries : DataFrame, shape (n, n_features or more)
+            Instances to explain.
+        track : bool or RunLogger
+            Whether the result is logged to MLflow, in the background.
+
+        Returns
+        -------
+        Explanations
+            `PrototypeCounterfactual` entries, or suppressed ones where no row has the desired outcome.
+
+        Raises
+        ------
+        InputError
+            If the table lacks features, has doubled columns or no rows.
+        """
+        certificate = self._fitted().certificate_
+        try:
+            rows, answered = self.generate(queries)
+            refused = [None if found else "none_found" for found in answered.tolist()]
+            entries = entries_of(rows, refused, self.features_, certificate)
+        except ModelError as error:
+            _log.warning("explanations withheld: %s", error)
+            entries = [Suppressed(i, "model_failed") for i in range(len(queries))]
+        return result_of(entries, policy_of(self), self.features_, track, self.spent_)
+
+    def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+        """Return one row per query as a table, and which of them answer; the others are to be left out.
+
+        Raises
+        ------
+        InputError
+            If the table lacks features, has doubled columns or no rows.
+        ModelError
+            If the model fails on the queries.
+        """
+        served, features = self._fitted().served_, self.features_
+        frame = select(require_features(queries, features, "queries"), features)
+        labels = self.model_(frame).astype(object) if self.goal_.is_opposite else None
+        at = served.nearest(frame, self.goal_, labels)
+        answered = at >= 0
+        rows = served.frame.take(np.where(answered, at, 0)).reset_index(drop=True)
+        if self.revert and answered.any():
+            which = np.flatnonzero(answered)
+            own = None if labels is None else labels[which]
+            moved = reverted(rows.loc[which], frame.loc[which], self.model_, self.goal_, own, served.heom)
+            rows.loc[which] = moved
+        return rows, answered
+
+    def _fitted(self) -> DPPrototypes:
+        if not hasattr(self, "served_"):
+            raise NotFittedError("call fit(population, model=..., desired=...) first")
+        return self
+
+    def _warn(self, domain: PublicDomain) -> None:
+        if self.seed is not None:
+            said = "the noise is seeded: whoever knows the seed takes it off, and nothing is guaranteed"
+            warnings.warn(said, PrivacyLeakWarning, stacklevel=3)
+        if domain.inferred:
+            said = f"domains of {', '.join(domain.inferred)} were read from the rows: nothing is guaranteed"
+            warnings.warn(said, PrivacyLeakWarning, stacklevel=3)
+        if self.revert:
+            warnings.warn(_REVERTS, PrivacyLeakWarning, stacklevel=3)
+
+    def _measured(self, population: Population, domain: PublicDomain) -> PrivateRows:
+        """Code the rows that count. What is not declared is left out, row by row, whatever the other rows are."""
+        table = population.frame.take(population.limited_rows(self.rows_per_person))
+        codes = domain.codes(table)
+        codes = codes[(codes >= 0).all(axis=1)]
+        settings = (codes, self.epsilon, self.delta, shares(len(domain.columns)), self.rows_per_person)
+        return PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
+
+    def _labeller(self, model: Any, drawn: pd.DataFrame, target: str | None) -> LabelModel:
+        features = list(self.features_)
+        if self.model_access == "surrogate":
+            model = fitted_surrogate(model, drawn[features], drawn[str(target)])
+        return LabelModel(model, features, fractions=callable(self.goal_.desired))
+
+    def _served(self, domain: PublicDomain, drawn: pd.DataFrame, cost: NDArray[np.float64]) -> ServedRows:
+        frame = drawn[list(self.features_)]
+        labels = self.model_(frame).astype(object)
+        self.goal_.check(self.model_, labels)
+        served = ServedRows.of(domain, frame, labels, cost)
+        return served if self.serve == "rows" else served.take(medoids(served, self.prototypes))
+
+    def __repr__(self) -> str:
+        """Show the settings that a guarantee depends on."""
+        return f"DPPrototypes(epsilon={self.epsilon!r}, delta={self.delta!r}, model_access={self.model_access!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the accountant out: what is stored is paid for, and holds no row of the table."""
+        return {**self.__dict__, "accountant": None}

@@ -1,0 +1,44 @@
+"""What audits of epsilon find: the sound mechanism, mechanisms that are broken, and their ceilings.
+
+.venv/bin/python tests/benchmarks/epsilon.py --runs 2000
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from sys import path
+
+from cfk_plugin.audit import canary_audit
+
+path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+from neighbouring import CANARY, domain_from_rows, heard, people, schema, sound, without_composition, without_pair_noise
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=400)
+    parser.add_argument("--epsilon", nargs="+", type=float, default=[0.5, 1, 3])
+    asked = parser.parse_args()
+    cases = {
+        "sound": sound,
+        "pairs without noise": without_pair_noise,
+        "composition ignored": without_composition,
+        "domain read from rows": domain_from_rows,
+    }
+    print("| mechanism | claimed | epsilon at least (95 %) | these runs could show | verdict |\n|---|---|---|---|---|")
+    for name, make in cases.items():
+        for claimed in asked.epsilon:
+            score = None if make is domain_from_rows else heard
+            given = None if make is domain_from_rows else schema(people())
+            report = canary_audit(
+                make(claimed), people(), CANARY, claimed=claimed, runs=asked.runs, score=score, schema=given
+            )
+            found = f"{report.epsilon_low:.2f} | {report.ceiling:.2f} | {report.verdict}"
+            print(f"| {name} | {claimed:g} | {found} |", flush=True)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()

@@ -1,0 +1,62 @@
+"""The plain tree: what `DPPrototypes` is compared with, at the same budget and from the same noise."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin import Population
+from cfk_plugin.dp import PublicDomain
+from cfk_plugin.dp.forest import Edge, Forest, _independent, _on_simplex, _pair, shares
+from cfk_plugin.dp.noise import PrivateRows, Table
+from cfk_plugin.dp.served import ServedRows
+from cfk_plugin.goal import Goal
+
+
+class PlainTree:
+    """One-way counts, a spanning tree by report-noisy-max, its two-way counts, 20,000 rows, the nearest of them."""
+
+    def __init__(self, epsilon: float, delta: float = 0.0, model_access: str = "public") -> None:
+        self.epsilon, self.delta = epsilon, delta
+
+    def fit(self, population: Population, model: Any, desired: Any) -> PlainTree:
+        domain = PublicDomain.of(population)
+        rows = PrivateRows(domain.codes(population.frame), self.epsilon, self.delta, shares(len(domain.columns)))
+        tree, random = measure(rows, domain.sizes), np.random.default_rng()
+        codes, _ = tree.sample(20_000, random)
+        drawn = domain.draw(codes, random)
+        self.served = ServedRows.of(domain, drawn, model.predict(drawn), np.zeros(len(drawn)))
+        self.goal = Goal(desired)
+        return self
+
+    def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+        at = self.served.nearest(queries, self.goal, None)
+        return self.served.frame.take(np.maximum(at, 0)).reset_index(drop=True), at >= 0
+
+
+def measure(rows: PrivateRows, sizes: tuple[int, ...]) -> Forest:
+    """Measure a spanning tree, whatever its edges are worth."""
+    own = tuple(np.arange(size, dtype=np.int32) for size in sizes)
+    noised = rows.counts([Table([j], [codes]) for j, codes in enumerate(own)])
+    people = max(1.0, float(np.mean([counts.sum() for counts in noised])))
+    single = tuple(_on_simplex(counts, people) for counts in noised)
+    expected = rows.magnitude(rows.scale(len(sizes) - 1, 0.6))
+    tables = {(a, b): _pair(own, a, b) for a, b in combinations(range(len(sizes)), 2)}
+    part_of, chosen = list(range(len(sizes))), []
+    for _ in range(len(sizes) - 1):
+        pairs = [(a, b) for a, b in tables if part_of[a] != part_of[b]]
+
+        def scores(codes: NDArray[np.int32], pairs: list[tuple[int, int]] = pairs) -> list[float]:
+            gaps = [np.abs(tables[p].count(codes) - _independent(single, own, *p, people)).sum() for p in pairs]
+            return [float(gap) - expected * tables[p].cells for gap, p in zip(gaps, pairs, strict=True)]
+
+        a, b = pairs[rows.best(scores)]
+        chosen.append((a, b))
+        part_of = [part_of[a] if part == part_of[b] else part for part in part_of]
+    counted = rows.counts([tables[pair] for pair in chosen])
+    edges = [Edge(*pair, _on_simplex(counts, people)) for pair, counts in zip(chosen, counted, strict=True)]
+    return Forest(people, single, own, tuple(edges))
