@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from cfk_plugin.prototype import PrototypeCertificate, PrototypePolicy
 
 if TYPE_CHECKING:
-    from cfk_plugin.dp.dpc import DPC
     from cfk_plugin.dp.noise import PrivateRows
     from cfk_plugin.dp.prototypes import DPPrototypes
     from cfk_plugin.dp.public import PublicDomain
+    from cfk_plugin.dp.published.dpc import DPC
 
 
 def policy_of(asked: DPPrototypes) -> PrototypePolicy:

@@ -13,9 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
-from cfk_plugin.dp.autoencoder import Matrix
 from cfk_plugin.dp.encoding import PublicEncoder
-from cfk_plugin.dp.latent_search import Gradient
+from cfk_plugin.dp.published.autoencoder import Matrix
+from cfk_plugin.dp.published.latent_search import Gradient
 from cfk_plugin.errors import ModelError
 
 _GIVE = (

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from cfk_plugin.columns import to_text
 from cfk_plugin.dp.answers import entries_of, result_of
-from cfk_plugin.dp.autoencoder import Autoencoder, Matrix
 from cfk_plugin.dp.encoding import PublicEncoder
-from cfk_plugin.dp.functional import Perturbation, claimed_sensitivity, train
-from cfk_plugin.dp.latent_search import Gradient, Search
-from cfk_plugin.dp.network import checked, differentiable
 from cfk_plugin.dp.public import PublicDomain
+from cfk_plugin.dp.published.autoencoder import Autoencoder, Matrix
+from cfk_plugin.dp.published.functional import Perturbation, claimed_sensitivity, train
+from cfk_plugin.dp.published.latent_search import Gradient, Search
+from cfk_plugin.dp.published.network import checked, differentiable
 from cfk_plugin.dp.statement import claim_of
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.explanations import Explanations
