@@ -20,6 +20,8 @@ _WEAK = (
     'fewer. guarantee="reciprocal" holds against rerunning, "catalogue" against both'
 )
 
+_PROTOTYPES = ("dp", "dpc")
+
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
     """Refuse what cannot be held: too few people, nothing to diversify, or a method that the guarantee excludes.
@@ -96,6 +98,11 @@ def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector
     """
     method = _NOMINAL if method == AUTO else method
     if isinstance(method, str):
+        if method in _PROTOTYPES:
+            raise InputError(
+                f'method="{method}" answers queries and has no use for counterfactuals: use DPPrototypes, or '
+                f'protect(explainer, method="{method}", ...)'
+            )
         known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
         if method not in known:
             raise InputError(f"unknown method {method!r}; known: auto, {', '.join(sorted(known))}")

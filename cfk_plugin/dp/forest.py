@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -73,7 +74,7 @@ class Forest:
         noised = rows.counts([Table([j], [codes]) for j, codes in enumerate(own)])
         people = _people(noised)
         spread = rows.deviation(rows.scale(len(sizes), single_share))
-        single = tuple(_likely(counts, np.full(len(counts), people / len(counts)), spread) for counts in noised)
+        single = tuple(_likely(noised, [np.full(len(counts), people / len(counts)) for counts in noised], spread))
         if len(sizes) == 1:
             return cls(people, single, tuple(own), ())
         expected = rows.magnitude(rows.scale(len(sizes) - 1, pair_share))
@@ -82,10 +83,8 @@ class Forest:
         tables = [_pair(merged, a, b) for a, b in chosen]
         counted = rows.counts(tables) if tables else []
         spread = rows.deviation(rows.scale(len(tables), pair_share)) if tables else 0.0
-        edges = [
-            Edge(a, b, _likely(counts, _independent(single, merged, a, b, people), spread))
-            for (a, b), counts in zip(chosen, counted, strict=True)
-        ]
+        alone = [_independent(single, merged, a, b, people) for a, b in chosen]
+        edges = [Edge(*pair, counts) for pair, counts in zip(chosen, _likely(counted, alone, spread), strict=True)]
         return cls(people, single, merged, tuple(edges))
 
     def sample(self, n: int, random: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -209,11 +208,24 @@ def _merged(counts: Counts, least: float) -> NDArray[np.int32]:
     return np.asarray(np.where(rare, (~rare).sum(), np.cumsum(~rare) - 1), dtype=np.int32)
 
 
-def _likely(noised: Counts, base: Counts, deviation: float) -> Counts:
-    """Shrink noised counts towards a base, as far as noise explains the difference, and make them counts again."""
-    gap = noised - base
-    kept = max(0.0, 1 - deviation**2 * max(gap.size - 2, 1) / max(float((gap**2).sum()), 1e-12))
-    return _on_simplex(base + kept * gap, float(base.sum()))
+def _likely(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float) -> list[Counts]:
+    """Shrink noised counts towards bases, as far as noise explains the difference, and make them counts again.
+
+    Where all tables together differ from their bases no more than noise does, nothing of the difference is kept: a
+    table alone has too few cells to tell. The bar is two standard deviations above the mean of a sum of squares of
+    Laplace noise, whose variance is 5 deviation^4 a cell.
+    """
+    gaps = [counts - base for counts, base in zip(noised, bases, strict=True)]
+    cells = sum(gap.size for gap in gaps)
+    explained = deviation**2 * (cells + 2 * math.sqrt(5 * cells))
+    tells = sum(float((gap**2).sum()) for gap in gaps) > explained
+    kept = [_kept(gap, deviation) if tells else 0.0 for gap in gaps]
+    return [_on_simplex(b + k * g, float(b.sum())) for b, k, g in zip(bases, kept, gaps, strict=True)]
+
+
+def _kept(gap: Counts, deviation: float) -> float:
+    """Return the share of a difference that the positive-part rule of James and Stein keeps."""
+    return max(0.0, 1 - deviation**2 * max(gap.size - 2, 1) / max(float((gap**2).sum()), 1e-12))
 
 
 def _on_simplex(counts: Counts, total: float) -> Counts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 from cfk_plugin import (
     BudgetAccountant,
     DPPrototypes,
+    KAnonymizer,
     Population,
     PrivacyPolicy,
     PrototypeCounterfactual,
@@ -148,7 +150,7 @@ def test_entries_carry_values_and_the_certificate_of_the_fit() -> None:
     assert 2.0 * (1 - 1e-6) <= one.certificate_.epsilon <= 2.0
     assert one.certificate_.total == (one.certificate_.epsilon, 0.0)
     assert "OpenDP" in one.certificate_.mechanism
-    assert "If you were" in entry.text(queries().iloc[0])
+    assert entry.text(queries().iloc[0]).startswith("If you ")
 
 
 @pytest.mark.parametrize(
@@ -369,3 +371,9 @@ def test_an_explainers_own_methods_are_refused() -> None:
 def test_what_is_about_k_is_refused() -> None:
     with pytest.raises(PolicyError, match="promise no k"):
         protect(rich, model=rich, population=population(), desired="yes", method="dp", policy=PrivacyPolicy(k=5))
+
+
+@pytest.mark.parametrize("method", ["dp", "dpc"])
+def test_an_anonymizer_says_where_prototypes_are(method: str) -> None:
+    with pytest.raises(InputError, match="use DPPrototypes"), warnings.catch_warnings(action="ignore"):
+        KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal"), method=method).fit(population(), rich, "yes")
