@@ -54,6 +54,9 @@ NEEDS = {
     "docs/how-to/use-nice.md": "nice",
     "docs/how-to/observe-with-autolog.md": "nice",
     "docs/how-to/protect-on-spark.md": "pyspark",
+    "docs/how-to/answer-with-prototypes.md": "opendp",
+    "docs/how-to/audit-an-epsilon.md": "opendp",
+    "docs/how-to/keep-a-privacy-budget.md": "opendp",
 }
 """The library that a page explains with; its page is skipped where it is not installed."""
 
