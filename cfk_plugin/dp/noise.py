@@ -131,11 +131,11 @@ class PrivateRows:
             metric, stretch = dp.l2_distance(T=float), math.sqrt(tables)
             noise = dp.m.then_gaussian(scale=scale)
         else:
-            metric, stretch = dp.l1_distance(T=int), tables
+            metric, stretch = dp.l1_distance(T="i64"), tables
             noise = dp.m.then_laplace(scale=scale)
         counting = dp.t.make_user_transformation(
             *self._space,
-            dp.vector_domain(dp.atom_domain(T=int)),
+            dp.vector_domain(dp.atom_domain(T="i64")),  # noise of a very small epsilon must not reach the ends
             metric,
             lambda rows: count(rows).astype(np.int64).tolist(),
             lambda distance: distance * stretch,
