@@ -53,11 +53,21 @@ class _NoPairNoise(module._Listening):
 
 
 class _NoComposition(_NoPairNoise):
-    """Takes the noise of one table for each of several: right for one count, far too little for all."""
+    """Takes the noise of one table for each of several."""
 
     def _noised_counts(self, count: Any, tables: int, scale: float) -> Any:
+        return self._with(count, scale / tables)
+
+    def _with(self, count: Any, scale: float) -> Any:
         exact = self._exact(count)
-        return exact + np.rint(np.random.default_rng().laplace(0, scale / tables / 10, len(exact)))
+        return exact + np.rint(np.random.default_rng().laplace(0, scale, len(exact)))
+
+
+class _LittleNoise(_NoComposition):
+    """Takes a fiftieth of the noise."""
+
+    def _noised_counts(self, count: Any, tables: int, scale: float) -> Any:
+        return self._with(count, scale / 50)
 
 
 def broken(kind: type, epsilon: float, declared: Schema | None = None) -> Callable[[pd.DataFrame], Measurements]:
@@ -79,8 +89,12 @@ def without_pair_noise(epsilon: float) -> Callable[[pd.DataFrame], Measurements]
     return broken(_NoPairNoise, epsilon)
 
 
-def without_composition(epsilon: float, declared: Schema | None = None) -> Callable[[pd.DataFrame], Measurements]:
-    return broken(_NoComposition, epsilon, declared)
+def without_composition(epsilon: float) -> Callable[[pd.DataFrame], Measurements]:
+    return broken(_NoComposition, epsilon)
+
+
+def with_little_noise(epsilon: float, declared: Schema | None = None) -> Callable[[pd.DataFrame], Measurements]:
+    return broken(_LittleNoise, epsilon, declared)
 
 
 def domain_from_rows(epsilon: float) -> Callable[[pd.DataFrame], float]:

@@ -11,7 +11,7 @@ import pytest
 from cfk_plugin import Schema
 from cfk_plugin.audit import canary_audit, one_run_audit
 from cfk_plugin.dp.audited import measuring
-from neighbouring import CANARY, domain_from_rows, heard, people, schema, sound, without_composition, without_pair_noise
+from neighbouring import CANARY, domain_from_rows, heard, people, schema, sound, with_little_noise, without_pair_noise
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def test_the_sound_mechanism_is_not_accused(epsilon: float, delta: float) -> Non
     assert report.verdict != "fail"
 
 
-@pytest.mark.parametrize(("mutant", "claimed"), [(without_pair_noise, 2.0), (without_composition, 0.5)])
+@pytest.mark.parametrize(("mutant", "claimed"), [(without_pair_noise, 2.0), (with_little_noise, 0.5)])
 def test_measurements_with_too_little_noise_are_refuted(mutant: Any, claimed: float) -> None:
     fit = mutant(claimed)
     report = canary_audit(fit, people(), CANARY, claimed=claimed, runs=150, score=heard, schema=schema(people()))
@@ -58,9 +58,9 @@ def many() -> tuple[pd.DataFrame, pd.DataFrame, Schema]:
 
 
 @pytest.mark.parametrize(("broken", "verdict"), [(False, "pass"), (True, "fail")])
-def test_one_run_tells_the_sound_mechanism_from_one_without_composition(broken: bool, verdict: str) -> None:
+def test_one_run_tells_the_sound_mechanism_from_one_with_little_noise(broken: bool, verdict: str) -> None:
     table, canaries, declared = many()
-    fit = without_composition(1.0, declared) if broken else measuring(declared, 1.0)
+    fit = with_little_noise(1.0, declared) if broken else measuring(declared, 1.0)
     report = one_run_audit(
         fit,
         table,
