@@ -113,7 +113,8 @@ class PrototypeCertificate:
     guarantee : {"pure", "approximate", "none"}
         "none" where the noise was seeded, a domain was read from rows, or the method has no proof.
     epsilon, delta : float
-        Composed over all that was asked of the rows, as OpenDP's maps have it; with the guarantee "none" a claim.
+        The budget, which all that was asked of the rows does not exceed by OpenDP's maps; with the guarantee "none" a
+        claim.
     unit : str
         Whose presence is hidden.
     neighbours : str

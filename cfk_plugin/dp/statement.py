@@ -36,8 +36,8 @@ def certificate_of(asked: DPPrototypes, rows: PrivateRows, domain: PublicDomain)
     holds = not rows.seeded and not domain.inferred
     return PrototypeCertificate(
         guarantee=("approximate" if asked.delta else "pure") if holds else "none",
-        epsilon=rows.epsilon,
-        delta=rows.delta,
+        epsilon=asked.epsilon,  # what was composed is not above it: the rows refused otherwise
+        delta=asked.delta,
         unit=person,
         neighbours=f"tables that differ by {person}, added or removed",
         mechanism=rows.mechanism,

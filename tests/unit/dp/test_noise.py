@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from cfk_plugin.dp.forest import shares
 from cfk_plugin.dp.noise import PrivateRows, Table
 from cfk_plugin.dp.seeded import SeededRows
-from cfk_plugin.errors import BudgetError
+from cfk_plugin.errors import BudgetError, MissingDependencyError
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 OWN = np.arange(4, dtype=np.int32)
@@ -107,3 +108,9 @@ def test_seeded_noise_repeats_and_says_so() -> None:
     tables = [Table([j], [OWN]) for j in range(3)]
     assert [c.tolist() for c in one.counts(tables)] == [c.tolist() for c in two.counts(tables)]
     assert one.best(lambda _: [0.0, 1.0]) == two.best(lambda _: [0.0, 1.0])
+
+
+def test_without_opendp_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    with pytest.raises(MissingDependencyError, match=r"cfk-plugin\[dp\]"):
+        PrivateRows(rows(), 1.0, 0.0, shares(3))
