@@ -181,8 +181,7 @@ class KAnonymizer:
         frame, query = as_table(counterfactuals, self.population_)
         labels = None
         if factuals is not None:
-            facts = require_features(factuals, self.population_.schema.features, "factuals")
-            if len(facts) != len(frame):
+            if len(facts := require_features(factuals, self.population_.schema.features, "factuals")) != len(frame):
                 raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
             labels = self.factual_labels(facts) if self.goal_.is_opposite else None
         entries, findings = self.release(frame, query, labels, instance_based=instance_based, progress=progress)
@@ -251,7 +250,7 @@ class KAnonymizer:
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection maps each record to, whatever its outcome. For audits; never release it.
 
-        Nothing is verified, and no model is asked. An adversary who knows everything but the key computes the same.
+        Nothing is verified or asked of the model. An adversary who knows all but the key computes the same.
 
         Parameters
         ----------
