@@ -145,7 +145,7 @@ class DPPrototypes:
         Returns
         -------
         DPPrototypes
-            Itself. It holds the rows and the model, and no row of the table.
+            Itself. It holds the drawn rows and the model, and no row of the table but what the model keeps.
 
         Raises
         ------
@@ -284,5 +284,5 @@ class DPPrototypes:
         return f"DPPrototypes(epsilon={self.epsilon!r}, delta={self.delta!r}, model_access={self.model_access!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the accountant out: what is stored is paid for, and holds no row of the table."""
+        """Leave the accountant out: what is stored is paid for, and holds no row of the table but what the model does."""
         return {**self.__dict__, "accountant": None}
