@@ -284,5 +284,5 @@ class DPPrototypes:
         return f"DPPrototypes(epsilon={self.epsilon!r}, delta={self.delta!r}, model_access={self.model_access!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the accountant out: what is stored is paid for, and holds no row of the table but what the model does."""
+        """Leave the accountant out: what is stored is paid for, and of the table holds what the model keeps alone."""
         return {**self.__dict__, "accountant": None}
