@@ -93,9 +93,11 @@ def work(ledger: Ledger | None, out: Path, seed: int) -> None:
     """Release until killed. What is in the file was released; it is written after the ledger has answered."""
     town, rng = Town(), random.Random(seed)
     file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    records: list[int] = []
     while True:
-        records = [rng.randrange(RECORDS) for _ in range(rng.randrange(1, 4))]
-        regions = [town.propose(record, rng) for record in records]
+        if not records or rng.random() < 0.8:  # else the same again, which chance alone proposes too rarely
+            records = [rng.randrange(RECORDS) for _ in range(rng.randrange(1, 4))]
+            regions = [town.propose(record, rng) for record in records]
         for record, decision in zip(records, settle(ledger, town, records, regions), strict=True):
             if decision.region is not None:
                 line = {"record": record, "outcome": decision.outcome, "region": encode(decision.region)}
