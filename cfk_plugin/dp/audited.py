@@ -81,8 +81,8 @@ def measuring(
     def fit(table: pd.DataFrame) -> Measurements:
         population = Population.from_frame(table, schema)
         domain = PublicDomain.of(population)
-        codes = domain.codes(population.frame.take(population.limited_rows(rows_per_person)))
-        rows = _Listening(codes[(codes >= 0).all(axis=1)], epsilon, delta, len(domain.columns), rows_per_person)
+        codes = domain.counted(population, rows_per_person)
+        rows = _Listening(codes, epsilon, delta, len(domain.columns), rows_per_person)
         Forest.measure(rows, domain.sizes)
         return Measurements(domain, tuple(rows.heard))
 

@@ -163,7 +163,7 @@ class DPPrototypes:
         Warns
         -----
         PrivacyLeakWarning
-            If the noise is seeded, or rows are reverted.
+            If the noise is seeded, a domain was read from rows, or rows are reverted.
         """
         check_settings(self)
         if not isinstance(population, Population):
@@ -236,7 +236,7 @@ class DPPrototypes:
         at = served.nearest(frame, self.goal_, labels)
         answered = at >= 0
         rows = served.frame.take(np.where(answered, at, 0)).reset_index(drop=True)
-        if self.revert and answered.any():
+        if self.certificate_.reverted and answered.any():  # as certified, whatever was set since
             which = np.flatnonzero(answered)
             own = None if labels is None else labels[which]
             moved = reverted(rows.loc[which], frame.loc[which], self.model_, self.goal_, own, served.heom)
@@ -259,10 +259,7 @@ class DPPrototypes:
             warnings.warn(_REVERTS, PrivacyLeakWarning, stacklevel=3)
 
     def _measured(self, population: Population, domain: PublicDomain) -> PrivateRows:
-        """Code the rows that count. What is not declared is left out, row by row, whatever the other rows are."""
-        table = population.frame.take(population.limited_rows(self.rows_per_person))
-        codes = domain.codes(table)
-        codes = codes[(codes >= 0).all(axis=1)]
+        codes = domain.counted(population, self.rows_per_person)
         settings = (codes, self.epsilon, self.delta, shares(len(domain.columns)), self.rows_per_person)
         return PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
 

@@ -189,6 +189,15 @@ class PublicDomain:
         """Return the codes of rows, shape (n_rows, n_features); -1 for what is not declared."""
         return np.column_stack([column.codes(frame[column.name]) for column in self.columns]).astype(np.int32)
 
+    def counted(self, population: Population, rows_per_person: int) -> NDArray[np.int32]:
+        """Return the codes of the rows that count: at most so many of a person, and of declared values alone.
+
+        Whether a row counts depends on the rows of its own person, whatever the others are: leaving rows out like this
+        costs no budget.
+        """
+        codes = self.codes(population.frame.take(population.limited_rows(rows_per_person)))
+        return codes[(codes >= 0).all(axis=1)]
+
     def outside(self, frame: pd.DataFrame) -> dict[str, int]:
         """Count, per column, rows with a value that is not declared. For the data holder: it is not noised."""
         counts = (self.codes(frame) < 0).sum(axis=0)

@@ -376,3 +376,13 @@ def test_what_is_about_k_is_refused() -> None:
 def test_an_anonymizer_says_where_prototypes_are(method: str) -> None:
     with pytest.raises(InputError, match="use DPPrototypes"), warnings.catch_warnings(action="ignore"):
         KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal"), method=method).fit(population(), rich, "yes")
+
+
+def test_what_is_set_after_a_fit_changes_no_answer_and_no_claim() -> None:
+    one = fitted(model_access="public")
+    before = one.generate(queries())[0]
+    one.revert = True
+    pd.testing.assert_frame_equal(one.generate(queries())[0], before)
+    one.epsilon = 0.01
+    with pytest.raises(InputError):
+        one.explain(queries())
