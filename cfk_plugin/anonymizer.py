@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.about import Call
 from cfk_plugin.counterfactual import Counterfactual, Entry, Finding
 from cfk_plugin.detection import Detector
 from cfk_plugin.entries import EntryStage, withheld
@@ -88,10 +89,8 @@ class KAnonymizer:
         self.policy = policy
         self.method = method
         self.plugins = plugins
-        self.reference = reference
-        self.ledger = ledger
-        self.measure_k_effective = measure_k_effective
-        self.seed = seed
+        self.reference, self.ledger = reference, ledger
+        self.measure_k_effective, self.seed = measure_k_effective, seed
 
     def fit(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
         """Bind population, model and desired outcome; everything that can be refused is refused here.
@@ -140,7 +139,8 @@ class KAnonymizer:
         if measures := self.measure_k_effective and partition is None:
             check_rerun(self.protector_, policy)
         self.stage_ = EntryStage(population, self.model_, self.goal_, self.rows_, self.ground_, stage, measures)
-        self.result_ = ResultStage(population, policy, self.method_, self.manager_)
+        used = {"seed": self.seed, "ledger": self.ledger, "reference": self.reference}
+        self.result_ = ResultStage.of(population, policy, self.method_, self.manager_, detector, **used)
         return self
 
     def transform(
@@ -178,14 +178,14 @@ class KAnonymizer:
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
         self._check_fitted()
-        frame, query = as_table(counterfactuals, self.population_)
+        call, (frame, query) = Call(), as_table(counterfactuals, self.population_)
         labels = None
         if factuals is not None:
             if len(facts := require_features(factuals, self.population_.schema.features, "factuals")) != len(frame):
                 raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
             labels = self.factual_labels(facts) if self.goal_.is_opposite else None
         entries, findings = self.release(frame, query, labels, instance_based=instance_based, progress=progress)
-        return self.result_.wrap(entries, findings, generator="table")
+        return self.result_.wrap(entries, findings, generator="table", call=call)
 
     def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None) -> Explanations:
         """Answer queries from the catalogue, without an explainer.
@@ -215,13 +215,13 @@ class KAnonymizer:
         self._check_fitted()
         if self.ground_.catalogue is None:
             raise PolicyError('explain() answers from the catalogue; it needs guarantee="catalogue"')
-        frame = require_features(queries, self.population_.schema.features, "queries")
+        call, frame = Call(), require_features(queries, self.population_.schema.features, "queries")
         query = np.arange(len(frame))
         try:
             entries = self.stage_.of_queries(take_in(frame, self.population_), query, progress)
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             entries = withheld(query, error)
-        return self.result_.wrap(entries, (None,) * len(query), generator="catalogue")
+        return self.result_.wrap(entries, (None,) * len(query), generator="catalogue", call=call)
 
     def seal(self, path: str | Path) -> None:
         """Write population, policy and partition to one file, from which another process protects alike.

@@ -111,6 +111,15 @@ class Certificate:
         Whether the majority of the rows inside are predicted the desired outcome (a tie counts as yes).
     binned, withheld : tuple of str
         Private attributes that are released as their bin, and not at all; the others are released exactly.
+    ncp_parts : tuple of float
+        Unweighted NCP of each quasi-identifier, in the order of the schema.
+    disclosure : float, optional
+        How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all; None
+        without sensitive attributes, or without rows.
+    ledger : str, optional
+        What a ledger decided: ``new``, ``again`` or ``earlier``; None without one.
+    k_intersection : int, optional
+        People who are left after everything that was released for the record, as far as the ledger knows.
     """
 
     k: int
@@ -137,6 +146,11 @@ class Certificate:
     majority: bool | None
     binned: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    ncp_parts: tuple[float, ...] = ()
+    disclosure: float | None = None
+    # Of this release, not of the region: released again, the certificate is the same one.
+    ledger: str | None = field(default=None, compare=False)
+    k_intersection: int | None = field(default=None, compare=False)
 
     @property
     def not_stopped(self) -> list[str]:
@@ -241,11 +255,14 @@ class Suppressed:
         A code of `SUPPRESSION_REASONS`.
     columns : tuple of str
         Columns at fault, where that can be said.
+    refused_k : int, optional
+        For the data holder alone: what the recount of a region came to that had too few people.
     """
 
     query: int
     reason: str
     columns: tuple[str, ...] = ()
+    refused_k: int | None = field(default=None, repr=False, compare=False)
 
     status = "suppressed"
 

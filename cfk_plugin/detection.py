@@ -165,6 +165,12 @@ class Detector:
             return self._calibrate_on(self._holdout)
         return self._leave_one_out()
 
+    @property
+    def used(self) -> float | None:
+        """The HEOM distance that was compared with so far, or would be; None where none is calibrated yet."""
+        known = self._near_native != "auto" or "tolerance" in self.__dict__
+        return self.tolerance.distance if known else None
+
     def _near(self, distance: NDArray[np.float64], ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
         tolerance = self.tolerance
         return (distance <= tolerance.distance) | (ratio <= tolerance.ratio) & (tolerance.ratio > 0)

@@ -158,7 +158,7 @@ class EntryStage:
 
     def _entry(self, query: int, accepted: Intake, row: int, verdict: Verdict) -> Entry:
         if isinstance(verdict, Refusal):
-            return Suppressed(query, verdict.reason)
+            return Suppressed(query, verdict.reason, refused_k=verdict.k)
         region, certificate = verdict
         released = disclosed(certificate, accepted, row)
         named = {name: self.population.domains[name].label(part) for name, part in region.items()}

@@ -42,7 +42,7 @@ class NotFittedError(CFKError, RuntimeError):
 
 
 class TrackingError(CFKError, RuntimeError):
-    """A run could not be logged; the explanations themselves are not affected."""
+    """A run could not be logged, or not be read; the explanations themselves are not affected."""
 
 
 class LedgerError(CFKError, RuntimeError):
@@ -57,8 +57,12 @@ class BundleError(CFKError, ValueError):
     """A sealed bundle cannot be written, or is not what it was when it was sealed."""
 
 
+class ReportError(CFKError, RuntimeError):
+    """A report cannot be made, read or written."""
+
+
 class MissingDependencyError(CFKError, ImportError):
-    """An optional library is needed and not installed."""
+    """An optional library, or a browser that prints, is needed and not installed."""
 
 
 class NominalGuaranteeWarning(UserWarning):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from types import FunctionType, MethodType
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ import pandas as pd
 import wrapt
 from numpy.typing import NDArray
 
+from cfk_plugin.about import Call
 from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.columns import ordered, select
 from cfk_plugin.counterfactual import Entry, Finding, Suppressed
@@ -40,12 +42,14 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         source: CounterfactualSource,
         anonymizer: KAnonymizer,
         track: bool | RunLogger = False,
+        groups: str | None = None,
     ) -> None:
         super().__init__(explainer)
         self._self_source = source
         self._self_name = str(source.name)
         self._self_anonymizer = anonymizer
         self._self_track = track
+        self._self_groups = groups
 
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
         """Explain queries; the only counterfactuals that leave are protected ones.
@@ -69,7 +73,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         Raises
         ------
         InputError
-            If `queries` is no table with every feature.
+            If `queries` is no table with every feature, or lacks the column of groups.
         AdapterError
             If what the explainer returned cannot be read as counterfactuals, or does not belong to the queries.
         """
@@ -77,6 +81,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
             return self._protected_method("explain")(queries, **options)
         population = self._self_anonymizer.population_
         frame = require_features(queries, population.schema.features, "queries")
+        call = Call.of(queries, self._self_groups)
         features = select(frame, population.schema.features)
         try:
             with protecting():
@@ -90,8 +95,8 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             _log.warning("the adapter raised %s; its text is withheld as it may quote rows", type(error).__name__)
         else:
-            return self._release(batch, features, progress)
-        return self._withheld(np.arange(len(frame)), "explainer_failed")
+            return self._release(batch, features, call, progress)
+        return self._withheld(np.arange(len(frame)), "explainer_failed", call)
 
     def __call__(self, queries: Any, **options: Any) -> Any:
         """Do as `explain`, for explainers that are functions."""
@@ -129,7 +134,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         source = self._self_source
 
         def protected(*args: Any, **kwargs: Any) -> Any:
-            nothing: Exception | None = None
+            nothing, started = None, Call().started
             try:
                 with protecting():
                     batch, native, queries = _stripped(lambda: source.methods[name](*args, **kwargs), f"{name} failed")
@@ -137,7 +142,8 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
                 nothing = error.native
             if nothing is not None:  # raised out here, so that it carries no context
                 raise nothing
-            explanations = self._release(batch, queries, None)
+            call = replace(Call.of(queries, self._self_groups), started=started)
+            explanations = self._release(batch, queries, call, None)
             failed = f"the adapter cannot rebuild what {name} returns; use explain()"
             restored = _stripped(lambda: source.restore(native, explanations), failed)
             if restored is native and native is not None:
@@ -148,7 +154,9 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         protected.__doc__ = f"{name} of the explainer; what it returns is protected and holds no training row."
         return protected
 
-    def _release(self, batch: CounterfactualBatch, queries: pd.DataFrame, progress: Progress | None) -> Explanations:
+    def _release(
+        self, batch: CounterfactualBatch, queries: pd.DataFrame, call: Call, progress: Progress | None
+    ) -> Explanations:
         anonymizer, population = self._self_anonymizer, self._self_anonymizer.population_
         if not isinstance(batch, CounterfactualBatch):
             raise AdapterError(f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch")
@@ -165,21 +173,22 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
                     labels = anonymizer.factual_labels(queries)[query]
                 except ModelError as error:
                     _log.warning("explanations withheld: %s", error)
-                    return self._withheld(batch.query, "model_failed")
+                    return self._withheld(batch.query, "model_failed", call)
             done, found = anonymizer.release(
                 frame, query, labels, instance_based=self._self_source.instance_based, progress=progress
             )
             for slot, entry, finding in zip(batch.slot, done, found, strict=True):
                 entries[slot], findings[slot] = entry, finding
-        return self._finish(entries, findings)
+        return self._finish(entries, findings, call)
 
-    def _withheld(self, query: NDArray[np.int64], reason: str) -> Explanations:
-        return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query))
+    def _withheld(self, query: NDArray[np.int64], reason: str, call: Call) -> Explanations:
+        return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query), call)
 
-    def _finish(self, entries: list[Entry], findings: list[Finding | None]) -> Explanations:
-        return self._self_anonymizer.result_.wrap(
-            entries, findings, generator=self._self_name, record=lambda result: observe(result, self._self_track)
-        )
+    def _finish(self, entries: list[Entry], findings: list[Finding | None], call: Call) -> Explanations:
+        def record(result: Explanations) -> bool:
+            return observe(result, self._self_track)
+
+        return self._self_anonymizer.result_.wrap(entries, findings, self._self_name, call, record)
 
 
 def _stripped(call: Callable[[], Any], what: str) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, overload
 
-import numpy as np
 import pandas as pd
 
+from cfk_plugin.about import About, Call
 from cfk_plugin.counterfactual import (
-    Certificate,
     Entry,
     Finding,
     GeneralizedCounterfactual,
@@ -20,6 +20,7 @@ from cfk_plugin.counterfactual import (
     Suppressed,
 )
 from cfk_plugin.errors import InputError
+from cfk_plugin.figures import figures_of, rate
 from cfk_plugin.prototype import PrototypeCounterfactual, PrototypePolicy
 from cfk_plugin.tracking import RunLogger
 
@@ -44,6 +45,8 @@ class Explanations(Sequence[Entry]):
         People in the population, for the discernibility metric.
     provenance : mapping of str, optional
         Settings of the run (method, generator, plugins) for tracking.
+    about : About, optional
+        What else is known, for tracking.
 
     Raises
     ------
@@ -61,6 +64,7 @@ class Explanations(Sequence[Entry]):
         findings: Sequence[Finding | None] | None = None,
         n_people: int = 0,
         provenance: Mapping[str, str] | None = None,
+        about: About | None = None,
     ) -> None:
         self._entries = tuple(entries)
         self.policy = policy
@@ -68,6 +72,7 @@ class Explanations(Sequence[Entry]):
         self.findings = tuple(findings) if findings is not None else (None,) * len(self._entries)
         self.n_people = n_people
         self.provenance = dict(provenance or {})
+        self.about = about or About()
         if len(self.findings) != len(self._entries):
             raise InputError("findings must be one per entry")
         _check_kind(self._entries, policy)
@@ -83,7 +88,7 @@ class Explanations(Sequence[Entry]):
     def __getitem__(self, index: int | slice) -> Entry | Explanations:
         """Return one entry, or a slice as `Explanations`."""
         if isinstance(index, slice):
-            return self._with(self._entries[index], self.findings[index])
+            return self._with(self._entries[index], self.findings[index], self.about[index])
         return self._entries[index]
 
     def __iter__(self) -> Iterator[Entry]:
@@ -102,7 +107,7 @@ class Explanations(Sequence[Entry]):
         """Show counts."""
         return f"Explanations({len(self.released)} released, {len(self) - len(self.released)} suppressed)"
 
-    def _with(self, entries: Sequence[Entry], findings: Sequence[Finding | None]) -> Explanations:
+    def _with(self, entries: Sequence[Entry], findings: Sequence[Finding | None], about: About) -> Explanations:
         return Explanations(
             entries,
             policy=self.policy,
@@ -110,6 +115,7 @@ class Explanations(Sequence[Entry]):
             findings=findings,
             n_people=self.n_people,
             provenance=self.provenance,
+            about=about,
         )
 
     @property
@@ -135,6 +141,32 @@ class Explanations(Sequence[Entry]):
     def for_query(self, query: int) -> tuple[Entry, ...]:
         """Return the entries that answer one query."""
         return tuple(e for e in self._entries if e.query == query)
+
+    def by_group(self, attribute: str, labels: Sequence[Any] | pd.Series) -> Explanations:
+        """Return the same explanations with the group of whoever asked, for figures by group of a run.
+
+        Protects nothing: a label goes to the run's records as it is, next to what was released for the query. It is
+        a value of the person who asks. Choose an attribute that you may keep. `to_frame` and `to_json` do not have it.
+
+        Parameters
+        ----------
+        attribute : str
+            What the groups are groups of, for example ``sex``.
+        labels : sequence
+            One per query, in the order of the queries, for example ``queries["sex"]``; a missing one is the group
+            ``missing``.
+
+        Returns
+        -------
+        Explanations
+
+        Raises
+        ------
+        InputError
+            If there are fewer labels than queries, or more than 50 different ones.
+        """
+        groups = Call.grouped(attribute, labels).groups_of([entry.query for entry in self._entries])
+        return self._with(self._entries, self.findings, replace(self.about, attribute=attribute, groups=groups))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per entry: status, features as text, k, NCP, pureness. May leave the host.
@@ -204,12 +236,12 @@ class Explanations(Sequence[Entry]):
             "released": len(self.released),
             "suppressed": len(self.suppressed),
             "reasons": dict(Counter(e.reason for e in self.suppressed)),
-            **_figures(certificates),
+            **figures_of(certificates),
             "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * len(self.suppressed),
-            "native_rate": _rate([f == "native" for f in found]),
-            "native_qi_rate": _rate([f == "native-qi" for f in found]),
-            "near_native_rate": _rate([f == "near-native" for f in found]),
-            "suppressed_rate": _rate([isinstance(e, Suppressed) for e in self._entries]),
+            "native_rate": rate([f == "native" for f in found]),
+            "native_qi_rate": rate([f == "native-qi" for f in found]),
+            "near_native_rate": rate([f == "near-native" for f in found]),
+            "suppressed_rate": rate([isinstance(e, Suppressed) for e in self._entries]),
             "released_native": sum(c.k < k for c in certificates if k is not None),
             "prototypes": len(self.prototypes),
             "epsilon": None if proven is None else proven.epsilon,
@@ -254,32 +286,3 @@ def _check_kind(entries: Sequence[Entry], policy: Policy) -> None:
 
 
 _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
-
-
-def _figures(certificates: Sequence[Certificate]) -> dict[str, float | None]:
-    def over(name: str, reduce: Callable[[list[Any]], Any], kind: type = float) -> float | None:
-        values = [getattr(c, name) for c in certificates]
-        return kind(reduce(values)) if values and None not in values else None
-
-    return {
-        "k_min": over("k", min, int),
-        "k_mean": over("k", np.mean),
-        "k_p05": over("k", lambda v: np.percentile(v, 5)),
-        "k_desired_min": over("k_desired", min, int),
-        "k_consistent_min": over("k_consistent", min, int),
-        "k_effective_min": over("k_effective", min, int),
-        "k_private_min": over("k_private", min, int),
-        "ncp_mean": over("ncp", np.mean),
-        "ncp_p95": over("ncp", lambda v: np.percentile(v, 95)),
-        "pureness_mean": over("pureness", np.mean),
-        "pureness_min": over("pureness", min),
-        "pureness_low": over("pureness_low", np.mean),
-        "optimal_rate": over("optimal", np.mean),
-        "prosecutor_risk_max": over("prosecutor_risk", max),
-        "marketer_risk": over("prosecutor_risk", np.mean),
-        "cm": over("majority", lambda v: 1 - np.mean(v)),
-    }
-
-
-def _rate(flags: Sequence[bool]) -> float | None:
-    return float(np.mean(flags)) if len(flags) else None

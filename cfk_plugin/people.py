@@ -15,7 +15,7 @@ from cfk_plugin.cells import counted_once
 from cfk_plugin.coding import Coding, Reading
 from cfk_plugin.domain import Domain
 from cfk_plugin.region import Region
-from cfk_plugin.risk_profile import RiskProfile, risk_profile
+from cfk_plugin.risk_profile import RiskProfile, risk_profile, smallest_classes
 from cfk_plugin.rows import Rows
 
 
@@ -158,6 +158,10 @@ class People:
         Goethals, Sörensen, Martens (2023), section 5.1, Table 5.
         """
         return risk_profile(self._rows.cell_of_row, self._rows.subjects, k)
+
+    def smallest_classes(self) -> NDArray[np.int64]:
+        """Return for every person how many people are in the smallest class that they are in."""
+        return smallest_classes(self._rows.cell_of_row, self._rows.subjects)
 
     @cached_property
     def _rows_by_cell(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -33,6 +33,7 @@ def protect(
     reference: Population | None = None,
     ledger: Ledger | None = None,
     track: bool | RunLogger = False,
+    groups: str | None = None,
     seed: int = 0,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
@@ -63,6 +64,9 @@ def protect(
     track : bool or RunLogger
         Whether every result is logged to MLflow, in the background: no explanation waits for a server. One of which
         no record can be kept on local disk is withheld, unless the operator chose otherwise (`SpoolSettings`).
+    groups : str, optional
+        Column of the queries by which runs tell groups of those who ask apart, for example ``sex``; it need not be a
+        feature. See `Explanations.by_group`.
     seed : int
         For protectors that draw random numbers.
 
@@ -83,13 +87,13 @@ def protect(
     if isinstance(method, (DPPrototypes, DPC)):
         _refuse_k(policy=policy, reference=reference, ledger=ledger)
         source = load_plugins(plugins).adapt(explainer, context)
-        return ReplacedExplainer(explainer, source, method.fit(population, model, desired), track)
+        return ReplacedExplainer(explainer, source, method.fit(population, model, desired), track, groups)
     anonymizer = KAnonymizer(
         policy=policy, method=method, plugins=plugins, reference=reference, ledger=ledger, seed=seed
     )
     anonymizer.fit(population, model=model, desired=desired)
     source = anonymizer.manager_.adapt(explainer, context)
-    return ProtectedExplainer(explainer, source, anonymizer, track)
+    return ProtectedExplainer(explainer, source, anonymizer, track, groups)
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:

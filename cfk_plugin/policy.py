@@ -19,16 +19,19 @@ PrivateForm = Literal["exact", "bins"]
 RareValues = Literal["release", "withhold"]
 OnHomogeneous = Literal["coarsen", "suppress"]
 
-_PRESETS: dict[str, dict[str, Any]] = {
-    # Goethals, Sörensen, Martens (2023), section 5.3.2
-    "paper": {"k": 10, "guarantee": "nominal"},
-    # US Centers for Medicare & Medicaid Services, cell size suppression policy: no cell of 1 to 10
-    "cms-11": {"k": 11},
-    # European Medicines Agency, policy 0070 guidance: maximum risk 0.09, so k = 12
-    "ema-0070": {"k": 12},
-    # house choice, no external source
-    "k20": {"k": 20},
-}
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        # Goethals, Sörensen, Martens (2023), section 5.3.2
+        "paper": {"k": 10, "guarantee": "nominal"},
+        # US Centers for Medicare & Medicaid Services, cell size suppression policy: no cell of 1 to 10
+        "cms-11": {"k": 11},
+        # European Medicines Agency, policy 0070 guidance: maximum risk 0.09, so k = 12
+        "ema-0070": {"k": 12},
+        # house choice, no external source
+        "k20": {"k": 20},
+    }
+)
+"""Name to the settings that differ from the default ones; their sources: `cfk_plugin.report.statements.presets`."""
 
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -164,9 +167,9 @@ class PrivacyPolicy:
         PolicyError
             If the preset is unknown.
         """
-        if name not in _PRESETS:
-            raise PolicyError(f"unknown preset {name!r}; known: {', '.join(_PRESETS)}")
-        return cls(**{**_PRESETS[name], **changes})
+        if name not in PRESETS:
+            raise PolicyError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+        return cls(**{**PRESETS[name], **changes})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""

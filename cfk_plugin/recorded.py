@@ -164,6 +164,7 @@ class RecordedRelease:
                 settled[i] = Refusal("intersection")
             elif decision.outcome == "earlier" or (decision.outcome == "again" and self._keeps_region):
                 settled[i] = self._on_record(verdict_on(i, decision.region), decision)
+            settled[i] = _noted(settled[i], decision)
         return [settled[i] for i in range(len(intake))]
 
     def _verified_candidate(self, record: str, verdict: Verdict) -> Candidate:
@@ -199,3 +200,11 @@ class RecordedRelease:
         region, certificate = verdict
         known = [people for people in (certificate.k_effective, decision.effective) if people is not None]
         return region, replace(certificate, k_effective=min(known, default=None))
+
+
+def _noted(verdict: Verdict, decision: Decision) -> Verdict:
+    """Write on a certificate what the ledger decided and what is left after it, for the data holder."""
+    if isinstance(verdict, Refusal):
+        return verdict
+    region, certificate = verdict
+    return region, replace(certificate, ledger=decision.outcome, k_intersection=decision.people)

@@ -124,7 +124,7 @@ class ReleaseStage:
         verdicts: list[Verdict] = []
         for i, (proposal, verdict) in enumerate(zip(proposals, certified, strict=True)):
             if proposal is None or not self._is_own(groups, i, proposal):
-                verdicts.append(Refusal("verification_failed"))
+                verdicts.append(Refusal("verification_failed", verdict.k if isinstance(verdict, Refusal) else None))
             elif isinstance(verdict, Refusal) or proposal.region is None:
                 verdicts.append(verdict if isinstance(verdict, Refusal) else Refusal("verification_failed"))
             else:

@@ -18,7 +18,9 @@ from cfk_plugin.tracking import RunLogger
 class Prototypes(Protocol):
     """What answers in the explainer's place, fitted: `DPPrototypes`."""
 
-    def explain(self, queries: pd.DataFrame, *, track: bool | RunLogger = False) -> Explanations:
+    def explain(
+        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+    ) -> Explanations:
         """Answer queries, one entry each."""
         ...
 
@@ -32,9 +34,15 @@ class ReplacedExplainer(ProtectedExplainer):
     """
 
     def __init__(
-        self, explainer: Any, source: CounterfactualSource, prototypes: Prototypes, track: bool | RunLogger = False
+        self,
+        explainer: Any,
+        source: CounterfactualSource,
+        prototypes: Prototypes,
+        track: bool | RunLogger = False,
+        groups: str | None = None,
     ) -> None:
-        super().__init__(explainer, source, prototypes, track)  # type: ignore[arg-type] # only its repr is used there
+        # Of the prototypes only the repr is used there.
+        super().__init__(explainer, source, prototypes, track, groups)  # type: ignore[arg-type]
         self._self_prototypes = prototypes
 
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Explanations:  # noqa: ARG002
@@ -55,11 +63,11 @@ class ReplacedExplainer(ProtectedExplainer):
         Raises
         ------
         InputError
-            If `queries` is no table with every feature, or options are given.
+            If `queries` is no table with every feature, lacks the column of groups, or options are given.
         """
         if options:
             raise InputError(f"prototypes answer each query once; leave out {', '.join(options)}")
-        return self._self_prototypes.explain(queries, track=self._self_track)
+        return self._self_prototypes.explain(queries, track=self._self_track, groups=self._self_groups)
 
     def _protected_method(self, name: str) -> Callable[..., Any]:
         def refused(*_: Any, **__: Any) -> Any:

@@ -44,19 +44,23 @@ def risk_profile(cell_of_row: NDArray[np.int64], people: NDArray[np.int64] | Non
         Person of each row; without it each row is a person.
     k : int
     """
-    if people is None:
-        cell, person = cell_of_row, np.arange(len(cell_of_row))
-    else:
-        cell, person = np.unique(np.column_stack([cell_of_row, people]), axis=0).T
-    classes = int(cell.max()) + 1
-    size = np.bincount(cell, minlength=classes)
-    smallest = np.full(int(person.max()) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(smallest, person, size[cell])
+    smallest = smallest_classes(cell_of_row, people)
     n = len(smallest)
     return RiskProfile(
         unique=float((smallest == 1).sum() / n),
         below_k=float((smallest < k).sum() / n),
         k=k,
         people=n,
-        classes=classes,
+        classes=int(cell_of_row.max()) + 1,
     )
+
+
+def smallest_classes(cell_of_row: NDArray[np.int64], people: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Return for every person how many people the smallest class that they are in has; see `risk_profile`."""
+    if people is None:
+        return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)
+    classes = int(cell_of_row.max()) + 1
+    pairs = np.sort(people * classes + cell_of_row)
+    person, cell = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], classes)  # each person once in each class
+    first = np.flatnonzero(np.diff(person, prepend=-1))
+    return np.asarray(np.minimum.reduceat(np.bincount(cell)[cell], first), dtype=np.int64)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from cfk_plugin.asking import Answer, Question, answers_to
 from cfk_plugin.counterfactual import Certificate
 from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
-from cfk_plugin.metrics.disclosure import l_diversity, t_closeness
-from cfk_plugin.metrics.information import ncp
+from cfk_plugin.metrics.information import ncp_by_attribute, weighted
 from cfk_plugin.metrics.intervals import clopper_pearson
+from cfk_plugin.metrics.sensitive import SensitiveFigures
 from cfk_plugin.oracle import Oracle
 from cfk_plugin.partition import Partition
 from cfk_plugin.policy import PrivacyPolicy
@@ -48,9 +48,18 @@ class Claim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a region is not certified: a code of `SUPPRESSION_REASONS`."""
+    """Why a region is not certified.
+
+    Attributes
+    ----------
+    reason : str
+        A code of `SUPPRESSION_REASONS`.
+    k : int, optional
+        Where too few people were found: how many. For the data holder alone.
+    """
 
     reason: str
+    k: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +71,8 @@ class _Count:
     mapped: NDArray[np.int64]  # who the protection releases with this region; everybody inside for a nominal k
     k: int
     ncp: float
-    diversity: int | None
-    closeness: float | None
+    ncp_parts: tuple[float, ...]
+    sensitive: SensitiveFigures
     private: PrivatePart = field(default_factory=PrivatePart)
 
 
@@ -166,17 +175,20 @@ class Verifier:
             return Refusal("verification_failed")
         rows = population.members(region)
         mapped = rows if self.partition is None or before else self.partition.rows_mapped_to(region)
-        if population.people(mapped) < policy.k or not np.isin(mapped, rows, assume_unique=True).all():
+        if (found := population.people(mapped)) < policy.k:
+            return Refusal("verification_failed", found)
+        if not np.isin(mapped, rows, assume_unique=True).all():
             return Refusal("verification_failed")
-        k, loss = population.people(rows), ncp(region, population)
+        parts = ncp_by_attribute(region, population)
+        loss = weighted(parts, population.schema)
         if policy.max_ncp is not None and loss > policy.max_ncp:
             return Refusal("ncp_above_ceiling")
-        diversity, closeness = self._sensitive(mapped)
-        if policy.l is not None and diversity is not None and diversity < policy.l:
+        sensitive = SensitiveFigures.of(population, mapped)
+        if policy.l is not None and sensitive.diversity is not None and sensitive.diversity < policy.l:
             return Refusal("l_diversity")
-        if policy.t is not None and closeness is not None and closeness > policy.t:
+        if policy.t is not None and sensitive.closeness is not None and sensitive.closeness > policy.t:
             return Refusal("t_closeness")
-        return _Count(region, rows, mapped, k, loss, diversity, closeness)
+        return _Count(region, rows, mapped, population.people(rows), loss, tuple(parts.values()), sensitive)
 
     def _with_private(self, count: _Count, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> _Count | Refusal:
         """Decide what of the private values goes with a region."""
@@ -190,18 +202,6 @@ class Verifier:
             _holds(region[domain.attribute.name], domain, int(code), float(number))
             for domain, code, number in zip(domains, codes, numbers, strict=True)
         )
-
-    def _sensitive(self, rows: NDArray[np.int64]) -> tuple[int | None, float | None]:
-        names = self.population.schema.sensitive
-        if not names or not self.population.has_rows:
-            return None, None
-        diversity, closeness = [], []
-        for name in names:
-            everybody, domain = self.population.column(name), self.population.domains[name]
-            inside = everybody.take(rows)
-            diversity.append(l_diversity(inside).distinct)
-            closeness.append(t_closeness(inside, everybody, domain.is_interval))
-        return min(diversity), max(closeness)
 
     def _ask(self, counts: dict[int, _Count], own: NDArray[np.int32], oracle: Oracle) -> dict[int, Answer]:
         """Ask for the grid of every region and for the members' own cells."""
@@ -228,8 +228,8 @@ class Verifier:
         desired = oracle.desired_rows(i, rows)
         effective = before.get(i)
         if self.partition is not None:
-            if reason := self._short_of_guarantee(count, desired, consistent, share):
-                return Refusal(reason)
+            if short := self._short_of_guarantee(count, desired, consistent, share):
+                return short
             effective = effective if i in before else people(count.mapped)
         proven = not private.coarse or self.policy.objective == "ncp"  # a search holds private values fixed
         in_reference = None if self.reference is None else max(self.reference.count(count.region), 1)
@@ -245,8 +245,8 @@ class Verifier:
             pureness_low=low,
             pureness_high=high,
             exact=exact,
-            l=count.diversity,
-            t=count.closeness,
+            l=count.sensitive.diversity,
+            t=count.sensitive.closeness,
             prosecutor_risk=1.0 / count.k,
             journalist_risk=None if in_reference is None else 1.0 / in_reference,
             optimal=proven and bool(claim.optimal),
@@ -258,19 +258,21 @@ class Verifier:
             majority=None if desired is None else 2 * int(desired.sum()) >= len(rows),
             binned=private.binned,
             withheld=private.withheld,
+            ncp_parts=count.ncp_parts,
+            disclosure=count.sensitive.disclosure,
         )
 
     def _short_of_guarantee(
         self, count: _Count, desired: NDArray[np.bool_] | None, consistent: NDArray[np.bool_], share: float
-    ) -> str | None:
-        """Return why a region of the partition cannot be certified, None when it can."""
+    ) -> Refusal | None:
+        """Refuse a region of the partition that does not give what the guarantee promises."""
         mapped = np.isin(count.rows, count.mapped, assume_unique=True)
         if share == 0:  # the group's region need not hold the counterfactual: it may be no advice at all
-            return "pureness_below_floor"
+            return Refusal("pureness_below_floor")
         wanted = [desired] if self.policy.counts_eligible and desired is not None else []  # else: groups of them alone
         wanted += [consistent] if self.policy.guarantee == "catalogue" else []
-        few = any(self.population.people(count.rows[mapped & flags]) < self.policy.k for flags in wanted)
-        return "verification_failed" if few else None
+        least = min((self.population.people(count.rows[mapped & flags]) for flags in wanted), default=self.policy.k)
+        return Refusal("verification_failed", least) if least < self.policy.k else None
 
 
 def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from cfk_plugin.about import About, Call
 from cfk_plugin.counterfactual import Entry, Suppressed
+from cfk_plugin.environment import environment_of
 from cfk_plugin.explanations import Explanations
+from cfk_plugin.population_facts import declared
 from cfk_plugin.prototype import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy
 from cfk_plugin.tracking import RunLogger, observe
+
+if TYPE_CHECKING:
+    from cfk_plugin.schema import Schema
 
 
 def entries_of(
@@ -36,17 +43,37 @@ def entries_of(
 
 
 def result_of(
-    entries: list[Entry], policy: PrototypePolicy, features: Sequence[str], track: bool | RunLogger, spent: float = 0.0
+    entries: list[Entry],
+    policy: PrototypePolicy,
+    schema: Schema,
+    call: Call,
+    track: bool | RunLogger,
+    *,
+    seed: int | None,
+    spent: float = 0.0,
 ) -> Explanations:
-    """Return entries as a result; all withheld, where a record was to be kept of them and cannot be."""
-    result = _result(entries, policy, features, spent)
-    if observe(result, track):
-        return result
-    return _result([Suppressed(entry.query, "not_recorded") for entry in entries], policy, features, spent)
+    """Return entries as a result; all withheld, where a record was to be kept of them and cannot be.
 
+    Parameters
+    ----------
+    entries : list of Entry
+    policy : PrototypePolicy
+    schema : Schema
+        Its declarations are told; nothing that was counted is.
+    call : Call
+    track : bool or RunLogger
+    seed : int, optional
+    spent : float
+        Epsilon that was spent so far; 0 where nothing is guaranteed.
+    """
+    environment = {**environment_of(seed=seed), "generator": policy.method}
+    about = About(declared(schema), environment).of_call(call, [entry.query for entry in entries])
+    provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
+    provenance |= {"epsilon_spent": str(spent)} if spent else {}
 
-def _result(entries: list[Entry], policy: PrototypePolicy, features: Sequence[str], spent: float) -> Explanations:
-    about: dict[str, str] = {"method": policy.method, "generator": policy.method}
-    if spent:
-        about["epsilon_spent"] = str(spent)
-    return Explanations(entries, policy=policy, columns=features, provenance=about)
+    def result(of: list[Entry]) -> Explanations:
+        return Explanations(of, policy=policy, columns=schema.features, provenance=provenance, about=about)
+
+    if observe(given := result(entries), track):
+        return given
+    return result([Suppressed(entry.query, "not_recorded") for entry in entries])

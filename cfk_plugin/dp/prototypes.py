@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.about import Call
 from cfk_plugin.accountant import BudgetAccountant
 from cfk_plugin.columns import select
 from cfk_plugin.counterfactual import Suppressed
@@ -177,7 +178,7 @@ class DPPrototypes:
         if accountant is not None and self.seed is None:
             accountant.spend(population, self.epsilon, self.delta, what=type(self).__name__)
             self.spent_ = accountant.spent(population).epsilon
-        self.goal_, self.features_ = Goal(desired), population.schema.features
+        self.goal_, self.schema_, self.features_ = Goal(desired), population.schema, population.schema.features
         asked = self._measured(population, domain)
         forest = Forest.measure(asked, domain.sizes)
         random = np.random.default_rng(self.seed)
@@ -190,7 +191,9 @@ class DPPrototypes:
         self.certificate_ = certificate_of(self, asked, domain)
         return self
 
-    def explain(self, queries: pd.DataFrame, *, track: bool | RunLogger = False) -> Explanations:
+    def explain(
+        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+    ) -> Explanations:
         """Answer queries, one entry each, in order.
 
         Parameters
@@ -199,6 +202,8 @@ class DPPrototypes:
             Instances to explain.
         track : bool or RunLogger
             Whether the result is logged to MLflow, in the background.
+        groups : str, optional
+            Column of the queries by which runs tell groups of those who ask apart; see `Explanations.by_group`.
 
         Returns
         -------
@@ -208,9 +213,9 @@ class DPPrototypes:
         Raises
         ------
         InputError
-            If the table lacks features, has doubled columns or no rows.
+            If the table lacks features or the column of groups, has doubled columns or no rows.
         """
-        certificate = self._fitted().certificate_
+        certificate, call = self._fitted().certificate_, Call.of(queries, groups)
         try:
             rows, answered = self.generate(queries)
             refused = [None if found else "none_found" for found in answered.tolist()]
@@ -218,7 +223,7 @@ class DPPrototypes:
         except ModelError as error:
             _log.warning("explanations withheld: %s", error)
             entries = [Suppressed(i, "model_failed") for i in range(len(queries))]
-        return result_of(entries, policy_of(self), self.features_, track, self.spent_)
+        return result_of(entries, policy_of(self), self.schema_, call, track, seed=self.seed, spent=self.spent_)
 
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
         """Return one row per query as a table, and which of them answer; the others are to be left out.

@@ -12,7 +12,7 @@ from cfk_plugin.errors import LedgerError
 from cfk_plugin.ledger.figures import Forgotten, Status
 from cfk_plugin.ledger.keys import find_key, is_handle
 from cfk_plugin.ledger.regions import encode, region_digest
-from cfk_plugin.ledger.rule import Acceptable, Candidate, Count, Decision, Release, decide, effective
+from cfk_plugin.ledger.rule import Acceptable, Candidate, Count, Decision, Release, counting_once, settled
 from cfk_plugin.region import Region
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class Ledger:
     create : bool
         Whether a ledger may be made where there is none.
 
+    Attributes
+    ----------
+    backend : str
+        ``sqlite`` or ``postgresql``.
+
     Raises
     ------
     LedgerError
@@ -81,8 +86,8 @@ class Ledger:
         from cfk_plugin.ledger.opening import default_place
 
         location = read_url(default_place(create) if url is None else url)
-        self._where = shown(location)
-        file = Path(str(location.database)) if location.get_backend_name() == "sqlite" else None
+        self._where, self.backend = shown(location), location.get_backend_name()
+        file = Path(str(location.database)) if self.backend == "sqlite" else None
         there = file is None or (file.is_file() and file.stat().st_size > 0)
         if not (there or create):
             raise LedgerError(f"{file}: no such ledger")
@@ -269,19 +274,15 @@ class Ledger:
 
         records = {release.record for release in wanted}
         store.lock(connection, records)
-        histories = store.history(connection, self._key, records)
+        histories, count = store.history(connection, self._key, records), counting_once(count)
         decisions: list[Decision] = []
         released: list[Release] = []
         for i, release in enumerate(wanted):
             try:
-                outcome, given = decide(i, release, histories[release.record], count, acceptable)
+                decision, given = settled(i, release, histories[release.record], count, acceptable)
             except Exception as error:  # noqa: BLE001 - it goes on as it is, once everything is rolled back
                 raise CallerError(error) from None
-            if given is None:
-                decisions.append(Decision(outcome, None))
-                continue
-            released.append(given)
-            recorded = effective(given, histories[release.record]) if outcome != "new" else None
-            decisions.append(Decision(outcome, given.region, recorded))
+            decisions.append(decision)
+            released += [] if given is None else [given]
         store.record_all(connection, released)
         return decisions

@@ -9,7 +9,7 @@ the members of its group apart: not on where a later partition puts them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cfk_plugin.region import Region
@@ -64,11 +64,15 @@ class Decision:
         What may be released; None when refused.
     effective : int, optional
         For "again" and "earlier": the people mapped to that region, as it was recorded.
+    people : int, optional
+        How many are left after all that is on record for the record: with a nominal guarantee those who are inside of
+        all regions; with others those who are mapped to its one region, None if it has several.
     """
 
     outcome: Outcome
     region: Region | None
     effective: int | None = None
+    people: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +140,51 @@ def decide(
     return outcome, None if given is None else _put(given, history)
 
 
+def settled(
+    index: int, wanted: Release, history: list[Release], count: Count, acceptable: Acceptable
+) -> tuple[Decision, Release | None]:
+    """Do as `decide`, and return what the candidate is told and what has to be put on record."""
+    outcome, given = decide(index, wanted, history, count, acceptable)
+    if given is None:
+        return Decision(outcome, None), None
+    recorded = effective(given, history) if outcome != "new" else None
+    return Decision(outcome, given.region, recorded, people_left(wanted.guarantee, history, count)), given
+
+
 def effective(release: Release, history: Sequence[Release]) -> int | None:
     """Return how many people are mapped to a region, the least of what groups were recorded with; None for none."""
     known = [row.effective for row in history if row.digest == release.digest and row.guarantee != NOMINAL]
     return min((people for people in known if people is not None), default=None)
+
+
+def people_left(guarantee: str, history: Sequence[Release], count: Count) -> int | None:
+    """Return how many people are left after all that is on record; None where that is not known.
+
+    Parameters
+    ----------
+    guarantee : str
+        Of the candidate.
+    history : sequence of Release
+        All that is on record for its record, as `decide` leaves it when something is given.
+    count : callable
+    """
+    released = _distinct(history)
+    if guarantee == NOMINAL:
+        return count([release.region for release in released])
+    return effective(released[0], history) if len(released) == 1 else None
+
+
+def counting_once(count: Count) -> Count:
+    """Return a function that counts the people of the same regions once, however often it is asked."""
+    known: dict[frozenset[Region], int] = {}
+
+    def counted(regions: Sequence[Region]) -> int:
+        together = frozenset(regions)
+        if together not in known:
+            known[together] = count(regions)
+        return known[together]
+
+    return counted
 
 
 def _by_people_inside(

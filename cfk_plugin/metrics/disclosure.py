@@ -135,7 +135,21 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
     >>> t_closeness([3, 4, 5], [3, 4, 5, 6, 7, 8, 9, 10, 11], ordered=True)
     0.375
     """
+    return _closeness(*_two_distributions(values, population_values, ordered), ordered=ordered)
+
+
+def closeness_and_disclosure(
+    values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool
+) -> tuple[float, float]:
+    """Return `t_closeness` and `attribute_disclosure`, for which the values are counted once."""
     inside, everybody, last_missing = _two_distributions(values, population_values, ordered)
+    distance = _closeness(inside, everybody, last_missing, ordered=ordered)
+    return distance, float(np.max(inside - everybody))
+
+
+def _closeness(
+    inside: NDArray[np.float64], everybody: NDArray[np.float64], last_missing: bool, *, ordered: bool
+) -> float:
     if not ordered:
         return float(np.abs(inside - everybody).sum() / 2)
     moved = 0.0

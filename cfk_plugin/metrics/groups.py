@@ -10,7 +10,7 @@ import pandas as pd
 
 from cfk_plugin.columns import to_text
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.intervals import bootstrap
+from cfk_plugin.metrics.intervals import bootstrap, difference_of_means
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -108,15 +108,11 @@ def _gap(
         nan = float("nan")
         return GroupGap(name, len(here), float(here.mean()), nan, nan, nan, nan)
     low, high = bootstrap(
-        here, rest, statistic=_difference, confidence=confidence, repeats=repeats, random_state=random
+        here, rest, statistic=difference_of_means, confidence=confidence, repeats=repeats, random_state=random
     )
     return GroupGap(
         name, len(here), float(here.mean()), float(rest.mean()), float(here.mean() - rest.mean()), low, high
     )
-
-
-def _difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    return float(a.mean() - b.mean())
 
 
 def _names(groups: ArrayLike | pd.Series) -> NDArray[Any]:

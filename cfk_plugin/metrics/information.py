@@ -13,9 +13,10 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.region import Interval, Part, Region
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from cfk_plugin.population import Population
+    from cfk_plugin.schema import Schema
 
 
 def ncp(region: Region, population: Population) -> float:
@@ -49,8 +50,11 @@ def ncp(region: Region, population: Population) -> float:
     ----------
     Goethals, Sörensen, Martens (2023), equations 1-3; Ghinita et al. (2007).
     """
-    schema = population.schema
-    parts = ncp_by_attribute(region, population)
+    return weighted(ncp_by_attribute(region, population), population.schema)
+
+
+def weighted(parts: Mapping[str, float], schema: Schema) -> float:
+    """Return the weighted sum of the penalties of all quasi-identifiers: NCP."""
     return float(sum(schema[name].weight * loss for name, loss in parts.items()))
 
 

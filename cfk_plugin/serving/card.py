@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.policy import NOT_STOPPED
 from cfk_plugin.tracking.record import SCHEMA_VERSION
+from cfk_plugin.tracking.store import LONGEST_DESCRIPTION
 
 if TYPE_CHECKING:
     from cfk_plugin.policy import PrivacyPolicy
     from cfk_plugin.population import Population
 
-LONGEST = 5_000
-"""Characters that MLflow's registry stores of a description."""
+LONGEST = LONGEST_DESCRIPTION
+"""Most characters of a card."""
 _NAMES = 400  # characters that a list of column names may take
 
 _HELD: Mapping[str, str] = {

@@ -124,7 +124,8 @@ def log_protected_model(
         artifacts["settings"] = str(Path(folder) / "settings.json")
         anonymizer.seal(artifacts["population"])
         label = desired.item() if hasattr(desired, "item") else desired
-        settings = {"desired": label, "most": most, "ledger": ledger, "track": track}
+        named = model if isinstance(model, str) and model.startswith("models:/") else None  # a path would say too much
+        settings = {"desired": label, "most": most, "ledger": ledger, "track": track, "model": named}
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         # MLflow asks for an example; whoever protects people should not be talked into storing one of them.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")

@@ -75,7 +75,7 @@ def _desk_of(artifacts: dict[str, str]) -> Desk:
         model=load_inner(artifacts[MODEL]),
         desired=settings["desired"],
         ledger=_ledger() if settings["ledger"] else None,
-        track=RunLogger(run_name="served") if settings["track"] else False,
+        track=RunLogger(run_name="served", model=settings.get("model")) if settings["track"] else False,
     )
 
 

@@ -41,6 +41,8 @@ class RunLogger:
         Name of a new run; asks for a new run, nested in the active one if there is one.
     tags : mapping, optional
         Further tags of a new run.
+    model : str, optional
+        The model that is explained, for the run's ``environment.json``, for example ``models:/credit/3``.
     timeout : float, default 2.0
         Seconds that a tracking server may take to say that it is there.
     spool : path, optional
@@ -61,15 +63,17 @@ class RunLogger:
         run_name: str | None = None,
         tags: Mapping[str, str] | None = None,
         *,
+        model: str | None = None,
         timeout: float = 2.0,
         spool: str | Path | None = None,
     ) -> None:
         self.experiment, self.run_name = experiment, run_name
-        self.tracking_uri, self.tags = tracking_uri, dict(tags or {})
+        self.tracking_uri, self.tags, self.model = tracking_uri, dict(tags or {}), model
         self.timeout, self.spool = timeout, Path(spool) if spool is not None else None
         self._given = run_id
         self._name = secrets.token_hex(8)
         self._runs: dict[str, Run] = {}  # by stream
+        self._introduced: set[str] = set()  # streams that have told what a run says once
         self._latest: Run | None = None
         self._untracked = 0
 
@@ -107,8 +111,9 @@ class RunLogger:
             explanations are not affected; logging them again is harmless.
         """
         record = Record.of(explanations)
-        run, target, _ = self._place(record)
-        run_id = run.write([record])
+        run, target, stream = self._place(record)
+        run_id = run.write([self._told(record, stream)])
+        self._introduced.add(stream)
         if target["run_id"] is None:
             run.finish()
         return run_id
@@ -131,7 +136,8 @@ class RunLogger:
             record = replace(Record.of(explanations), untracked=self._untracked)
             count = len(record.released)
             run, target, stream = self._place(record)
-            self._shipper.submit(stream, target, run, record)
+            self._shipper.submit(stream, target, run, self._told(record, stream))
+            self._introduced.add(stream)
             self._untracked = 0
         except Exception as error:  # noqa: BLE001 - what the text of an unknown error holds is unknown
             _log.error("an explanation was not recorded: %s", error if isinstance(error, CFKError) else type(error))
@@ -170,6 +176,13 @@ class RunLogger:
         # A run that is to be made is found again by its mark, should the process end right after it was made.
         self._latest = self._runs.setdefault(stream, Run(**target, mark=stream))
         return self._latest, target, stream
+
+    def _told(self, record: Record, stream: str) -> Record:
+        """Return a record with what a run says once, if it is the first of its stream, and else without."""
+        if stream in self._introduced:
+            return replace(record, population=None, environment=None)
+        known = record.environment
+        return record if known is None else replace(record, environment={**known, "model": self.model})
 
     def _target(self) -> dict[str, Any]:
         active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))

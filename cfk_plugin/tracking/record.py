@@ -6,15 +6,17 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cfk_plugin.counterfactual import Entry, Finding, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.prototype import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy
+from cfk_plugin.tracking.recount import quasi_identifiers, recount
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from cfk_plugin.about import About
     from cfk_plugin.counterfactual import Policy
 
 SCHEMA_VERSION = 1
@@ -33,6 +35,8 @@ class Loggable(Protocol):
     columns: tuple[str, ...]
     findings: tuple[Finding | None, ...]
     provenance: dict[str, str]
+    about: About
+    n_people: int
 
     def __len__(self) -> int:
         """Return the number of counterfactuals asked for."""
@@ -70,6 +74,14 @@ class Record:
         Privacy budget spent so far; None where there is none, or nothing is guaranteed.
     untracked : int
         Counterfactuals that were given out before this without a record, as no record could be kept.
+    recount : list of dict
+        One per entry: for the data holder alone. See `recount_table`. Empty in records of earlier versions.
+    quasi_identifiers : list of str
+        Attributes that have an NCP of their own.
+    people : int
+        People in the population, where that may be said; else 0.
+    population, environment : dict, optional
+        What the run says once; see `cfk_plugin.population_facts` and `cfk_plugin.environment`.
     """
 
     id: str
@@ -83,6 +95,11 @@ class Record:
     least: dict[str, float]
     epsilon_spent: float | None = None
     untracked: int = 0
+    recount: list[dict[str, Any]] = field(default_factory=list)
+    quasi_identifiers: list[str] = field(default_factory=list)
+    people: int = 0
+    population: dict[str, Any] | None = None
+    environment: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, explanations: Loggable) -> Record:
@@ -97,6 +114,7 @@ class Record:
         prototype = _certificate_of_prototypes(explanations)
         claimed = prototype is not None and prototype.guarantee == "none"
         spent = None if claimed else explanations.provenance.get("epsilon_spent")
+        about, quasi = explanations.about, quasi_identifiers(explanations)
         return cls(
             id=secrets.token_hex(8),
             created=time.time_ns() // 1_000_000,
@@ -108,6 +126,11 @@ class Record:
             found={"examined": len(found), **{name: found.count(name) for name in set(found)}},
             least=least,
             epsilon_spent=None if spent is None else float(spent),
+            recount=recount(explanations, quasi),
+            quasi_identifiers=quasi,
+            people=0 if isinstance(explanations.policy, PrototypePolicy) else explanations.n_people,
+            population=None if about.population is None else dict(about.population),
+            environment=None if about.environment is None else dict(about.environment),
         )
 
     @classmethod
@@ -117,7 +140,8 @@ class Record:
 
     def to_json(self) -> str:
         """Return the record as JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return json.dumps(own, ensure_ascii=False, separators=(",", ":"))
 
     @property
     def k(self) -> int:
@@ -178,6 +202,7 @@ def _certificate_of_prototypes(explanations: Loggable) -> PrototypeCertificate |
 def _params(explanations: Loggable, prototype: PrototypeCertificate | None) -> dict[str, str]:
     policy, provenance = explanations.policy, explanations.provenance
     settings = {f"cfk.{name}": str(provenance[name]) for name in _SETTINGS if provenance.get(name)}
+    settings |= {"cfk.groups": explanations.about.attribute} if explanations.about.attribute else {}
     if not isinstance(policy, PrototypePolicy):
         return {"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee), **settings}
     budget = {"cfk.method": policy.method, "cfk.epsilon": str(policy.epsilon), "cfk.delta": str(policy.delta)}

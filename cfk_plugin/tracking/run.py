@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.tracking.record import Record, table
-from cfk_plugin.tracking.store import StoreDownError, client_of, experiment_id
+from cfk_plugin.tracking.recount import recount_table
+from cfk_plugin.tracking.store import StoreDownError, client_of, experiment_id, kind_of
 from cfk_plugin.tracking.tally import PER_EXPLANATION, Tally
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Run:
         except TrackingError:
             raise
         except Exception as error:
-            raise TrackingError(f"MLflow did not take the records ({_kind(error)})") from error
+            raise TrackingError(f"MLflow did not take the records ({kind_of(error)})") from error
         finally:
             lock.release()
 
@@ -111,7 +112,7 @@ class Run:
         except TrackingError:
             raise
         except Exception as error:
-            raise TrackingError(f"MLflow did not end the run ({_kind(error)})") from error
+            raise TrackingError(f"MLflow did not end the run ({kind_of(error)})") from error
 
     def _write(self, records: Sequence[Record], planned: int | None, plan: Callable[[str, int], None] | None) -> str:
         client = client_of(self.tracking_uri, self.timeout)
@@ -153,12 +154,6 @@ class Run:
 _locks: dict[str | None, threading.Lock] = {}  # by tracking URI
 
 
-def _kind(error: Exception) -> str:
-    """Name an error by its class and MLflow's code for it; its text may quote what was sent."""
-    code = getattr(error, "error_code", None)
-    return f"{type(error).__name__} {code}" if isinstance(code, str) else type(error).__name__
-
-
 def _refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> None:
     if other := [name for name, value in ours.items() if there.get(name, value) != value]:
         raise OtherSettingsError(
@@ -197,7 +192,7 @@ def _log_summary(client: MlflowClient, run_id: str, records: Sequence[Record], t
 
 
 def _log_files(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> None:
-    """Log the rows, under a name that is the same at every attempt, and, once, the policy."""
+    """Log the rows, under names that are the same at every attempt, and what a run says once."""
     import pyarrow.parquet as pq
 
     first = records[0]
@@ -207,7 +202,23 @@ def _log_files(client: MlflowClient, run_id: str, records: Sequence[Record], fir
         if rows.num_rows:
             pq.write_table(rows, part)
             client.log_artifact(run_id, str(part), "cfk/explanations")
-        if not first_step:
-            path = Path(folder) / "policy.json"
-            path.write_text(json.dumps(first.policy, indent=1, sort_keys=True), encoding="utf-8")
+        if (counts := recount_table(records, first_step)) is not None and counts.num_rows:
+            pq.write_table(counts, part)
+            client.log_artifact(run_id, str(part), "cfk/recount")
+        for name, content in _once(client, run_id, records, first_step).items():
+            path = Path(folder) / name
+            path.write_text(json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")
             client.log_artifact(run_id, str(path), "cfk")
+
+
+def _once(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> dict[str, Any]:
+    """Return the files that a run has once: all at its first step; what a later record brings, if it is not there."""
+    told = {
+        "population.json": next((record.population for record in records if record.population), None),
+        "environment.json": next((record.environment for record in records if record.environment), None),
+    }
+    files = {name: content for name, content in told.items() if content is not None}
+    if not first_step:
+        return {"policy.json": records[0].policy, **files}
+    there = {Path(each.path).name for each in client.list_artifacts(run_id, "cfk")} if files else set()
+    return {name: content for name, content in files.items() if name not in there}

@@ -12,11 +12,19 @@ from cfk_plugin.errors import TrackingError
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+LONGEST_DESCRIPTION = 5_000
+"""Characters that MLflow's registry stores of a description."""
 _ID = "id:"
 
 
 class StoreDownError(TrackingError):
     """The tracking server does not answer; the same records may be sent again later."""
+
+
+def kind_of(error: Exception) -> str:
+    """Name an error by its class and MLflow's code for it; its text may quote what was sent."""
+    code = getattr(error, "error_code", None)
+    return f"{type(error).__name__} {code}" if isinstance(code, str) else type(error).__name__
 
 
 def client_of(tracking_uri: str | None, timeout: float) -> MlflowClient:

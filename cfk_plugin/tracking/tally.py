@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PER_EXPLANATION = ("k", "ncp", "pureness")
 """Fields of a certificate that get a metric with one value per explanation."""
+
+_LOWEST, _HIGHEST = ("k_consistent", "k_private", "l"), ("t", "disclosure")
 
 
 def _none() -> NDArray[np.float64]:
@@ -38,8 +40,13 @@ class Tally:
         One value per released region.
     pureness_low : float
         Sum of the lower ends of the pureness intervals.
-    k_desired, k_effective : float
+    k_desired, k_effective, k_consistent, k_private, l : float
         Least value so far; infinite where none was computed.
+    t, disclosure : float
+        Largest value so far; minus infinity where none was computed.
+    cdm, disagreeing, optimal : float or None
+        Discernibility so far; released regions whose majority is not predicted the desired outcome; those that are
+        proved optimal. None from where on it is not known.
     epsilon_spent : float or None
         Privacy budget spent so far, where the protector spends one.
     untracked : int
@@ -63,6 +70,14 @@ class Tally:
     untracked: int = 0
     prototypes: int = 0
     unproven: int = 0
+    k_consistent: float = np.inf
+    k_private: float = np.inf
+    l: float = np.inf  # noqa: E741 - the field's name of the parameter
+    t: float = -np.inf
+    disclosure: float = -np.inf
+    cdm: float | None = 0.0
+    disagreeing: float | None = 0.0
+    optimal: float | None = 0.0
 
     def plus(self, records: Sequence[Record]) -> Tally:
         """Return the tally after more records."""
@@ -78,6 +93,10 @@ class Tally:
         def least(name: str) -> float:
             return min((record.least.get(name, np.inf) for record in records), default=np.inf)
 
+        series: dict[str, Any] = {n: np.append(getattr(self, n), [row[n] for row in rows]) for n in PER_EXPLANATION}
+        recount = [row for record in records for row in record.recount]
+        lowest = {n: min([getattr(self, n), *(row[n] for row in recount if n in row)]) for n in _LOWEST}
+        highest = {n: max([getattr(self, n), *(row[n] for row in recount if n in row)]) for n in _HIGHEST}
         return replace(
             self,
             asked=self.asked + asked,
@@ -87,7 +106,7 @@ class Tally:
             native=self.native + found("native"),
             near_native=self.near_native + found("near-native"),
             native_qi=self.native_qi + found("native-qi"),
-            **{name: np.append(getattr(self, name), [row[name] for row in rows]) for name in PER_EXPLANATION},
+            **series,
             pureness_low=self.pureness_low + sum(row["pureness_low"] for row in rows),
             k_desired=min(self.k_desired, least("k_desired")),
             k_effective=min(self.k_effective, least("k_effective")),
@@ -95,6 +114,11 @@ class Tally:
             untracked=self.untracked + sum(record.untracked for record in records),
             prototypes=self.prototypes + len(prototypes),
             unproven=self.unproven + sum(row["guarantee"] == "none" for row in prototypes),
+            **lowest,
+            **highest,
+            cdm=_sum(self.cdm, *map(_discernibility, records)),
+            disagreeing=_sum(self.disagreeing, *map(_disagreeing, records)),
+            optimal=_sum(self.optimal, sum(row["optimal"] for row in rows)),
         )
 
     @classmethod
@@ -123,6 +147,11 @@ class Tally:
             untracked=int(metrics.get("cfk.untracked", 0)),
             prototypes=int(metrics.get("cfk.prototypes", 0)),
             unproven=int(metrics.get("cfk.unproven", 0)),
+            **{name: metrics.get(f"cfk.{name}.min", np.inf) for name in _LOWEST},
+            **{name: metrics.get(f"cfk.{name}.max", -np.inf) for name in _HIGHEST},
+            cdm=metrics.get("cfk.cdm"),
+            disagreeing=_count(metrics.get("cfk.cm"), len(k)),
+            optimal=_count(metrics.get("cfk.optimal_rate"), len(k)),
         )
 
     @property
@@ -138,7 +167,9 @@ class Tally:
 
     def metrics(self) -> dict[str, float]:
         """Return the summary metrics; a figure over nothing is left out."""
-        out: dict[str, float | None] = {
+        out: dict[str, float | None] = {f"{name}.min": getattr(self, name) for name in _LOWEST}
+        out |= {f"{name}.max": getattr(self, name) for name in _HIGHEST}
+        out |= {
             "asked": self.asked,
             "released": self.asked - self.suppressed,
             "suppressed": self.suppressed,
@@ -149,8 +180,9 @@ class Tally:
             "native_rate": self.native / self.examined if self.examined else None,
             "near_native_rate": self.near_native / self.examined if self.examined else None,
             "native_qi_rate": self.native_qi / self.examined if self.examined else None,
-            "k_desired.min": self.k_desired if self.k_desired < np.inf else None,
-            "k_effective.min": self.k_effective if self.k_effective < np.inf else None,
+            "k_desired.min": self.k_desired,
+            "k_effective.min": self.k_effective,
+            "cdm": self.cdm if self.asked and not self.prototypes else None,
             "epsilon_spent": self.epsilon_spent,
         }
         if self.prototypes:
@@ -160,4 +192,33 @@ class Tally:
             out |= {"ncp.mean": self.ncp.mean(), "ncp.p95": np.percentile(self.ncp, 95)}
             out |= {"pureness.mean": self.pureness.mean(), "pureness.min": self.pureness.min()}
             out |= {"pureness.low": self.pureness_low / len(self.pureness)}
-        return {f"cfk.{name}": float(value) for name, value in out.items() if value is not None}
+            out |= {"prosecutor_risk.max": 1 / self.k.min(), "marketer_risk": (1 / self.k).mean()}
+            out |= {"cm": _share(self.disagreeing, len(self.k)), "optimal_rate": _share(self.optimal, len(self.k))}
+        return {f"cfk.{name}": float(value) for name, value in out.items() if value is not None and np.isfinite(value)}
+
+
+def _discernibility(record: Record) -> float | None:
+    """Return what a record adds to C_DM; None where it is not known what a suppressed one costs, or nothing has k."""
+    withheld = len(record.rows) - len(record.released)
+    if record.of_prototypes or (withheld and not record.people):
+        return None
+    return float(sum(row["k"] for row in record.generalized) + withheld * record.people)
+
+
+def _disagreeing(record: Record) -> float | None:
+    """Return how many regions of a record do not have their majority's outcome; None where that is not known."""
+    known = [row["majority"] for row in record.recount if "majority" in row]
+    return float(len(known) - sum(known)) if len(known) == len(record.generalized) else None
+
+
+def _sum(*amounts: float | None) -> float | None:
+    return None if None in amounts else sum(amount for amount in amounts if amount is not None)
+
+
+def _share(number: float | None, of: int) -> float | None:
+    return None if number is None else number / of
+
+
+def _count(share: float | None, of: int) -> float | None:
+    """Return the number behind a logged share; of nothing it is 0, whatever was logged."""
+    return None if share is None and of else float(round((share or 0.0) * of))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cfk_plugin.about import About
 from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.policy import PrivacyPolicy
@@ -41,13 +42,17 @@ def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
     return GeneralizedCounterfactual(query, region, {"salary": 60}, Certificate(**{**figures, **certificate}))
 
 
-def explanations(*entries: Any, k: int = 5, findings: Any = None, **provenance: str) -> Explanations:
+def explanations(
+    *entries: Any, k: int = 5, findings: Any = None, about: About | None = None, n_people: int = 0, **provenance: str
+) -> Explanations:
     entries = entries or (released(0), Suppressed(1, "infeasible"), released(2, k=9, ncp=0.75, pureness=0.5))
     return Explanations(
         entries,
         policy=PrivacyPolicy(guarantee="nominal", k=k),
         columns=COLUMNS,
         findings=findings,
+        about=about,
+        n_people=n_people,
         provenance={"method": "exact", "generator": "dice", "plugins": "dice 0.1.0"} | provenance,
     )
 

@@ -300,3 +300,29 @@ def test_the_database_holds_no_private_value(ledger: Ledger, tmp_path: Path) -> 
     ledger.close()
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert not [salary for salary in frame["salary"] if str(salary).encode() in content]
+
+
+def test_a_certificate_says_what_the_ledger_decided_and_what_is_left(ledger: Ledger) -> None:
+    frame = people()
+    wanted, population, seen = desired(frame), population_of(frame), Seen()
+    assert {entry.certificate.ledger for entry in release(None, frame, wanted).released} == {None}
+    outcomes: set[str | None] = set()
+    for settings in [*changes()] * 2:
+        result = release(ledger, frame, wanted, **settings)
+        seen.add(result)
+        outcomes |= {entry.certificate.ledger for entry in result.released}
+        least = min((entry.certificate.k_intersection or K for entry in result.generalized), default=K)
+        assert least >= K
+    assert outcomes == {"new", "again", "earlier"}
+    last = release(ledger, frame, wanted)
+    for entry in last.generalized:
+        inside = [set(population.members(region).tolist()) for region in seen.regions[entry.query]]
+        assert entry.certificate.k_intersection == len(set.intersection(*inside))
+
+
+def test_of_a_group_those_who_are_mapped_to_it_are_left(ledger: Ledger) -> None:
+    frame = people()
+    for outcome in ("new", "again"):
+        for entry in release(ledger, frame, desired(frame), guarantee="reciprocal").generalized:
+            assert entry.certificate.ledger == outcome
+            assert entry.certificate.k_intersection == entry.certificate.k_effective

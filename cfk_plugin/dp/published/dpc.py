@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.about import Call
 from cfk_plugin.columns import to_text
 from cfk_plugin.dp.answers import entries_of, result_of
 from cfk_plugin.dp.encoding import PublicEncoder
@@ -159,6 +160,7 @@ class DPC:
         """
         self._fitted = False
         encoder, features = PublicEncoder(PublicDomain.of(population)), list(population.schema.features)
+        self._schema = population.schema
         ask = LabelModel(model, features)
         slope = checked(self.gradient) if self.gradient is not None else differentiable(model, encoder)
         if callable(desired):
@@ -181,7 +183,9 @@ class DPC:
         self._fitted = True
         return self
 
-    def explain(self, queries: pd.DataFrame, *, track: bool | RunLogger = False) -> Explanations:
+    def explain(
+        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+    ) -> Explanations:
         """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says "no guarantee".
 
         A row at which the model does not decide as desired is withheld (``not_desired``).
@@ -192,6 +196,8 @@ class DPC:
             With all features.
         track : bool or RunLogger
             Whether the result is logged to MLflow, in the background; its verdict is review.
+        groups : str, optional
+            Column of the queries by which runs tell groups of those who ask apart; see `Explanations.by_group`.
 
         Returns
         -------
@@ -202,7 +208,7 @@ class DPC:
         NotFittedError, InputError
             As `generate`.
         """
-        rows, features = self.generate(queries), self._encoder.domain.names
+        call, rows, features = Call.of(queries, groups), self.generate(queries), self._encoder.domain.names
         try:
             factual = self._ask(queries[list(features)]).astype(object) if self._goal.is_opposite else None
             met = self._goal.met(self._ask(rows).astype(object), factual)
@@ -210,7 +216,8 @@ class DPC:
         except ModelError:
             refused = ["model_failed"] * len(rows)
         entries = entries_of(rows, refused, features, claim_of(self))
-        return result_of(entries, PrototypePolicy(method="dpc", epsilon=self.epsilon), features, track)
+        policy = PrototypePolicy(method="dpc", epsilon=self.epsilon)
+        return result_of(entries, policy, self._schema, call, track, seed=self.seed)
 
     def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
         """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema allows.

@@ -317,9 +317,12 @@ def test_spool_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, t
     assert spool_folder() == tmp_path / "cfk_plugin" / "spool"
 
 
-def test_nothing_logged_holds_the_private_counts(mlflow_store: str) -> None:
-    run = run_of(explanations(released(0, k_private=31337, private_matches=31337)).log())
-    assert "31337" not in repr(run.to_dictionary())
+def test_private_counts_are_beside_the_released_rows_alone(mlflow_store: str, tmp_path: Path) -> None:
+    run_id = explanations(released(0, k_private=31337, private_matches=41414)).log()
+    assert "41414" not in repr(run_of(run_id).to_dictionary())
+    assert "31337" not in parts_of(run_id, tmp_path).to_csv()
+    (part,) = (tmp_path / "cfk" / "recount").iterdir()
+    assert pd.read_parquet(part)[["k_private", "private_matches"]].to_numpy().tolist() == [[31337, 41414]]
 
 
 def protected(track: bool | RunLogger) -> Any:

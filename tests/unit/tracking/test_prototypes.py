@@ -194,6 +194,8 @@ def test_a_run_of_regions_logs_what_it_always_did(mlflow_store: str, tmp_path: P
         *(f"cfk.k.{name}" for name in ("min", "mean", "p05")),
         *(f"cfk.{name}" for name in ("k_desired.min", "ncp.mean", "ncp.p95")),
         *(f"cfk.pureness.{name}" for name in ("mean", "min", "low")),
+        *(f"cfk.{name}" for name in ("k_consistent.min", "k_private.min", "cm", "optimal_rate")),
+        *(f"cfk.{name}" for name in ("prosecutor_risk.max", "marketer_risk")),
     }
     assert set(tags_of(run_id)) == {
         "cfk.stream",
