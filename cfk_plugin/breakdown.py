@@ -1,19 +1,24 @@
-"""Figures of a set of explanations, broken down: which attribute loses what, and how large the groups are."""
+"""Figures of a set of explanations, broken down: by attribute, by how many people fit, and by group of who asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.errors import InputError
 from cfk_plugin.explanations import Explanations
-from cfk_plugin.metrics import ncp_by_attribute
+from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
 from cfk_plugin.prototype import PrototypePolicy
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from cfk_plugin.population import Population
 
 
@@ -101,6 +106,54 @@ def ncp_table(explanations: Explanations, population: Population) -> pd.DataFram
         }
     )
     return found.sort_values("ncp_mean", ascending=False, kind="stable", ignore_index=True)
+
+
+def group_gaps(
+    explanations: Explanations,
+    groups: ArrayLike | pd.Series,
+    metrics: Sequence[str] = ("k", "ncp", "pureness", "suppressed"),
+    *,
+    random_state: int = 0,
+) -> dict[str, tuple[GroupGap, ...]]:
+    """Return for each metric by how much every group of those who asked differs from everybody else.
+
+    For the data holder. See `cfk_plugin.metrics.group_gap`: groups of fewer than 11 are pooled.
+
+    Parameters
+    ----------
+    explanations : Explanations
+    groups : array, shape (n_explanations,)
+        Group of who asked, one per entry; missing is a group of its own.
+    metrics : sequence of {"k", "ncp", "pureness", "suppressed"}
+        A withheld entry has none of the first three, and 1 for the last.
+    random_state : int
+        Seed of the intervals.
+
+    Returns
+    -------
+    dict of str to tuple of GroupGap
+        Metric to its differences, for `cfk_plugin.plots.plot_groups`.
+
+    Raises
+    ------
+    InputError
+        If the explanations are prototypes, a metric is unknown, or the groups are not one per entry.
+    """
+    _refuse_prototypes(explanations)
+    if unknown := [name for name in metrics if name not in _METRICS]:
+        raise InputError(f"unknown metric {', '.join(unknown)}; known: {', '.join(_METRICS)}")
+    values = {name: [_METRICS[name](entry) for entry in explanations] for name in metrics}
+    return {name: group_gap(found, groups, random_state=random_state) for name, found in values.items()}
+
+
+def _of_certificate(name: str, entry: Entry) -> float:
+    return float(getattr(entry.certificate, name)) if isinstance(entry, GeneralizedCounterfactual) else math.nan
+
+
+_METRICS: Mapping[str, Callable[[Entry], float]] = {
+    **{name: partial(_of_certificate, name) for name in ("k", "ncp", "pureness")},
+    "suppressed": lambda entry: float(isinstance(entry, Suppressed)),
+}
 
 
 def _refuse_prototypes(explanations: Explanations) -> None:

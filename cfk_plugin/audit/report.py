@@ -20,9 +20,10 @@ from cfk_plugin.audit.promise import Check, Verdict, checks, verdict
 from cfk_plugin.audit.result import AuditResult, to_frame
 from cfk_plugin.audit.setting import Setting
 from cfk_plugin.audit.steering import Ask, steering
-from cfk_plugin.audit.tracking import Entry, log_entry, metrics
+from cfk_plugin.audit.tracking import metrics
 from cfk_plugin.errors import InputError
 from cfk_plugin.protection.base import Progress
+from cfk_plugin.tracking.entry import Entry, log_entry
 
 ARTIFACT = "cfk/audit-linkage.json"
 SCHEMA_VERSION = 1

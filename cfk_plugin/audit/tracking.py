@@ -1,76 +1,18 @@
-"""Logging a report to MLflow: metrics, settings, tags, and the report itself."""
+"""The figures of attacks as MLflow holds them."""
 
 from __future__ import annotations
 
 import math
 import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from cfk_plugin.audit.result import AuditResult
-from cfk_plugin.errors import TrackingError
-from cfk_plugin.tracking.store import client_of, experiment_id
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+from cfk_plugin.tracking.entry import Value
 
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics
-_AT_ONCE = 1000
-_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What of a report goes into a run.
-
-    Attributes
-    ----------
-    text : str
-        The report as JSON.
-    artifact : str
-        Where it is kept in the run.
-    metrics : sequence of (str, float)
-    params, tags : mapping of str to str
-    """
-
-    text: str
-    artifact: str
-    metrics: Sequence[tuple[str, float]]
-    params: Mapping[str, str]
-    tags: Mapping[str, str]
-
-
-def log_entry(
-    entry: Entry,
-    run_id: str | None = None,
-    *,
-    experiment: str | None = None,
-    tracking_uri: str | None = None,
-    run_name: str | None = None,
-) -> str:
-    """Log a report to a run; see `AuditReport.log`."""
-    import mlflow
-
-    try:
-        client = client_of(tracking_uri, _TIMEOUT)
-        active = mlflow.active_run() if run_id is None and experiment is None and tracking_uri is None else None
-        own = run_id is None and active is None
-        chosen = run_id or (active.info.run_id if active is not None else None)
-        if chosen is None:
-            chosen = str(client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id)
-        _write(client, chosen, entry)
-        if own:
-            client.set_terminated(chosen)
-    except TrackingError:
-        raise
-    except Exception as error:
-        raise TrackingError(f"MLflow did not take the report ({type(error).__name__})") from error
-    return chosen
-
-
-def metrics(results: tuple[AuditResult, ...]) -> Iterator[tuple[str, float]]:
+def metrics(results: tuple[AuditResult, ...]) -> Iterator[Value]:
     """Yield name and value of every figure that is a number; columns are named as MLflow allows."""
     for result in results:
         for name in ("main", "baseline", "control"):
@@ -78,22 +20,7 @@ def metrics(results: tuple[AuditResult, ...]) -> Iterator[tuple[str, float]]:
             for end in ("value", "low", "high") if found is not None else ():
                 value = float(getattr(found, end))
                 if math.isfinite(value):
-                    yield f"audit/{result.attack}/{name if end == 'value' else f'{name}_{end}'}", value
+                    yield Value(f"audit/{result.attack}/{name if end == 'value' else f'{name}_{end}'}", value)
         for name, value in result.figures.items():
             if math.isfinite(value):
-                yield f"audit/{result.attack}/{_NOT_ALLOWED.sub('_', name)}", float(value)
-
-
-def _write(client: MlflowClient, run_id: str, entry: Entry) -> None:
-    from mlflow.entities import Metric, Param, RunTag
-
-    now = time.time_ns() // 1_000_000
-    values = [Metric(name, value, now, 0) for name, value in entry.metrics]
-    client.log_text(run_id, entry.text, entry.artifact)
-    for start in range(0, max(len(values), 1), _AT_ONCE):
-        client.log_batch(run_id, metrics=values[start : start + _AT_ONCE])
-    client.log_batch(
-        run_id,
-        params=[Param(name, value) for name, value in entry.params.items()],
-        tags=[RunTag(name, value) for name, value in entry.tags.items()],
-    )
+                yield Value(f"audit/{result.attack}/{_NOT_ALLOWED.sub('_', name)}", float(value))

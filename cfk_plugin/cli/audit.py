@@ -23,7 +23,7 @@ from cfk_plugin.cli.options import (
     Train,
 )
 
-audit = typer.Typer(help="Attack what an anonymizer releases, before somebody else does.", no_args_is_help=True)
+audit = typer.Typer(help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True)
 app.add_typer(audit, name="audit")
 
 
@@ -111,6 +111,54 @@ def audit_utility(
         seed=seed,
     )
     return work.run(job, console())
+
+
+@command(
+    "frontier",
+    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --plot frontier.png\n"
+    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --ks 2,5,10,20 -o frontier.json --track",
+    audit,
+)
+def audit_frontier(
+    train: Train,
+    counterfactuals: Counterfactuals,
+    schema: Schema,
+    model: Model,
+    desired: Desired = "opposite",
+    ks: Annotated[str | None, typer.Option(help="The k to try, with commas between; 2 to 30 without it.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the figures go, .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Where the plot goes, .png, .svg or .pdf.")] = None,
+    factuals: Factuals = None,
+    k: Annotated[int | None, typer.Option("--k", help="The k in use: a line in the plot.")] = None,
+    guarantee: Guarantee = None,
+    method: Method = "auto",
+    policy: Policy = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compare with no protection and with Mondrian over the whole table.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+    track: Track = False,
+    experiment: Experiment = None,
+) -> int:
+    """Measure what every k would cost: information loss, pureness and what is withheld, on the same counterfactuals.
+
+    Nothing is released. Exit code 0, or 3 when nothing could be at any k.
+    """
+    from cfk_plugin.commands import audit_frontier as work
+    from cfk_plugin.commands.inputs import Inputs
+
+    changes = {"k": k, "guarantee": guarantee}
+    job = work.Job(
+        inputs=Inputs(train, schema, model, counterfactuals, factuals, desired, policy, changes, method),
+        ks=ks,
+        compare=compare,
+        seed=seed,
+        output=output,
+        plot=plot,
+        experiment=experiment,
+        track=track,
+    )
+    return work.run(job, console(), console(stderr=True))
 
 
 @command(

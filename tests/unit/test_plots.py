@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from typing import Any
@@ -14,9 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.breakdown import ncp_table, risk_by_group_size
+from cfk_plugin.breakdown import group_gaps, ncp_table, risk_by_group_size
 from cfk_plugin.errors import InputError
-from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
+from cfk_plugin.frontier import Frontier, frontier
+from cfk_plugin.metrics import POOLED, GroupGap, group_gap
+from cfk_plugin.plots import plot_frontier, plot_groups, plot_ncp_by_attribute, plot_risk
 from prototyped import prototypes
 
 
@@ -30,8 +33,33 @@ def population() -> Population:
 @pytest.fixture(scope="module")
 def explanations(population: Population) -> Explanations:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=7))
-    anonymizer.fit(population, model=lambda rows: rows["pay"] > 10, desired=True)
+    anonymizer.fit(population, model=accepts, desired=True)
     return anonymizer.transform(population.frame.tail(30))
+
+
+@pytest.fixture(scope="module")
+def costs(population: Population) -> Frontier:
+    return measured(population, [2, 5, 20], guarantee="nominal", objective="ncp", max_ncp=0.25)
+
+
+def measured(population: Population, ks: list[int], **settings: Any) -> Frontier:
+    policy = PrivacyPolicy(k=7, **settings)
+    raw = population.frame.tail(20)
+    return frontier(raw, population=population, model=accepts, desired=True, policy=policy, ks=ks)
+
+
+def accepts(rows: pd.DataFrame) -> pd.Series:
+    return rows["pay"] > 10
+
+
+@functools.cache
+def gaps() -> dict[str, tuple[GroupGap, ...]]:
+    groups = np.repeat(["north", "south", "west", "few"], [30, 20, 15, 12])
+    random = np.random.default_rng(1)
+    shift = np.where(groups == "south", 0.2, 0.0)
+    share = random.random(77) / 10 + shift
+    lost = np.where(random.random(77) < 0.2, np.nan, share)
+    return {"k": group_gap(random.integers(10, 15, 77), groups), "ncp": group_gap(lost, groups)}
 
 
 @pytest.fixture
@@ -95,12 +123,15 @@ def test_axes_have_names_and_units(explanations: Explanations, population: Popul
     assert sorted(label.get_text() for label in loss.get_yticklabels()) == ["age\nweight 0.75", "city\nweight 0.25"]
 
 
-def test_colours_are_grey(explanations: Explanations, population: Population) -> None:
+def test_colours_are_grey(explanations: Explanations, population: Population, costs: Frontier) -> None:
     for ax in (
         plot_risk(explanations, ax=Figure().add_subplot()),
         plot_ncp_by_attribute(explanations, population, ax=Figure().add_subplot()),
+        plot_frontier(costs, ax=Figure().add_subplot()),
+        *plot_groups(gaps(), tolerance=0.1, ax=Figure().subplots(1, 2)),
     ):
         shown = [*(bar.get_facecolor() for bar in ax.patches), *(line.get_color() for line in ax.lines)]
+        shown += [colour for found in ax.collections for colour in (*found.get_facecolor(), *found.get_edgecolor())]
         assert all(len(set(mpl.colors.to_rgb(colour))) == 1 for colour in shown)
 
 
@@ -130,11 +161,139 @@ def test_prototypes_have_no_people_to_plot(population: Population) -> None:
     assert plt.get_fignums() == before
 
 
-def test_without_axes_a_figure_is_made(explanations: Explanations, population: Population) -> None:
+def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
+    assert plot_frontier(costs, ax=ax) is ax
+    assert 0 < costs.common < costs.points[0].released
+    frame = costs.to_frame()
+    pureness, loss, withheld, _ = ax.lines
+    for line, column in ((pureness, "common_pureness_mean"), (loss, "common_ncp_mean"), (withheld, "suppressed_rate")):
+        assert line.get_xydata().tolist() == frame[["k", column]].to_numpy().tolist()
+    last = costs.points[-1]
+    assert texts(ax)[-1] == " policy: k = 7"
+    assert set(texts(ax)[:-1]) == {
+        f"pureness {last.common_pureness_mean.value:.2f}",
+        f"information loss, NCP {last.common_ncp_mean.value:.2f}",
+        f"withheld, of all asked {last.suppressed_rate.value:.2f}",
+    }
+    assert ax.get_ylabel().endswith(f"over the {costs.common} of 20 released at every k")
+    assert ax.get_xlabel().startswith("k, least number of people")
+
+
+def test_names_of_lines_do_not_lie_on_each_other(costs: Frontier, ax: Axes) -> None:
+    table = costs.to_frame().assign(common_pureness_mean=0.5, common_ncp_mean=0.5, suppressed_rate=0.5)
+    plot_frontier(table, ax=ax)
+    heights = sorted(text.xy[1] for text in ax.texts)
+    assert heights == pytest.approx([0.5, 0.56, 0.62])
+    assert "policy" not in " ".join(texts(ax))
+
+
+def test_without_a_common_counterfactual_the_axis_says_so(population: Population, ax: Axes) -> None:
+    found = measured(population, [2, 70], max_ncp=0.2)
+    plot_frontier(found, k=10, ax=ax)
+    assert found.common == 0
+    assert ax.lines[0].get_ydata()[0] == found.points[0].pureness_mean.value
+    assert ax.get_ylabel().endswith("over what each k releases: not the same ones")
+    assert texts(ax)[-1] == " policy: k = 10"
+
+
+def test_where_nothing_is_withheld_no_line_says_so(costs: Frontier, ax: Axes) -> None:
+    many = pd.concat([costs.to_frame().head(1)] * 29).assign(k=range(2, 31), suppressed_rate=0.0, common=20)
+    plot_frontier(many, ax=ax)
+    assert len(ax.lines) == 2
+    assert ax.get_ylabel().endswith("over all 20 counterfactuals")
+    assert 4 <= len(ax.get_xticks()) <= 12
+
+
+def test_a_frontier_without_a_release_says_so(population: Population, ax: Axes) -> None:
+    assert texts(plot_frontier(measured(population, [70], max_ncp=0.1), ax=ax)) == ["nothing was released"]
+    with pytest.raises(InputError, match=r"no frontier: columns asked, common, ncp_mean, .* are missing"):
+        plot_frontier(pd.DataFrame({"k": [2], "released": [3]}))
+
+
+def test_groups_have_dots_intervals_and_sizes(costs: Frontier) -> None:
+    people, loss = plot_groups(gaps(), tolerance=0.1, ax=Figure().subplots(1, 2))
+    found = gaps()
+    for panel, metric in ((people, "k"), (loss, "ncp")):
+        order = [label.get_text().split("\n")[0] for label in panel.get_yticklabels()]
+        assert order == sorted(gap.group for gap in found["k"])
+        by_name = {gap.group: gap for gap in found[metric]}
+        _, dots = panel.lines
+        assert dots.get_xdata().tolist() == pytest.approx(
+            [by_name[name].gap if name in by_name else np.nan for name in order], nan_ok=True
+        )
+        assert panel.lines[0].get_xdata() == [0, 0]
+        assert panel.get_xlabel().startswith("group − everybody else")
+    labels = [label.get_text() for label in loss.get_yticklabels()]
+    assert labels[1].startswith("north\nn = ")
+    assert labels[1].endswith(" to 30")
+    assert people.get_title() == "people who fit, k"
+    assert texts(loss) == ["accepted: ±0.1"]
+    assert texts(people) == []
+
+
+def test_small_groups_are_never_shown_alone() -> None:
+    groups = np.repeat(["large", "tiny", "small"], [40, 4, 8])
+    (panel,) = plot_groups({"ncp": group_gap(np.arange(52) / 52, groups)}, ax=Figure().add_subplot())
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["large\nn = 40", f"{POOLED}\nn = 12"]
+    (panel,) = plot_groups({"ncp": group_gap(np.arange(44) / 44, groups[:44])}, ax=Figure().add_subplot())
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["large\nn = 40"]
+
+
+def test_one_group_has_nothing_to_differ_from() -> None:
+    (panel,) = plot_groups({"ncp": group_gap([0.1] * 20, ["all"] * 20)}, ax=Figure().add_subplot())
+    assert texts(panel) == ["fewer than two groups\nof 11 or more"]
+    first, second = plot_groups({"ncp": (), "k": gaps()["k"]})
+    assert texts(first) == ["fewer than two groups\nof 11 or more"]
+    assert second.get_yticklabels()[0].get_text().startswith("few\n")
+
+
+def test_groups_from_a_table_and_with_tolerances_by_metric() -> None:
+    rows = [
+        {"metric": metric, "group": gap.group, "n": gap.n, "gap": gap.gap, "low": gap.low, "high": gap.high}
+        for metric, found in gaps().items()
+        for gap in found
+    ]
+    people, loss = plot_groups(pd.DataFrame(rows), tolerance={"k": 2}, ax=Figure().subplots(2))
+    assert (texts(people), texts(loss)) == (["accepted: ±2"], [])
+
+
+@pytest.mark.parametrize(
+    ("given", "axes", "message"),
+    [
+        ({"ncp": ()}, 2, "1 metrics need as many axes, got 2"),
+        ({}, 1, "no metric to plot"),
+        (pd.DataFrame({"metric": ["k"]}), 1, "columns group, n, gap, low, high are missing"),
+    ],
+)
+def test_groups_that_cannot_be_drawn_are_refused(given: Any, axes: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plot_groups(given, ax=Figure().subplots(axes))
+
+
+def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=7)).fit(population, accepts, True)
+    found = anonymizer.transform(population.frame)
+    groups = np.repeat(["first", "second"], 40)
+    result = group_gaps(found, groups, ["k", "suppressed"])
+    released = [entry.status == "released" for entry in found]
+    assert 0 < sum(released) < 80
+    sizes = [entry.certificate.k if entry.status == "released" else np.nan for entry in found]
+    assert result == {"k": group_gap(sizes, groups), "suppressed": group_gap(1 - np.array(released), groups)}
+    assert sum(gap.n for gap in result["k"]) == sum(released)
+    with pytest.raises(InputError, match="unknown metric magic; known: k, ncp, pureness, suppressed"):
+        group_gaps(found, groups, ["magic"])
+    with pytest.raises(InputError, match="one group per value"):
+        group_gaps(found, groups[:3])
+    with pytest.raises(InputError, match="prototypes stand for nobody"):
+        group_gaps(prototypes(), groups)
+
+
+def test_without_axes_a_figure_is_made(explanations: Explanations, population: Population, costs: Frontier) -> None:
     import matplotlib.pyplot as plt
 
     plt.switch_backend("agg")
-    for ax in (plot_risk(explanations), plot_ncp_by_attribute(explanations, population)):
+    drawn = [plot_risk(explanations), plot_ncp_by_attribute(explanations, population), plot_frontier(costs)]
+    for ax in [*drawn, plot_groups(gaps())[0]]:
         ax.figure.canvas.draw()
         plt.close(ax.figure)
 

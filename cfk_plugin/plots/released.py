@@ -1,4 +1,4 @@
-"""Plots of what was released, on axes of matplotlib. They read in grey, and show no value of a row."""
+"""Plots of what was released: how many people fit, and what each attribute loses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from cfk_plugin.breakdown import class_sizes_of, ncp_table
 from cfk_plugin.explanations import Explanations
+from cfk_plugin.plots._drawing import BAR, INK, clean, mark_k, new_axes, nothing
 from cfk_plugin.policy import PrivacyPolicy
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from cfk_plugin.population import Population
 
-_BAR, _MARK, _INK = "0.72", "0.25", "0.1"
 _MOST_BARS = 24
 
 
@@ -45,27 +45,24 @@ def plot_risk(explanations: Explanations | Sequence[int], *, k: int | None = Non
     from matplotlib.ticker import MaxNLocator
 
     sizes = np.asarray(class_sizes_of(explanations), dtype=np.int64)
-    ax = ax or _new_axes(4.0)
+    ax = ax or new_axes(4.0)
     if k is None and isinstance(explanations, Explanations) and isinstance(explanations.policy, PrivacyPolicy):
         k = explanations.policy.k
     if not len(sizes):
-        return _nothing(ax)
+        return nothing(ax)
     edges = _edges(sizes, k)
     shares = np.histogram(sizes, edges)[0] / len(sizes)
-    bars = ax.bar(edges[:-1], 100 * shares, np.diff(edges), align="edge", color=_BAR, edgecolor="white")
-    ax.bar_label(bars, [_percent(share) for share in shares], padding=2, fontsize=8, color=_INK)
+    bars = ax.bar(edges[:-1], 100 * shares, np.diff(edges), align="edge", color=BAR, edgecolor="white")
+    ax.bar_label(bars, [_percent(share) for share in shares], padding=2, fontsize=8, color=INK)
     if k is not None:
-        ax.axvline(k - 0.5, color=_MARK, linestyle="--", linewidth=1.2)
-        ax.text(
-            k - 0.5, 0.97, f" policy: k = {k}", transform=ax.get_xaxis_transform(), va="top", color=_MARK, fontsize=9
-        )
+        mark_k(ax, k - 0.5, k)
     ax.set_ylim(0, 125 * shares.max())
     ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 100])
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("people who fit the region (number)")
     ax.set_ylabel(f"released explanations (% of {len(sizes):,})")
     _risk_axis(ax)
-    _clean(ax)
+    clean(ax)
     return ax
 
 
@@ -90,15 +87,15 @@ def plot_ncp_by_attribute(explanations: Explanations, population: Population, *,
         If the explanations are prototypes, in which nothing is generalised.
     """
     table = ncp_table(explanations, population).iloc[::-1]
-    ax = ax or _new_axes(1.6 + 0.5 * len(table))
+    ax = ax or new_axes(1.6 + 0.5 * len(table))
     released = len(explanations.generalized)
     if not released:
-        return _nothing(ax)
+        return nothing(ax)
     at = np.arange(len(table))
-    ax.barh(at, table["ncp_mean"], height=0.6, color=_BAR, label="mean")
-    ax.plot(table["ncp_p95"], at, "|", color=_INK, markersize=14, markeredgewidth=2, label="95 of 100 are below")
+    ax.barh(at, table["ncp_mean"], height=0.6, color=BAR, label="mean")
+    ax.plot(table["ncp_p95"], at, "|", color=INK, markersize=14, markeredgewidth=2, label="95 of 100 are below")
     for y, (mean, high) in enumerate(zip(table["ncp_mean"], table["ncp_p95"], strict=True)):
-        ax.text(max(mean, high) + 0.02, y, f"mean {mean:.2f}", va="center", fontsize=9, color=_INK)
+        ax.text(max(mean, high) + 0.02, y, f"mean {mean:.2f}", va="center", fontsize=9, color=INK)
     equal = table["weight"].nunique() == 1
     names = [
         f"{n}" if equal else f"{n}\nweight {w:.2f}" for n, w in zip(table["attribute"], table["weight"], strict=True)
@@ -109,14 +106,8 @@ def plot_ncp_by_attribute(explanations: Explanations, population: Population, *,
     ax.set_xlabel(f"information loss NCP, over {released:,} explanations (0: exact, 1: whole range)")
     ax.set_ylabel("quasi-identifier")
     ax.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, reverse=True)
-    _clean(ax)
+    clean(ax)
     return ax
-
-
-def _new_axes(height: float) -> Axes:
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(6.4, height), layout="constrained")[1]
 
 
 def _edges(sizes: NDArray[np.int64], k: int | None) -> NDArray[np.float64]:
@@ -139,13 +130,3 @@ def _risk_axis(ax: Axes) -> None:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f}" if share >= 0.005 else ""
-
-
-def _clean(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-
-
-def _nothing(ax: Axes) -> Axes:
-    ax.text(0.5, 0.5, "nothing was released", ha="center", va="center", transform=ax.transAxes)
-    ax.set_axis_off()
-    return ax

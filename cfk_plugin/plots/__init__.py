@@ -1,0 +1,7 @@
+"""Plots on axes of matplotlib. They read in grey, and show no value of a row."""
+
+from cfk_plugin.plots.frontier import plot_frontier
+from cfk_plugin.plots.groups import plot_groups
+from cfk_plugin.plots.released import plot_ncp_by_attribute, plot_risk
+
+__all__ = ["plot_frontier", "plot_groups", "plot_ncp_by_attribute", "plot_risk"]

@@ -1,0 +1,273 @@
+"""What every k costs: against single runs, against brute force, and what it must never hold or do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, hookimpl
+from cfk_plugin.errors import InputError, ModelError, NominalGuaranteeWarning, PolicyError
+from cfk_plugin.frontier import KS, Frontier, Point, frontier
+from cfk_plugin.hookspecs import ReleaseRecord
+
+N = 60
+SEARCHED = {"guarantee": "nominal", "objective": "ncp"}
+
+
+def table() -> pd.DataFrame:
+    random = np.random.default_rng(8)
+    return pd.DataFrame(
+        {
+            "age": 730_000_019 + 7_919 * random.integers(0, 25, N),
+            "town": random.choice(["CANARY-A", "CANARY-B", "CANARY-C"], N),
+            "pay": 860_000_011 + 104_729 * random.permutation(N),
+        }
+    )
+
+
+def model(rows: pd.DataFrame) -> np.ndarray:
+    """Accept who earns enough, but for some ages."""
+    return ((rows["pay"] > CUT) & ((rows["age"] - 730_000_019) // 7_919 % 5 != 3)).to_numpy()
+
+
+TABLE = table()
+CUT = float(TABLE["pay"].quantile(0.4))
+ACCEPTED = TABLE[model(TABLE)].reset_index(drop=True)
+RAW = pd.concat([ACCEPTED.head(10), TABLE[~model(TABLE)].head(2)], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def population() -> Population:
+    return Population.from_frame(TABLE, Schema.from_frame(TABLE, quasi_identifiers=["age", "town"]))
+
+
+def measured(population: Population, ks: Any = (2, 7, 20), raw: pd.DataFrame = RAW, **settings: Any) -> Frontier:
+    return frontier(raw, population=population, model=model, desired=True, policy=PrivacyPolicy(**settings), ks=ks)
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "reciprocal": {},
+    "eligible": {"anonymity_set": "eligible"},
+    "catalogue": {"guarantee": "catalogue"},
+    "nominal": {"guarantee": "nominal"},
+    "ceiling": {"guarantee": "nominal", "objective": "ncp", "max_ncp": 0.4},
+}
+
+
+@pytest.mark.parametrize("settings", POLICIES.values(), ids=POLICIES.keys())
+def test_every_point_is_what_a_single_run_releases(settings: dict[str, Any], population: Population) -> None:
+    found = measured(population, **settings)
+    assert [point.k for point in found] == [2, 7, 20]
+    results = []
+    for point in found:
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=point.k, **settings)).fit(population, model, True)
+        results.append(anonymizer.transform(RAW))
+        summary = results[-1].summary()
+        assert (point.asked, point.released, point.k_min) == (12, summary["released"], summary["k_min"])
+        assert point.reasons == summary["reasons"]
+        assert point.suppressed_rate.value == summary["suppressed_rate"]
+        assert point.released + sum(point.reasons.values()) == point.asked
+        for name in ("ncp_mean", "pureness_mean"):
+            value = getattr(point, name)
+            assert (value.n, value.value) == (point.released, pytest.approx(summary[name]))
+            assert value.low <= value.value <= value.high
+    both = [at for at in range(12) if all(result[at].status == "released" for result in results)]
+    assert found.common == len(both)
+    for point, result in zip(found, results, strict=True):
+        assert point.common_ncp_mean.n == len(both)
+        assert point.common_ncp_mean.value == pytest.approx(np.mean([result[at].certificate.ncp for at in both]))
+        assert point.common_pureness_mean.value == pytest.approx(
+            np.mean([result[at].certificate.pureness for at in both])
+        )
+
+
+def test_a_ceiling_makes_what_is_released_differ_from_what_is_common(population: Population) -> None:
+    found = measured(population, **POLICIES["ceiling"])
+    assert 0 < found.common < max(point.released for point in found)
+    first = found.points[0]
+    assert first.common_ncp_mean.value != first.ncp_mean.value
+
+
+def cheapest(anchor: pd.Series, k: int) -> float:
+    """Return the least NCP of any region around a row with k people, by trying all of them."""
+    people = pd.crosstab(TABLE["age"], TABLE["town"])
+    ages, towns, counts = people.index, list(people.columns), people.to_numpy()
+    here, own = ages.get_loc(anchor["age"]), towns.index(anchor["town"])
+    others = [town for town in range(len(towns)) if town != own]
+    best = math.inf
+    for low, high in itertools.product(range(here + 1), range(here, len(ages))):
+        for more in itertools.chain.from_iterable(itertools.combinations(others, n) for n in range(len(towns))):
+            if counts[low : high + 1, [own, *more]].sum() >= k:
+                wide = (ages[high] - ages[low]) / (ages[-1] - ages[0])
+                best = min(best, (wide + ((len(more) + 1) / len(towns) if more else 0.0)) / 2)
+    return best
+
+
+def test_nominal_optima_cost_what_brute_force_finds_and_more_for_more_people(population: Population) -> None:
+    found = measured(population, ks=(2, 3, 9, 30), raw=RAW.head(2), **SEARCHED)
+    for point in found:
+        costs = [cheapest(row, point.k) for _, row in RAW.head(2).iterrows()]
+        assert point.common_ncp_mean.value == pytest.approx(np.mean(costs))
+
+
+def test_the_least_loss_never_falls_with_k(population: Population) -> None:
+    loss = [point.common_ncp_mean.value for point in measured(population, ks=(2, 3, 4, 6, 9, 13), **SEARCHED)]
+    assert loss == sorted(loss)
+    assert loss[0] < loss[-1]
+
+
+def test_nothing_is_released_with_fewer_people(population: Population) -> None:
+    for point in measured(population, ks=[3, 10, N]):
+        assert point.k_min is not None
+        assert point.k_min >= point.k
+
+
+def test_ks_are_sorted_once_each_and_may_be_of_numpy(population: Population) -> None:
+    assert [point.k for point in measured(population, ks=np.array([9, 2, 9]), **SEARCHED)] == [2, 9]
+    assert [point.k for point in measured(population, ks=None, **SEARCHED)] == list(KS)
+    small = Population.from_frame(TABLE.head(12), Schema.from_frame(TABLE, quasi_identifiers=["age", "town"]))
+    assert [point.k for point in measured(small, ks=None, **SEARCHED)] == [2, 3, 5, 10]
+
+
+def test_a_sealed_population_is_tried_from_its_own_k(population: Population, tmp_path: Path) -> None:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=12, objective="ncp")).fit(population, model, True)
+    anonymizer.seal(tmp_path / "bundle")
+    sealed = Population.open(tmp_path / "bundle")
+    found = frontier(RAW, population=sealed, model=model, desired=True)
+    assert [point.k for point in found] == [15, 20, 25, 30]
+    assert found.policy["k"] == 12
+    with pytest.raises(PolicyError, match="k = 5 is below the floor of the bundle, 12"):
+        frontier(RAW, population=sealed, model=model, desired=True, ks=[5])
+
+
+def test_the_policy_is_kept_but_for_k_and_nothing_is_raised_for_what_is_withheld(population: Population) -> None:
+    found = measured(population, ks=[2, 40], k=7, max_ncp=0.05, on_infeasible="raise")
+    assert (found.policy["k"], found.policy["on_infeasible"]) == (7, "raise")
+    last = found.points[-1]
+    assert (last.released, last.k_min, last.reasons) == (0, None, {"ncp_above_ceiling": 10, "not_desired": 2})
+    assert last.suppressed_rate.low > 0.7
+    assert last.suppressed_rate.value == last.suppressed_rate.high == 1
+    assert math.isnan(last.ncp_mean.value)
+    assert found.common == 0
+
+
+def test_json_is_whole_and_has_no_value_of_a_row(population: Population) -> None:
+    found = measured(population, ks=[2, 40], max_ncp=0.05)
+    content = json.loads(found.to_json())
+    assert (content["schema_version"], content["kind"], content["asked"], content["common"]) == (1, "frontier", 12, 0)
+    assert content["points"][1]["ncp_mean"] == {"value": None, "low": None, "high": None, "n": 0}
+    assert content["points"][0]["suppressed_rate"]["n"] == 12
+    assert content["population"] == population.fingerprint
+    said = found.to_json() + repr(found) + found.to_frame().to_csv()
+    assert "CANARY" not in said
+    assert not [value for name in ("age", "pay") for value in TABLE[name].astype(str) if value in said]
+
+
+def test_the_table_has_a_row_per_k(population: Population) -> None:
+    found = measured(population, ks=[2, 40], max_ncp=0.05)
+    frame = found.to_frame()
+    assert frame["k"].tolist() == [2, 40]
+    assert frame["k_min"].isna().tolist() == [False, True]
+    ends = {f"{name}{end}" for name in found.points[0].estimates for end in ("", "_low", "_high")}
+    assert ends | {"k", "asked", "released", "k_min", "common"} == set(frame.columns)
+    assert set(Point.__slots__) <= set(frame.columns) | {"reasons"}
+
+
+def test_the_same_seed_gives_the_same_figures(population: Population) -> None:
+    assert measured(population, ks=[7]).to_json() == measured(population, ks=[7]).to_json()
+
+
+def test_opposite_asks_the_factuals(population: Population) -> None:
+    factuals = TABLE[~model(TABLE)].head(12).reset_index(drop=True)
+    policy = PrivacyPolicy(k=5)
+    found = frontier(
+        RAW, population=population, model=model, desired="opposite", policy=policy, ks=[5], factuals=factuals
+    )
+    anonymizer = KAnonymizer(policy=policy).fit(population, model, "opposite")
+    assert found.points[0].reasons == anonymizer.transform(RAW, factuals).summary()["reasons"]
+    assert found.points[0].released > 0
+
+
+def test_progress_counts_k(population: Population) -> None:
+    told: list[tuple[int, int]] = []
+    frontier(RAW, population=population, model=model, desired=True, ks=[2, 5], progress=lambda *done: told.append(done))
+    assert told == [(1, 2), (2, 2)]
+
+
+@pytest.mark.filterwarnings("default::cfk_plugin.errors.NominalGuaranteeWarning")
+def test_a_nominal_guarantee_warns_once_where_it_was_asked_for(population: Population) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        frontier(
+            RAW.head(1), population=population, model=model, desired=True, policy=PrivacyPolicy(**SEARCHED), ks=[2, 3]
+        )
+    assert [(found.category, found.filename) for found in caught] == [(NominalGuaranteeWarning, __file__)]
+
+
+def test_plugins_are_not_told_of_releases(population: Population, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cfk_plugin import anonymizer
+
+    class Listening:
+        told = 0
+
+        @hookimpl
+        def cfk_released(self, record: ReleaseRecord) -> None:
+            Listening.told += 1
+
+    load = anonymizer.load_plugins
+    monkeypatch.setattr(anonymizer, "load_plugins", lambda plugins: load([*plugins, Listening()]))
+    KAnonymizer(policy=PrivacyPolicy(k=3)).fit(population, model, True).transform(RAW.head(2))
+    assert Listening.told == 2
+    measured(population, ks=[3])
+    assert Listening.told == 2
+
+
+def test_a_model_that_fails_is_a_reason_and_not_a_price(population: Population) -> None:
+    def failing(rows: pd.DataFrame) -> np.ndarray:
+        if len(rows) <= len(RAW):
+            raise RuntimeError("CANARY")
+        return model(rows)
+
+    found = frontier(RAW, population=population, model=failing, desired=True, ks=[2])
+    assert set(found.points[0].reasons) == {"model_failed"}
+    assert "CANARY" not in found.to_json()
+
+
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no k": ({"ks": []}, InputError, "ks must be whole numbers, at least one"),
+    "half a person": ({"ks": [2.5]}, InputError, "ks must be whole numbers"),
+    "text": ({"ks": "2,5"}, InputError, "ks must be whole numbers"),
+    "one person": ({"ks": [1, 5]}, PolicyError, "k must be a whole number >= 2, got 1"),
+    "more than there are": ({"ks": [2, N + 1]}, PolicyError, f"k = {N + 1} is above the number of people, {N}"),
+    "a method of another guarantee": ({"method": "exact"}, PolicyError, 'needs method="auto"'),
+    "a column short": ({"counterfactuals": RAW[["age"]]}, InputError, "missing columns"),
+    "factuals of another length": ({"factuals": TABLE.head(2)}, InputError, "2 factuals for 12 counterfactuals"),
+    "no model": ({"model": 3}, ModelError, "a model needs a predict method"),
+    "no population": ({"population": TABLE}, InputError, "population must be a Population, got DataFrame"),
+}
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_input_is_refused_before_anything_runs(
+    changes: dict[str, Any], error: type[Exception], message: str, population: Population
+) -> None:
+    good = {"counterfactuals": RAW, "population": population, "model": model, "desired": True}
+    with pytest.raises(error, match=message) as caught:
+        frontier(**{**good, **changes})
+    assert "CANARY" not in str(caught.value)
+
+
+def test_what_was_measured_cannot_be_changed(population: Population) -> None:
+    found = measured(population, ks=[2])
+    with pytest.raises(AttributeError):
+        found.asked = 3  # type: ignore[misc]
+    assert replace(found, seed=4).seed == 4
