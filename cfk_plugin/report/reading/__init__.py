@@ -1,0 +1,1 @@
+"""From MLflow to evidence: runs are found, their files fetched and joined."""

@@ -1,0 +1,186 @@
+"""How reading logged runs scales: many explanations over many runs, from a tracking server and from SQLite.
+
+Run ``PYTHONPATH=tests/helpers:tests/servers python tests/benchmarks/report_scale.py`` to print a Markdown table; for
+other sizes, ``--explanations 1000000 --runs 50``. The runs are made first, from a few thousand explanations that are
+logged again and again; reading is measured in a process of its own. ``--parts 2000`` gives every run that many files,
+as a server writes them that ships every two seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cfk_plugin.counterfactual import Suppressed
+from cfk_plugin.report.build import build
+from cfk_plugin.report.rendering.compose import compose
+from cfk_plugin.report.rendering.html import render_html
+from cfk_plugin.tracking.record import Record, table
+from spooled import explanations, released
+from tracking_server import tracking_server
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+POOL = 2000
+EXPERIMENT = "scale"
+FIRST = 1_790_000_000_000  # when the first explanation was made, milliseconds since 1970
+
+
+def pool_of_rows(seed: int = 0) -> tuple[Record, pa.Table]:
+    """Return explanations as they are logged, every tenth of them withheld."""
+    rng = np.random.default_rng(seed)
+    entries = [
+        Suppressed(i, "infeasible")
+        if i % 10 == 0
+        else released(i, k=int(rng.integers(5, 60)), ncp=float(rng.random()), pureness=float(1 - rng.random() / 10))
+        for i in range(POOL)
+    ]
+    record = Record.of(explanations(*entries))
+    return record, table([record])
+
+
+def recount_of(rows: pa.Table, rng: np.random.Generator) -> pa.Table:
+    """Return what verification found of each row, in the layout of ``cfk/recount``."""
+    n = rows.num_rows
+    shares = ("t", "disclosure", "journalist_risk", "seconds", "ncp.age", "ncp.city")
+    counts = ("k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l", "k_intersection")
+    columns: dict[str, Any] = {name: rng.integers(1, 60, n) for name in counts}
+    columns |= {name: rng.random(n) for name in shares}
+    columns |= {"majority": rng.random(n) > 0.5, "refused_k": pa.nulls(n, pa.int64())}
+    columns |= {"finding": rng.choice(["native", "synthetic"], n), "ledger": rng.choice(["fresh", "widened"], n)}
+    columns |= {"group": rng.choice(["f", "m"], n)}
+    return pa.table(columns)
+
+
+def parts(count: int, files: int, seed: int) -> Iterator[tuple[str, pa.Table, pa.Table]]:
+    """Yield the files of one run: name, explanations, and their recount."""
+    _, pool = pool_of_rows()
+    rng = np.random.default_rng(seed)
+    ends = np.linspace(0, count, files + 1).astype(int)
+    for first, last in pairwise(ends):
+        steps = np.arange(first, last)
+        rows = pool.take(rng.integers(0, POOL, len(steps)))
+        made = pa.array(FIRST + 1000 * steps + seed).cast(pa.timestamp("ms", tz="UTC"))
+        for name, column in (("step", pa.array(steps)), ("timestamp", made)):
+            rows = rows.set_column(rows.column_names.index(name), name, column)
+        yield f"part-{FIRST + 1000 * int(first):013d}-{seed:016x}.parquet", rows, recount_of(rows, rng)
+
+
+def log_runs(client: MlflowClient, count: int, runs: int, files: int, folder: Path) -> None:
+    """Log runs whose files hold `count` explanations together."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    record, _ = pool_of_rows()
+    experiment = client.create_experiment(EXPERIMENT)
+    for number in range(runs):
+        asked = count // runs + (number < count % runs)
+        run = client.create_run(experiment).info.run_id
+        own = folder / f"run{number}" / "cfk"
+        for name in ("explanations", "recount"):
+            (own / name).mkdir(parents=True)
+        for name, rows, recount in parts(asked, files, number):
+            pq.write_table(rows, own / "explanations" / name)
+            pq.write_table(recount, own / "recount" / name)
+        client.log_artifacts(run, str(own), "cfk")
+        client.log_dict(run, record.policy, "cfk/policy.json")
+        client.log_batch(
+            run,
+            metrics=[Metric("cfk.asked", asked, FIRST + 1000 * asked, asked)],
+            params=[Param(name, value) for name, value in record.params.items()],
+            tags=[RunTag(name, value) for name, value in record.tags.items()],
+        )
+        client.set_terminated(run)
+
+
+def measure(uri: str, expected: int) -> dict[str, float]:
+    """Read everything, and return the seconds and the peak memory of this process in GB."""
+    import mlflow
+
+    from cfk_plugin.report.reading.runs import read_experiment
+
+    mlflow.set_tracking_uri(uri)
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    start = time.perf_counter()
+    evidence = read_experiment(EXPERIMENT, tracking_uri=uri)
+    found = {"read s": time.perf_counter() - start, "start GB": base}
+    rows = sum(len(run.rows) for run in evidence.runs if run.rows is not None)
+    if rows != expected:
+        raise AssertionError(f"read {rows} of {expected} explanations")
+    frames = sum(int(run.rows.memory_usage(deep=True).sum()) for run in evidence.runs if run.rows is not None)
+    found |= {"read GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, "frames GB": frames / 2**30}
+    return found | report_of(evidence)
+
+
+def report_of(evidence: Any) -> dict[str, float]:
+    """Measure the whole report, where it can be built: what comes after reading."""
+    started = time.perf_counter()
+    data = build(evidence)
+    built = time.perf_counter()
+    html = render_html(compose(data))
+    done = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {
+        "build s": built - started,
+        "render s": done - built,
+        "HTML kB": len(html.encode()) / 1e3,
+        "report GB": peak,
+    }
+
+
+@contextmanager
+def stores(folder: Path, kinds: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
+    """Give the tracking URI of each kind of store."""
+    with tracking_server(folder) as server:
+        found = []
+        if "http" in kinds:
+            server.start()
+            found.append(("http", server.url))
+        if "sqlite" in kinds:
+            found.append(("sqlite", f"sqlite:///{folder / 'local.db'}"))
+        yield found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Make the runs, read them, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--explanations", type=int, default=1_000_000, help="in all runs together")
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--parts", type=int, default=1, help="files of each run")
+    parser.add_argument("--stores", nargs="+", default=["http", "sqlite"], choices=["http", "sqlite"])
+    options = parser.parse_args(argv)
+    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+    import mlflow
+
+    with tempfile.TemporaryDirectory() as name, stores(Path(name), options.stores) as found:
+        os.chdir(name)
+        lines = []
+        for kind, uri in found:
+            client = mlflow.MlflowClient(tracking_uri=uri)
+            log_runs(client, options.explanations, options.runs, options.parts, Path(name) / f"made-{kind}")
+            with get_context("spawn").Pool(1) as pool:
+                figures = pool.apply(measure, (uri, options.explanations))
+            lines = lines or [
+                f"| store | explanations | runs | files each | {' | '.join(figures)} |",
+                f"|---|---:|---:|---:|{'---:|' * len(figures)}",
+            ]
+            size = f"{options.explanations:,} | {options.runs} | {options.parts}"
+            lines.append(f"| {kind} | {size} | {' | '.join(f'{value:.2f}' for value in figures.values())} |")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
