@@ -1,0 +1,238 @@
+"""Checks: each passes when nothing is wrong, and says what is when something is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reported
+from cfk_plugin import PrivacyPolicy
+from cfk_plugin.report.assessment.checks import verdict
+from cfk_plugin.report.assessment.checks.quality import draws_needed
+from cfk_plugin.report.build import build
+from cfk_plugin.report.data import Check, ReportData
+from cfk_plugin.report.evidence import Evidence
+
+ALL = {
+    "k_min",
+    "k_desired_min",
+    "k_effective_min",
+    "k_intersection",
+    "native_leak",
+    "attribute_disclosure",
+    "pureness",
+    "ncp",
+    "verification",
+    "records",
+    "untracked",
+    "schema_declared",
+    "group_gap",
+    "human_inputs",
+    *(f"attack_{name}" for name in reported.ATTACKS),
+}
+
+
+def report(*runs: Any, **options: Any) -> ReportData:
+    return build(reported.evidence(*runs), **({"inputs": reported.inputs()} | options))
+
+
+def check(data: ReportData, name: str) -> Check:
+    return next(found for found in data.checks if found.id == name)
+
+
+def test_everything_passes_when_nothing_is_wrong() -> None:
+    data = report()
+    assert {found.id for found in data.checks} == ALL
+    assert {found.id: found.status for found in data.checks} == dict.fromkeys(ALL, "pass")
+    assert data.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "status"),
+    [
+        ("k_min", {"k": 11}, "fail"),
+        ("k_desired_min", {"k_desired": 11}, "fail"),
+        ("k_effective_min", {"k_effective": 3}, "fail"),
+        ("k_intersection", {"k_intersection": 11}, "fail"),
+        ("native_leak", {"k": 11, "ncp": 0.0}, "fail"),
+        ("attribute_disclosure", {"disclosure": 0.51}, "fail"),
+        ("pureness", {"pureness": 0.49, "pureness_low": 0.49}, "fail"),
+        ("pureness", {"pureness": 0.6, "pureness_low": 0.4}, "review"),
+        ("ncp", {"ncp": 0.51}, "fail"),
+        ("verification", {"status": "suppressed", "reason": "verification_failed", "refused_k": 3}, "fail"),
+    ],
+)
+def test_one_wrong_explanation_is_found(name: str, columns: dict[str, Any], status: str) -> None:
+    table = reported.rows()
+    for column, value in columns.items():
+        table[column] = table.get(column)
+        if name == "ncp":
+            table[column] = value
+        else:
+            table.loc[5, column] = value
+    if name == "verification":
+        table.loc[5, ["k", "ncp", "pureness"]] = np.nan
+    data = report(reported.run(table))
+    found = check(data, name)
+    assert found.status == status
+    assert data.verdict == status
+    if name != "ncp":
+        assert found.evidence == ("0123456789abcdef0123456789abcdef/5",)
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("k_desired_min", "k_desired"),
+        ("k_effective_min", "k_effective"),
+        ("attribute_disclosure", "disclosure"),
+        ("group_gap", "group"),
+    ],
+)
+def test_a_column_that_is_missing_is_not_measured(name: str, lost: str) -> None:
+    data = report(reported.run(reported.rows().drop(columns=lost)))
+    assert (check(data, name).status, data.verdict) == ("not_measured", "review")
+
+
+def test_a_figure_that_some_releases_lack_is_not_measured() -> None:
+    table = reported.rows().astype({"k_effective": float})
+    table.loc[7, "k_effective"] = np.nan
+    assert check(report(reported.run(table)), "k_effective_min").status == "not_measured"
+    table.loc[8, "k_effective"] = 2
+    assert check(report(reported.run(table)), "k_effective_min").status == "fail"
+
+
+@pytest.mark.parametrize("lost", ["population", "policy", "audits"])
+def test_an_artifact_that_is_missing_is_never_a_pass(lost: str) -> None:
+    data = report(reported.run(**{lost: None if lost != "audits" else ()}))
+    assert data.verdict != "pass"
+
+
+def test_without_rows_nothing_is_measured() -> None:
+    data = report(dataclasses.replace(reported.run(), rows=None))
+    assert check(data, "k_min").status == "not_measured"
+    assert data.verdict == "review"
+
+
+def test_an_accepted_risk_is_a_review_and_a_broken_promise_is_not() -> None:
+    table = reported.rows()
+    table.loc[5, "k_desired"] = 4
+    accepts = reported.inputs(accepted_risks={"k_desired_min": "outcomes are not public"})
+    assert (
+        check(report(reported.run(table), inputs=accepts), "k_desired_min").status == "fail"
+    )  # promised by "eligible"
+    weaker = PrivacyPolicy(k=12, min_pureness=0.5, max_ncp=0.5)
+    table["policy_hash"] = weaker.sha256
+    assert check(report(reported.run(table, weaker), inputs=accepts), "k_desired_min").status == "review"
+    assert check(report(reported.run(table, weaker)), "k_desired_min").status == "fail"
+
+
+def test_a_preset_asks_for_its_k_of_every_release() -> None:
+    ten = PrivacyPolicy(k=10, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
+    table = reported.rows(policy=ten, k=10, k_desired=10, k_effective=10, k_intersection=10)
+    data = report(reported.run(table, ten))
+    assert (check(data, "k_min").status, check(data, "k_min").threshold.value) == ("pass", 10)
+    ema = check(report(reported.run(table, ten), preset="ema-0070"), "k_min")
+    assert (ema.status, ema.threshold.value) == ("fail", 12)
+    assert "European Medicines Agency" in ema.source
+
+
+def test_no_ledger_and_unknown_recipients_are_reviews() -> None:
+    without = reported.run(reported.rows().drop(columns=["ledger", "k_intersection"]))
+    assert check(report(without), "k_intersection").status == "review"
+    unsaid = reported.inputs(answers={**reported.inputs().answers, "recipients_pool": "unknown"})
+    assert check(report(inputs=unsaid), "k_intersection").status == "review"
+
+
+def test_a_floor_of_99_percent_needs_368_draws() -> None:
+    assert [draws_needed(floor) for floor in (0.9, 0.99, 0.999)] == [36, 368, 3688]
+    table = reported.rows(pureness=1.0, pureness_low=0.9638, pureness_high=1.0, exact=False)
+    floor = reported.inputs({"pureness": 0.99, "attribute_disclosure": 0.5, "group_gap": 0.3})
+    found = check(report(reported.run(table), inputs=floor), "pureness")
+    assert (found.status, found.threshold.value, found.source) == ("review", 0.99, "inputs.yaml")
+    assert "368 draws" in found.text
+
+
+def test_one_group_above_the_ceiling_is_a_review() -> None:
+    table = reported.rows()
+    table["ncp"] = np.where(table["group"] == "women", 0.6, 0.1)
+    data = report(reported.run(table))
+    assert check(data, "ncp").status == "review"
+    assert check(data, "group_gap").status == "fail"
+
+
+def test_a_wide_interval_between_groups_is_a_review() -> None:
+    random = np.random.default_rng(0)
+    table = reported.rows(pureness=random.choice([0.5, 1.0], 100))
+    narrow = reported.inputs({"attribute_disclosure": 0.5, "group_gap": 0.05})
+    assert check(report(reported.run(table), inputs=narrow), "group_gap").status == "review"
+
+
+@pytest.mark.parametrize(("main", "status"), [(0.02, "pass"), (0.065, "review"), (0.2, "fail")])
+def test_attacks_are_judged_over_their_control(main: float, status: str) -> None:
+    audits = [reported.audit(name) for name in ("linkage", "extraction", "attribute_inference")]
+    data = report(reported.run(audits=[*audits, reported.audit("membership", main=main)]))
+    assert check(data, "attack_membership").status == status
+
+
+def test_linkage_may_do_what_chance_among_k_admits() -> None:
+    others = [reported.audit(name) for name in ("membership", "extraction", "attribute_inference")]
+    data = report(reported.run(audits=[*others, reported.audit("linkage", main=1 / 12 - 0.011, control=0.0)]))
+    found = check(data, "attack_linkage")
+    assert (found.status, found.threshold.value) == ("pass", pytest.approx(1 / 12))
+
+
+def test_learned_bounds_are_a_review_that_names_the_columns() -> None:
+    facts = reported.population()
+    facts["attributes"][0]["bounds"] = "learned"
+    found = check(report(reported.run(population=facts)), "schema_declared")
+    assert found.status == "review"
+    assert "age" in found.text
+
+
+def test_an_edited_policy_is_found() -> None:
+    lowered = {**reported.POLICY.to_dict(), "k": 2}
+    data = report(reported.run(policy=lowered))
+    assert check(data, "records").status == "fail"
+
+
+def test_a_summary_that_says_something_else_is_a_review() -> None:
+    run = reported.run()
+    data = report(dataclasses.replace(run, metrics={**run.metrics, "cfk.k.min": 40.0}))
+    assert check(data, "records").status == "review"
+    assert check(data, "k_min").measured.value == 12  # what counts is what was recorded
+
+
+def test_explanations_on_their_way_are_a_review() -> None:
+    run = reported.run()
+    evidence = Evidence(runs=(run,), uncounted={run.run_id: 4})
+    found = check(build(evidence, inputs=reported.inputs()), "records")
+    assert (found.status, found.measured.value, found.evidence) == ("review", 4, (run.run_id,))
+
+
+def test_summaries_are_not_compared_for_a_part_of_a_run() -> None:
+    run = reported.run()
+    evidence = Evidence(runs=(dataclasses.replace(run, metrics={**run.metrics, "cfk.asked": 7.0}),), since=0)
+    assert check(build(evidence, inputs=reported.inputs()), "records").status == "pass"
+
+
+def test_explanations_without_a_record_are_a_review() -> None:
+    run = reported.run()
+    data = report(dataclasses.replace(run, metrics={**run.metrics, "cfk.untracked": 3.0}))
+    assert check(data, "untracked").status == "review"
+
+
+def test_open_questions_are_a_review() -> None:
+    data = report(inputs=None)
+    assert check(data, "human_inputs").status == "review"
+    assert {p.id for p in data.placeholders} >= {"system", "sign_off.dpo"}
+
+
+def test_the_verdict_is_that_of_the_worst_check() -> None:
+    assert verdict(["pass", "pass"]) == "pass"
+    assert verdict(["pass", "not_measured"]) == "review"
+    assert verdict(["pass", "review", "fail"]) == "fail"
+    assert verdict([]) == "review"
