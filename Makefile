@@ -13,6 +13,11 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SMALL_XGBOOST := $(PIP) download --no-deps --only-binary :all: --platform manylinux2014_x86_64 --dest $(VENV)/wheels xgboost \
 	&& $(PIP) install $(VENV)/wheels/xgboost-*.whl
 
+# Accessibility of reports is tested with axe-core, which comes from npm. Nothing else needs Node: without npm, or without
+# its registry, those tests are skipped and say so.
+AXE := tests/browser/node_modules/.package-lock.json
+NPM := npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --loglevel=error
+
 .DELETE_ON_ERROR:
 .PHONY: help demo test slow bench check format clean
 
@@ -36,13 +41,16 @@ $(READY): pyproject.toml
 	@$(PIP) install --no-deps NICEx==0.2.3
 	@touch $@
 
+$(AXE): tests/browser/package-lock.json
+	@! command -v npm >/dev/null || $(NPM) >/dev/null || echo "axe-core cannot be installed; its tests will be skipped" >&2
+
 demo: $(READY)
 	@$(BIN)/cfk demo
 
-test: $(READY)
+test: $(READY) $(AXE)
 	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --benchmark-skip
 
-slow: $(READY)
+slow: $(READY) $(AXE)
 	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --benchmark-skip
 
 bench: $(READY)
@@ -59,5 +67,6 @@ format: $(READY)
 	@$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) build dist mlruns mlflow.db .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist mlruns mlflow.db .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \
+		tests/browser/node_modules
 	find cfk_plugin adapters tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The report's chapters: each takes the data and gives sections of the document."""

@@ -1,0 +1,53 @@
+"""The report where people look for it: among the artifacts of a run, in the pages of a real MLflow server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mlflow
+import pytest
+
+import reported
+from cfk_plugin.report.build import build
+from cfk_plugin.report.delivery.publishing import log_report
+from cfk_plugin.report.rendering.compose import compose
+from cfk_plugin.report.rendering.html import render_html
+from tracking_server import tracking_server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.slow
+
+
+def test_mlflow_shows_the_report_in_its_own_page(started: Browser, tmp_path: Path) -> None:
+    with tracking_server(tmp_path) as server:
+        server.start()
+        client = mlflow.MlflowClient(tracking_uri=server.url)
+        run = client.create_run(client.create_experiment("credit"))
+        data = build(reported.evidence(), inputs=reported.inputs())
+        texts = {"html": render_html(compose(data)), "json": data.to_json()}
+        log_report(data, texts, [run.info.run_id], tracking_uri=server.url)
+        page = started.new_page(viewport={"width": 1600, "height": 1000})
+        said: list[str] = []
+        where = f"{server.url}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts/cfk/report.html"
+        page.on("console", lambda message: said.append(message.text))
+        page.goto(where)
+        frame = page.frame_locator("iframe").first
+        frame.locator("h1").wait_for(timeout=60_000)
+        assert frame.locator("h1").inner_text() == data.report["title"]
+        assert frame.locator("body").inner_text().count("Pass") > 10
+        frame.locator("summary").first.click()  # folding needs no script
+        assert frame.locator("details[open]").count() == 1
+        # MLflow's pane is a sandbox in which links do nothing; they must not lose the report either.
+        frame.get_by_role("link", name="Reproducibility").first.click()
+        assert frame.locator("h1").is_visible()
+        shot = tmp_path / "mlflow.png"
+        page.screenshot(path=shot)
+        assert shot.stat().st_size > 50_000
+        assert not [text for text in said if "Content Security Policy" in text or "report.html" in text]
+        # Links of a report that knows the server's address lead to the run.
+        page.goto(f"{server.url}/#/runs/{run.info.run_id}")
+        page.wait_for_url(f"**/experiments/{run.info.experiment_id}/runs/{run.info.run_id}**")
+        page.close()

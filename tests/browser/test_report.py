@@ -1,0 +1,197 @@
+"""The report as a browser shows it: from a file, without a network, on small and large screens and on paper."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browsing import chromium, missing_glyphs, overlapping_texts, smallest_text, too_wide, violations, visit
+from cfk_plugin.report.rendering.html import render_html
+from cfk_plugin.report.rendering.pdf import write_pdf
+from documented import document
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+A4 = 673  # CSS pixels between the margins
+SCREENS = [(320, "screen"), (768, "screen"), (1440, "screen"), (A4, "print")]
+
+
+@pytest.mark.parametrize(("width", "media"), SCREENS)
+def test_report_fits_and_is_silent(started: Browser, report: str, width: int, media: str) -> None:
+    with visit(started, report, width=width, media=media) as found:
+        assert too_wide(found) == []
+        assert overlapping_texts(found) == []
+        assert smallest_text(found) >= (9 if media == "print" else 12)  # 9 pixels are 7 points
+        found.run("() => document.querySelectorAll('details').forEach(fold => fold.open = true)")
+        assert too_wide(found) == []
+        assert missing_glyphs(found) == []
+        assert (found.said, found.asked) == ([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edition", ["internal", "external"])
+@pytest.mark.parametrize(("width", "media"), SCREENS)
+def test_composed_report_fits_and_is_silent(
+    started: Browser, composed: dict[str, str], edition: str, width: int, media: str
+) -> None:
+    with visit(started, composed[edition], width=width, media=media) as found:
+        assert too_wide(found) == []
+        assert overlapping_texts(found) == []
+        assert missing_glyphs(found) == []
+        assert (found.said, found.asked) == ([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 320)])
+def test_composed_report_is_accessible(started: Browser, composed: dict[str, str], scheme: str, width: int) -> None:
+    with visit(started, composed["internal"], width=width, scheme=scheme) as found:
+        found.run("() => document.querySelectorAll('details').forEach(fold => fold.open = true)")
+        assert violations(found) == []
+
+
+def test_what_is_wrong_with_a_page_is_noticed(started: Browser, tmp_path: Path) -> None:
+    # The test above would be worth nothing if these found nothing.
+    page = tmp_path / "wrong.html"
+    page.write_text(
+        "<meta charset=utf-8><h1>x</h1><p style='width: 2000px; font-size: 6px'>\ue9fe</p>"
+        "<svg class=chart><text y=20>one</text><text x=3 y=22>two</text></svg>"
+        "<img src='https://example.org/a.png'><script>nothing()</script>",
+        encoding="utf-8",
+    )
+    with visit(started, page.as_uri(), width=320) as found:
+        assert too_wide(found)
+        assert overlapping_texts(found) == ["one / two"]
+        assert smallest_text(found) == 6
+        assert missing_glyphs(found) == ["\ue9fe"]
+        assert found.asked == ["https://example.org/a.png"]
+        assert any("nothing" in words for words in found.said)
+
+
+def test_short_report_is_accessible(started: Browser, short: str) -> None:
+    with visit(started, short) as found:
+        assert violations(found) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 320), ("dark", 768)])
+def test_report_is_accessible(started: Browser, printed: str, scheme: str, width: int) -> None:
+    with visit(started, printed, width=width, scheme=scheme) as found:
+        assert violations(found) == []
+
+
+@pytest.mark.slow
+def test_axe_finds_what_is_wrong(started: Browser, short: str) -> None:
+    with visit(started, short) as found:
+        found.run("() => { document.documentElement.lang = ''; document.querySelector('h1').style.color = '#ddd' }")
+        rules = {violation.split(":")[0] for violation in violations(found)}
+    assert rules == {"html-has-lang", "color-contrast"}
+
+
+def test_dark_scheme_is_dark_and_paper_is_light(started: Browser, report: str) -> None:
+    ground = "() => getComputedStyle(document.documentElement).getPropertyValue('--paper')"
+    with visit(started, report, scheme="dark") as found:
+        dark = found.run(ground)
+        found.page.emulate_media(media="print")
+        assert found.run(ground) != dark
+
+
+def test_verdict_is_on_the_first_screen(started: Browser, report: str) -> None:
+    bottom = (
+        "selector => Math.max(...[...document.querySelectorAll(selector)].map(e => e.getBoundingClientRect().bottom))"
+    )
+    with visit(started, report, width=1440, height=900) as found:
+        # The verdict, what is not covered, and every check that fails.
+        assert found.page.evaluate(bottom, ".verdict, .beyond li, #checks tr.is-fail") <= 900
+    with visit(started, report, width=320, height=640) as found:
+        assert found.page.evaluate(bottom, ".edition, h1, .word, .headline") <= 640
+
+
+def test_keyboard_reaches_the_verdict_first(started: Browser, report: str) -> None:
+    with visit(started, report) as found:
+        found.page.keyboard.press("Tab")
+        skip = found.run("""() => { const e = document.activeElement, box = e.getBoundingClientRect();
+            return [e.className, e.hash, box.top >= 0 && box.left >= 0, getComputedStyle(e).outlineStyle]; }""")
+        assert skip == ["skip", "#section-0", True, "solid"]
+        found.page.keyboard.press("Enter")
+        assert found.run("() => document.activeElement.id") == "section-0"
+        found.page.keyboard.press("Tab")
+        assert found.run("() => document.activeElement.closest('table').id") == "checks"
+
+
+@pytest.mark.slow
+def test_every_stop_of_the_keyboard_is_seen(started: Browser, report: str) -> None:
+    with visit(started, report, width=320, height=640) as found:
+        stops = found.run("() => document.querySelectorAll('a[href], summary').length")
+        seen = set()
+        for _ in range(min(stops, 60)):
+            found.page.keyboard.press("Tab")
+            what, outline, inside = (
+                found.run("""() => { const e = document.activeElement, box = e.getBoundingClientRect();
+                return [e.outerHTML.slice(0, 200), getComputedStyle(e).outlineStyle,
+                        box.width > 0 && box.top < innerHeight && box.bottom > 0]; }""")
+            )
+            assert (outline, inside) == ("solid", True), what
+            seen.add(what)
+        assert len(seen) > 30
+
+
+def test_links_lead_to_their_place(started: Browser, report: str) -> None:
+    with visit(started, report) as found:
+        found.page.click("#checks a[href='#section-9']")
+        top = found.run("() => document.querySelector('#section-9').getBoundingClientRect().top")
+        assert 0 <= top < 900
+        assert found.asked == []
+
+
+def test_rows_become_lists_on_a_phone_and_stay_tables(started: Browser, report: str) -> None:
+    with visit(started, report, width=320) as found:
+        assert found.run("() => getComputedStyle(document.querySelector('#checks td')).display") == "flow-root"
+        label = "() => getComputedStyle(document.querySelector('#checks td'), '::before').content"
+        assert found.run(label) == '"Measured" / ""'  # read aloud once, as the heading of the column
+        tree = found.page.locator("#checks").aria_snapshot()
+    assert 'columnheader "Measured"' in tree
+    assert 'rowheader "Smallest class"' in tree
+    assert 'cell "7"' in tree
+
+
+def test_folds_open_for_print(started: Browser, report: str) -> None:
+    shown = "() => document.querySelector('#bars-24-1-table td').checkVisibility()"
+    with visit(started, report) as found:
+        assert not found.run(shown)
+        found.page.emulate_media(media="print")
+        assert found.run(shown)
+
+
+def test_outside_addresses_are_written_out_on_paper(started: Browser, printed: str) -> None:
+    after = "() => getComputedStyle(document.querySelector('p a.outside'), '::after').content"
+    below = "() => document.querySelector('.targets li').checkVisibility()"
+    with visit(started, printed) as found:
+        assert (found.run(after), found.run(below)) == ("none", False)
+        found.page.emulate_media(media="print")
+        assert found.run(below)
+        assert "https://" in found.run(after) or "attr(href)" in found.run(after)
+
+
+def test_pdf_names_edition_and_verdict(tmp_path: Path) -> None:
+    chromium()
+    if shutil.which("pdftotext") is None:
+        pytest.skip("needs pdftotext: apt install poppler-utils")
+    target = tmp_path / "report.pdf"
+    write_pdf(render_html(document(), print_edition=True), target)
+    read = subprocess.run(["pdftotext", "-layout", target, "-"], capture_output=True, text=True, check=True)
+    pages = read.stdout.split("\f")[:-1]
+    assert len(pages) > 5
+    assert all("Internal edition" in page for page in pages)
+    assert [f"{number} / {len(pages)}" in page for number, page in enumerate(pages, start=1)] == [True] * len(pages)
+    first = pages[0]
+    for words in ("Fail", "Two of twelve checks fail", "Not covered", "Smallest class", "Attribute disclosure"):
+        assert words in first
+    assert "Alleinerziehende über 60 Jahre in Thüringen" in read.stdout
+    # Nothing of this machine: neither the temporary file nor the profile.
+    assert all(part not in target.read_bytes() for part in (b"file:", b"cfk-pdf-"))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.pdf"]
