@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cfk_plugin.prototype import PrototypePolicy as PrototypePolicy
     from cfk_plugin.region import Interval as Interval
     from cfk_plugin.region import Region as Region
+    from cfk_plugin.report.privacy_report import PrivacyReport as PrivacyReport
     from cfk_plugin.schema import Schema as Schema
     from cfk_plugin.serving import log_protected_model as log_protected_model
     from cfk_plugin.tracking import RunLogger as RunLogger
@@ -51,6 +52,7 @@ _HOME = {
     "Phrase": "wording",
     "Population": "population",
     "PrivacyPolicy": "policy",
+    "PrivacyReport": "report.privacy_report",
     "ProtectedExplainer": "explainer",
     "PrototypeCertificate": "prototype",
     "PrototypeCounterfactual": "prototype",

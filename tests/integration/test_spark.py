@@ -22,6 +22,8 @@ from model_server import accepts, logged, patients
 from random_tables import described, random_table
 from spark_models import loud, loud_where_rich, named, rich
 
+pytestmark = pytest.mark.slow  # every worker starts a Spark of its own
+
 KEY = b"a secret of the tests"
 
 
@@ -59,7 +61,7 @@ def assert_same_counts(one: Population, other: Population) -> None:
 # --- counting --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, 3, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, 3, 6])
 def test_cells_people_and_domains_are_those_of_the_table(seed: int, spark: Any, tmp_path: Path) -> None:
     train = random_table(seed)
     schema = described(train).schema
@@ -107,7 +109,7 @@ def test_a_population_is_the_same_from_wherever_it_is_read(spark: Any, tmp_path:
     assert len({p.fingerprint for p in (here, there, stored, opened)}) == 1
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [1, 4])
 def test_people_with_several_rows_are_counted_once(seed: int, spark: Any, tmp_path: Path) -> None:
     train = crowded(seed)
     schema = described(train, subject=True).schema

@@ -27,8 +27,10 @@ from cfk_plugin import (
     GeneralizedCounterfactual,
     Interval,
     KAnonymizer,
+    Ledger,
     Population,
     PrivacyPolicy,
+    PrivacyReport,
     RunLogger,
     Schema,
     hookimpl,
@@ -192,6 +194,7 @@ def outputs(result: Explanations) -> Iterator[str]:
     """Yield everything that a result can write."""
     yield from (repr(result), str(result), repr(result.summary()), repr(result.provenance), repr(result.findings))
     yield from (result.to_json(), result.to_json(indent=1), result.to_frame().to_csv(), result.to_frame().to_string())
+    yield from (repr(result.about), repr(result.about.population), repr(result.about.environment))
     yield from (
         result.audit_frame().to_csv(),
         repr(result.audit_frame().to_dict()),
@@ -661,6 +664,38 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
             assert_clean(repr(stored.read().to_pylist()) + repr(stored.metadata.to_dict()), results, path.name)
 
 
+@pytest.mark.usefixtures("each_guarantee")
+def test_counts_for_the_data_holder(
+    watch: Watch, population: Population, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow.parquet as pq
+
+    def lies(task: Task) -> list[Proposal]:
+        row = WANTED.iloc[0]
+        parts = {name: Interval(row[name], row[name]) for name in ("age", "size", "seen")}
+        return [Proposal(Region({**parts, "town": frozenset({row["town"]})}))] * len(task)
+
+    class Liar:
+        cfk_protect = staticmethod(hookimpl(lies))
+
+    monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
+    settings = {"model": model, "population": population, "policy": POLICY, "groups": "desk"}
+    answer = WANTED.astype(object).reset_index(drop=True)
+    answer.loc[1, "town"] = f"{TRAIN['town'][5]}!"
+    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more") as ledger:
+        for plugins in ([], [Liar()]):
+            private = protect(lambda rows: answer, plugins=plugins, ledger=ledger, **settings)
+            for queries in (QUERIES.assign(desk=["n", "s", None, "n"]), QUERIES.assign(desk="n")):
+                watch.run(lambda private=private, queries=queries: private.explain(queries)).log(run_name="a")
+    tables = [path for path in files(tmp_path) if path.parent.name == "recount"]
+    seen = {name for path in tables for name, column in pq.read_table(path).to_pydict().items() if any(column)}
+    assert {"group", "ledger", "k_intersection", "seconds", "ncp.town", "disclosure", "finding"} <= seen
+    told = {path.name for path in files(tmp_path) if path.parent.name == "cfk"}
+    assert told == {"policy.json", "population.json", "environment.json"}
+    (tmp_path / "ledger.db").unlink()  # it holds the regions that were released, and hashes
+    assert_clean_files(tmp_path, watch.results)
+
+
 def test_mlflow_store_and_artifacts(watch: Watch, population: Population, mlflow_store: str, tmp_path: Path) -> None:
     import mlflow
 
@@ -676,6 +711,29 @@ def test_mlflow_store_and_artifacts(watch: Watch, population: Population, mlflow
     logged = "".join(path.read_bytes().decode("latin-1") for path in files(tmp_path) if path.suffix in (".db", ".json"))
     assert result.policy.sha256 in logged
     assert_clean(json.dumps(mlflow.get_run(run.info.run_id).to_dictionary(), default=str), watch.results)
+
+
+@pytest.mark.parametrize("edition", ["internal", "external"])
+def test_reports(watch: Watch, population: Population, mlflow_store: str, tmp_path: Path, edition: Any) -> None:
+    """A report shows no value of an attribute at all, released or not."""
+    explained(watch, population).log(RunLogger(experiment="canaries"))
+    failed = protect(quote, model=model, population=population, policy=POLICY)
+    watch.run(lambda: failed.explain(QUERIES)).log(RunLogger(experiment="canaries"))
+    report = PrivacyReport.of_experiment("canaries", edition=edition)
+    assert {a["name"] for a in report.data.attributes} == set(TRAIN.columns)  # names alone
+    texts = [report.to_json(), report.to_html(), report.to_html(print_edition=True), report.to_markdown()]
+    texts += [report.to_csv(), report.to_junit(), report.model_card(), report._repr_html_(), repr(report)]
+    for text in texts:
+        assert_clean(text)
+    report.log()
+    for path in files(tmp_path):
+        if path.name.startswith("report"):
+            assert_clean_bytes(path.read_bytes(), [], path.name)
+    for path in files(tmp_path):
+        if path.suffix == ".parquet":
+            path.write_bytes(path.read_bytes()[:-40])
+    watch.run(lambda: PrivacyReport.of_experiment("canaries", edition=edition))
+    assert isinstance(watch.errors[-1], CFKError)
 
 
 def test_spool(watch: Watch, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,20 @@ def test_wheel_holds_every_module(wheel: Path) -> None:
     assert expected <= set(contents(wheel))
 
 
+def test_wheel_holds_what_modules_read(wheel: Path) -> None:
+    read = {
+        f"{package}/{path.relative_to(folder).as_posix()}"
+        for package, folder in PACKAGES.items()
+        for suffix in ("j2", "css", "json", "yaml")
+        for path in folder.rglob(f"*.{suffix}")
+    }
+    assert {
+        "cfk_plugin/report/rendering/templates/report.html.j2",
+        "cfk_plugin/report/rendering/templates/style.css.j2",
+    } <= read
+    assert read <= set(contents(wheel))
+
+
 def test_wheel_is_typed(wheel: Path) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(contents(wheel))
 

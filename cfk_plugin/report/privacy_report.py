@@ -1,0 +1,290 @@
+"""The privacy report of logged runs, in every form that it has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfk_plugin.errors import InputError
+from cfk_plugin.report.data import Edition, ReportData, Verdict
+from cfk_plugin.report.delivery.making import Settings, command
+from cfk_plugin.report.delivery.saving import check_place, write_whole
+from cfk_plugin.report.rendering.text import STATUS_TEXTS
+
+if TYPE_CHECKING:
+    from cfk_plugin.protection.base import Progress
+    from cfk_plugin.report.delivery.compare import Change
+    from cfk_plugin.report.evidence import Evidence
+    from cfk_plugin.report.inputs import HumanInputs
+    from cfk_plugin.report.reading.period import Moment
+    from cfk_plugin.report.rendering.document import Document
+
+SUFFIXES = (".html", ".json", ".md", ".csv", ".xml", ".pdf")
+"""Formats of `PrivacyReport.save`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PrivacyReport:
+    """What was released and at what risk, from logged runs alone.
+
+    Made by `of_runs` or `of_experiment`; every form is a pure function of `data`.
+
+    Attributes
+    ----------
+    data : ReportData
+        What the report says. In the external edition class sizes are bands and no run is named.
+    run_ids : tuple of str
+        What it was made from, oldest first; empty for a report that was read from its JSON.
+    tracking_uri : str, optional
+        Where the runs are.
+
+    Examples
+    --------
+    >>> report = PrivacyReport.of_experiment("loans", since="2026-10-01")  # doctest: +SKIP
+    >>> report.save("report.html")  # doctest: +SKIP
+    """
+
+    data: ReportData
+    run_ids: tuple[str, ...] = ()
+    tracking_uri: str | None = None
+
+    @classmethod
+    def of_runs(
+        cls,
+        run_ids: Sequence[str] | str,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        edition: Edition = "internal",
+        preset: str | None = None,
+        inputs: HumanInputs | str | Path | None = None,
+        previous: PrivacyReport | str | Path | None = None,
+        tracking_uri: str | None = None,
+        progress: Progress | None = None,
+    ) -> PrivacyReport:
+        """Make the report of some runs.
+
+        Parameters
+        ----------
+        run_ids : sequence of str, or str
+        since, until : datetime, date or str, optional
+            The period; a day, as in ``until="2026-10-31"``, is in it up to its end.
+        edition : {"internal", "external"}
+            Exact and for the house, or banded and to be given away.
+        preset : str, optional
+            Thresholds with a source; default: what the policies of the runs ask for.
+        inputs : HumanInputs or path, optional
+            What people say; without it every question is a placeholder, and the verdict is at best review.
+        previous : PrivacyReport or path, optional
+            An earlier report of the same edition, to say what changed; a path is of its JSON.
+        tracking_uri : str, optional
+            Default: MLflow's own setting.
+        progress : callable, optional
+            Called with (done, total) runs.
+
+        Returns
+        -------
+        PrivacyReport
+            The same runs and settings give the same report, byte by byte.
+
+        Raises
+        ------
+        InputError
+            If a run, the period or a setting is not what it should be.
+        TrackingError
+            If the store does not answer, or holds something damaged.
+        """
+        from cfk_plugin.report.reading.runs import read_runs
+
+        wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
+        settings = Settings(since, until, edition, preset, inputs, previous)
+        known = settings.read()
+        evidence = read_runs(wanted, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
+        data = known.build(evidence, command([("--run", each) for each in wanted], settings))
+        return cls(data, _ids(evidence), tracking_uri)
+
+    @classmethod
+    def of_experiment(
+        cls,
+        name: str,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        edition: Edition = "internal",
+        preset: str | None = None,
+        inputs: HumanInputs | str | Path | None = None,
+        previous: PrivacyReport | str | Path | None = None,
+        tracking_uri: str | None = None,
+        progress: Progress | None = None,
+    ) -> PrivacyReport:
+        """Make the report of all runs of an experiment, by its name or, with ``id:`` before it, its id.
+
+        Parameters, result and errors are those of `of_runs`.
+        """
+        from cfk_plugin.report.reading.runs import read_experiment
+
+        settings = Settings(since, until, edition, preset, inputs, previous)
+        known = settings.read()
+        evidence = read_experiment(name, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
+        return cls(known.build(evidence, command([("--experiment", name)], settings)), _ids(evidence), tracking_uri)
+
+    @classmethod
+    def read(cls, source: str | Path, *, tracking_uri: str | None = None) -> PrivacyReport:
+        """Read a report back: from its JSON, or from the id of a run that it was logged to.
+
+        Raises
+        ------
+        InputError
+            If there is neither, or it is no report that this release reads.
+        TrackingError
+            If MLflow cannot be read.
+        """
+        from cfk_plugin.report.delivery.making import read_json
+        from cfk_plugin.report.delivery.publishing import logged_report
+
+        path = Path(source)
+        if isinstance(source, Path) or path.is_file() or path.suffix.lower() == ".json":
+            return cls(read_json(path))
+        return cls(logged_report(source, tracking_uri=tracking_uri), (), tracking_uri)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict: pass, review or fail."""
+        return self.data.verdict
+
+    def to_json(self) -> str:
+        """Return the JSON; its schema is ``cfk_plugin/schemas/report-1.schema.json``."""
+        return self.data.to_json()
+
+    def to_html(self, *, print_edition: bool = False, address: str | None = None) -> str:
+        """Return one HTML file that loads nothing and holds no script.
+
+        Parameters
+        ----------
+        print_edition : bool
+            For paper: everything that can be folded is open.
+        address : str, optional
+            Of the tracking server: run ids become links to it. Without it they are text.
+        """
+        from cfk_plugin.report.rendering.html import render_html
+
+        return render_html(self._document(address), print_edition=print_edition)
+
+    def to_markdown(self) -> str:
+        """Return the whole report as Markdown."""
+        from cfk_plugin.report.rendering.markdown import render_markdown
+
+        return render_markdown(self._document())
+
+    def to_csv(self) -> str:
+        """Return one line per check as CSV."""
+        from cfk_plugin.report.rendering.tables import render_csv
+
+        return render_csv(self.data)
+
+    def to_junit(self) -> str:
+        """Return the checks as JUnit XML: what needs a person, or was not measured, is skipped, never green."""
+        from cfk_plugin.report.rendering.junit import render_junit
+
+        return render_junit(self.data)
+
+    def model_card(self, *, where: str = "") -> str:
+        """Return the report in short, for the description of a registered model; see `describe_model_version`.
+
+        Parameters
+        ----------
+        where : str
+            Where the whole report is.
+        """
+        from cfk_plugin.report.rendering.model_card import render_model_card
+
+        return render_model_card(self.data, where=where)
+
+    def save(self, path: str | os.PathLike[str], *, address: str | None = None) -> None:
+        """Write the report as the name ends: .html, .json, .md, .csv, .xml (JUnit) or .pdf.
+
+        What stood there is replaced when the new file is whole. A PDF is printed by a Chromium of the system.
+
+        Parameters
+        ----------
+        path : path
+        address : str, optional
+            As for `to_html`.
+
+        Raises
+        ------
+        InputError
+            If the place cannot be written.
+        MissingDependencyError
+            If a PDF is asked for and there is no Chromium.
+        """
+        place = Path(path)
+        check_place(place, SUFFIXES)
+        suffix = place.suffix.lower()
+        if suffix == ".pdf":
+            from cfk_plugin.report.rendering.pdf import write_pdf
+
+            write_pdf(self.to_html(print_edition=True, address=address), place)
+            return
+        makers: dict[str, Callable[[], str]] = {
+            ".html": lambda: self.to_html(address=address),
+            ".json": self.to_json,
+            ".md": self.to_markdown,
+            ".csv": self.to_csv,
+            ".xml": self.to_junit,
+        }
+        write_whole(place, makers[suffix]())
+
+    def log(self) -> str:
+        """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that holds it.
+
+        That is the run that it was made from or, where it was made from several, a new one in their experiment.
+
+        Raises
+        ------
+        InputError
+            If the report was not made from runs.
+        TrackingError
+            If MLflow does not take it.
+        """
+        from cfk_plugin.report.delivery.publishing import log_report
+
+        texts = {"html": self.to_html(), "json": self.to_json(), "md": self.to_markdown()}
+        return log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
+
+    def compare(self, earlier: PrivacyReport) -> tuple[Change, ...]:
+        """Return ``what``, ``before`` and ``after`` of everything that changed since an earlier report.
+
+        Raises
+        ------
+        InputError
+            If the two are of different editions.
+        """
+        from cfk_plugin.report.delivery.compare import compare
+
+        return compare(earlier.data, self.data)
+
+    def __repr__(self) -> str:
+        statuses = [check.status for check in self.data.checks]
+        counts = [f"{statuses.count(status)} {text}" for status, text in STATUS_TEXTS.items()]
+        return f"<PrivacyReport: {self.verdict}; {', '.join(counts)}>"
+
+    def _repr_html_(self) -> str:
+        """Return verdict and checks, for notebooks; the whole report is `to_html`."""
+        from cfk_plugin.report.rendering.notebook import render_cell
+
+        return render_cell(self.data)
+
+    def _document(self, address: str | None = None) -> Document:
+        from cfk_plugin.report.rendering.compose import compose
+
+        if address is not None and not address.startswith(("http://", "https://")):
+            raise InputError(f"the address of the tracking server must begin with http:// or https://, got {address!r}")
+        return compose(self.data, address=address)
+
+
+def _ids(evidence: Evidence) -> tuple[str, ...]:
+    return tuple(run.run_id for run in evidence.runs)
