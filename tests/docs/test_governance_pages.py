@@ -1,0 +1,37 @@
+"""The governance pages say what reports are made with."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from cfk_plugin.report.inputs import HumanInputs
+from cfk_plugin.report.statements.presets import PRESETS, thresholds
+
+GOVERNANCE = Path(__file__).resolve().parents[2] / "docs" / "governance"
+WRITTEN = runpy.run_path(str(GOVERNANCE / "make_pages.py"))["pages"]()
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_page_is_current(path):
+    assert path.read_text(encoding="utf-8") == WRITTEN[path], "run docs/governance/make_pages.py"
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_tables_have_as_many_cells_as_columns(path):
+    rows = [line for line in WRITTEN[path].splitlines() if line.startswith("|")]
+    assert len(rows) > 20
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {3 if path.name == "definitions.md" else 7}
+
+
+def test_index_names_the_thresholds_that_are_used():
+    text = (GOVERNANCE / "index.md").read_text(encoding="utf-8")
+    for preset in PRESETS.values():
+        risk = f"1/{preset.k}" if preset.risk == 1 / preset.k else f"{preset.risk}"
+        assert f"| `{preset.name}` | {preset.k} | {risk} |" in text
+    house = thresholds(None, HumanInputs())
+    assert f"A gap of {house['group_gap'].value} between" in text
+    assert f"and {house['attack_over_control'].value} between an attack" in text
