@@ -38,6 +38,7 @@ def report(
     address: Annotated[
         str | None, typer.Option(help="Web address of the tracking server: run ids become links to it.")
     ] = None,
+    print_edition: Annotated[bool, typer.Option("--print", help="HTML for paper: everything folded is open.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")] = False,
     card: Annotated[Path | None, typer.Option(help="A model card, .md.")] = None,
     model: Annotated[
@@ -68,6 +69,7 @@ def report(
         inputs=inputs,
         previous=previous,
         address=address,
+        print=print_edition,
         log=log,
         card=card,
         model=model,

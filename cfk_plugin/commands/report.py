@@ -45,6 +45,7 @@ class Job:
     inputs: Path | None
     previous: Path | None
     address: str | None
+    print: bool
     log: bool
     card: Path | None
     model: str | None
@@ -89,7 +90,7 @@ def _report(job: Job, out: Console, err: Console) -> int:
             progress=told,
         )
     for place in places:
-        report.save(place, address=job.address)
+        report.save(place, print_edition=job.print, address=job.address)
     _deliver(report, job, model, err)
     _show(report, out)
     return _EXIT[report.verdict]

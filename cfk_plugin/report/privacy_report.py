@@ -203,7 +203,7 @@ class PrivacyReport:
 
         return render_model_card(self.data, where=where)
 
-    def save(self, path: str | os.PathLike[str], *, address: str | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], *, print_edition: bool = False, address: str | None = None) -> None:
         """Write the report as the name ends: .html, .json, .md, .csv, .xml (JUnit) or .pdf.
 
         What stood there is replaced when the new file is whole. A PDF is printed by a Chromium of the system.
@@ -211,8 +211,8 @@ class PrivacyReport:
         Parameters
         ----------
         path : path
-        address : str, optional
-            As for `to_html`.
+        print_edition, address
+            Of HTML, as for `to_html`; a PDF is always the edition for print.
 
         Raises
         ------
@@ -230,7 +230,7 @@ class PrivacyReport:
             write_pdf(self.to_html(print_edition=True, address=address), place)
             return
         makers: dict[str, Callable[[], str]] = {
-            ".html": lambda: self.to_html(address=address),
+            ".html": lambda: self.to_html(print_edition=print_edition, address=address),
             ".json": self.to_json,
             ".md": self.to_markdown,
             ".csv": self.to_csv,

@@ -238,6 +238,15 @@ def test_card_and_model_version(log: Callable[[], str]) -> None:
     assert max(len(card), len(text)) <= LONGEST
 
 
+def test_on_paper_everything_is_open(run_id: str) -> None:
+    cfk(f"report --run {run_id} -o screen.html", 3)
+    cfk(f"report --run {run_id} -o paper.html --print", 3)
+    screen, paper = (Path(f"{name}.html").read_text(encoding="utf-8") for name in ("screen", "paper"))
+    assert "<details>" in screen
+    assert "<details" in paper
+    assert not re.search(r"<details(?![^>]*\bopen\b)", paper)
+
+
 def test_comparing_files_and_runs(log: Callable[[], str]) -> None:
     run_id = log()
     PrivacyReport.of_runs(run_id).save("first.json")
