@@ -11,11 +11,21 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin.errors import InputError
+
 _PROCESS_KEY = secrets.token_bytes(32)
 
 
 def configured(key: bytes | None) -> bytes:
-    """Return the given key, else that of the environment variable ``CFK_KEY``; empty when there is none."""
+    """Return the given key, else that of the environment variable ``CFK_KEY``; empty when there is none.
+
+    Raises
+    ------
+    InputError
+        If the key is no bytes.
+    """
+    if key is not None and not isinstance(key, bytes):
+        raise InputError(f"key must be bytes, got {type(key).__name__}; encode a text with .encode()")
     return key or os.environ.get("CFK_KEY", "").encode()
 
 

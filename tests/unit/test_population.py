@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.errors import PopulationError
+from cfk_plugin.errors import InputError, PopulationError
 from cfk_plugin.population import Population
 from cfk_plugin.region import Interval, Region
 from cfk_plugin.schema import Schema
@@ -169,3 +169,9 @@ def test_published_shares_of_unique_people(shared_data, name, unique, below):
     ).risk_profile()
     assert round(100 * profile.unique, 2) == unique
     assert round(100 * profile.below_k, 2) == below
+
+
+def test_a_key_that_is_text_is_refused_at_once() -> None:
+    train = pd.DataFrame({"age": [20, 30]})
+    with pytest.raises(InputError, match=r"key must be bytes, got str"):
+        Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]), key="secret")  # type: ignore[arg-type]
