@@ -43,8 +43,7 @@ def _definitions(data: ReportData) -> Section:
 def _definition(name: str, found: Definition) -> Block:
     rows: list[list[Cell]] = [
         ["Formula", found.formula],
-        ["Range", found.range],
-        ["Direction", found.direction],
+        ["Range", f"{found.range}; {found.direction}"],
         ["Source", found.source],
         ["Does not say", found.does_not_say],
     ]
