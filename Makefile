@@ -67,6 +67,6 @@ format: $(READY)
 	@$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) build dist mlruns mlflow.db .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) build dist mlruns mlflow.db report.html .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \
 		tests/browser/node_modules
 	find cfk_plugin adapters tests -name __pycache__ -type d -prune -exec rm -rf {} +
