@@ -126,6 +126,8 @@ class Attack:
     figures : mapping of str to Amount
         The attack's own numbers.
     worked : bool
+    covers : bool
+        Whether it was run on the policy and population of all explanations of the report.
     run : str
         Id of the run that holds it; empty in the external edition.
     """
@@ -138,6 +140,7 @@ class Attack:
     control: Amount
     figures: Mapping[str, Amount] = field(default_factory=dict)
     worked: bool = False
+    covers: bool = True
     run: str = ""
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack
 
 if TYPE_CHECKING:
-    from cfk_plugin.report.evidence import Evidence
+    from cfk_plugin.report.evidence import Evidence, RunEvidence
 
 _FAMILIES: Mapping[str, str] = {
     "epsilon": "epsilon",
@@ -22,15 +24,27 @@ _FAMILIES: Mapping[str, str] = {
 
 def attacks(evidence: Evidence) -> tuple[Attack, ...]:
     """Return the latest result of every attack in the runs, by family and name; exact."""
+    released = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
     latest: dict[str, Attack] = {}
     for run in evidence.runs:
         for audit in run.audits:
-            for attack in _of(audit, run.run_id):
+            covers = all(_is_about(audit, other) for other in released)
+            for attack in _of(audit, run.run_id, covers=covers):
                 latest[attack.id] = attack
     return tuple(sorted(latest.values(), key=lambda a: (a.family != "linkage", a.family, a.id)))
 
 
-def _of(audit: Mapping[str, Any], run: str) -> Iterator[Attack]:
+def _is_about(audit: Mapping[str, Any], run: RunEvidence) -> bool:
+    """Say whether an audit, as far as it says, was of the policy and population that a run released under."""
+    policy, population = audit.get("policy"), audit.get("population")
+    if policy is not None:
+        found = hashlib.sha256(json.dumps(dict(policy), sort_keys=True).encode()).hexdigest()
+        if found != run.tags.get("cfk.policy_sha256"):
+            return False
+    return population is None or population == run.tags.get("cfk.population_fingerprint")
+
+
+def _of(audit: Mapping[str, Any], run: str, *, covers: bool) -> Iterator[Attack]:
     kind = str(audit.get("kind", ""))
     for result in audit.get("results", [audit] if "attack" in audit else []):
         name = str(result["attack"])
@@ -43,6 +57,7 @@ def _of(audit: Mapping[str, Any], run: str) -> Iterator[Attack]:
             control=_rate(result.get("control")),
             figures={key: Amount(value=value) for key, value in sorted(result.get("figures", {}).items())},
             worked=bool(result.get("worked")),
+            covers=covers,
             run=run,
         )
 

@@ -178,6 +178,28 @@ def test_attacks_are_judged_over_their_control(main: float, status: str) -> None
     assert check(data, "attack_membership").status == status
 
 
+@pytest.mark.parametrize("about", [{"policy": PrivacyPolicy(k=2).to_dict()}, {"population": "0" * 64}])
+def test_an_audit_of_something_else_is_no_pass(about: dict[str, Any]) -> None:
+    names = ("extraction", "attribute_inference", "membership")
+    right = {"policy": reported.POLICY.to_dict(), "population": "f" * 64}
+    others = [reported.audit(name) | right for name in names]
+    data = report(reported.run(audits=[*others, reported.audit("linkage") | right | about]))
+    assert check(data, "attack_linkage").status == "review"
+    assert {check(data, f"attack_{name}").status for name in names} == {"pass"}
+
+
+def test_some_explanations_without_a_group_are_a_review() -> None:
+    table = reported.rows()
+    table.loc[:20, "group"] = None
+    assert check(report(reported.run(table)), "group_gap").status == "review"
+
+
+def test_a_run_that_lies_in_the_period_is_compared_with_its_summary() -> None:
+    run = reported.run()
+    evidence = Evidence(runs=(dataclasses.replace(run, metrics={**run.metrics, "cfk.k.min": 40.0}),), since=0)
+    assert check(build(evidence, inputs=reported.inputs()), "records").status == "review"
+
+
 def test_linkage_may_do_what_chance_among_k_admits() -> None:
     others = [reported.audit(name) for name in ("membership", "extraction", "attribute_inference")]
     data = report(reported.run(audits=[*others, reported.audit("linkage", main=1 / 12 - 0.011, control=0.0)]))
@@ -215,7 +237,7 @@ def test_explanations_on_their_way_are_a_review() -> None:
 
 def test_summaries_are_not_compared_for_a_part_of_a_run() -> None:
     run = reported.run()
-    evidence = Evidence(runs=(dataclasses.replace(run, metrics={**run.metrics, "cfk.asked": 7.0}),), since=0)
+    evidence = Evidence(runs=(dataclasses.replace(run, metrics={**run.metrics, "cfk.asked": 700.0}),), since=0)
     assert check(build(evidence, inputs=reported.inputs()), "records").status == "pass"
 
 

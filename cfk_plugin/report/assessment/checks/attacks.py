@@ -46,6 +46,12 @@ def _judged(case: Case, attack: Attack) -> Judgement:
     if over.high is None or over.high > tolerance:
         text = "The attack may do better than is tolerated: the upper end of its interval is above."
         return line.says("review", text, over, evidence)
+    if not attack.covers:
+        text = (
+            "The attack was run on another policy or population than some of the explanations, or nothing tells: "
+            "fingerprints of different processes compare only with CFK_KEY. Run it on what is released."
+        )
+        return line.says("review", text, over, evidence)
     if attack.baseline.value is not None and attack.main.value < attack.baseline.value:
         text = "The attack did worse than a guess without it: it did not work here, which is no evidence of protection."
         return line.says("review", text, over, evidence)
@@ -55,8 +61,8 @@ def _judged(case: Case, attack: Attack) -> Judgement:
 
 def _tolerance(case: Case, family: str) -> tuple[float | None, str]:
     chosen = case.thresholds.get("attack_over_control")
-    if family == _BY_CHANCE and case.pooled.k:
-        return 1 / case.pooled.k, "1 / k of the policy: the chance that k-anonymity admits"
+    if family == _BY_CHANCE and (k := case.asked_k.value):
+        return 1 / k, "1 / k of the policy: the chance that k-anonymity admits"
     return (None, "") if chosen is None else (chosen.value, chosen.source)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cfk_plugin.report.statements.presets import Threshold
 
 NOTHING = Figure(value=None)
+OWN_POLICY = "the policy of the runs"
+"""Source of what no preset and nobody asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,12 @@ class Case:
         """Whether it speaks of regions; it does where nothing is known."""
         return self.pooled.k is not None or not self.of_prototypes
 
+    @property
+    def asked_k(self) -> Figure:
+        """The largest k that is asked of any explanation; without a value where none is."""
+        asked = self.pooled.rows["asked_k"].dropna()
+        return Figure(value=int(asked.max())) if len(asked) else NOTHING
+
     def figure(self, name: str) -> Figure:
         """Return a figure; one without a value where there is none."""
         return self.figures.get(name, NOTHING)
@@ -142,7 +150,7 @@ class Case:
         values = self.settings(setting) if setting else []
         if not values:
             return NOTHING, ""
-        return Figure(value=max(values) if strictest == "max" else min(values)), "the policy of the runs"
+        return Figure(value=max(values) if strictest == "max" else min(values)), OWN_POLICY
 
     def accepted(self, check: str) -> bool:
         """Say whether people declared that a risk is accepted."""

@@ -21,8 +21,7 @@ _NONE = Figure(value=0)
 
 def verification(case: Case) -> Judgement:
     """Whether protectors kept what they promised: the recount withholds a proposal that does not hold."""
-    asked = case.pooled.rows["asked_k"].dropna()
-    line = Line("verification", _RISK, Figure(value=int(asked.max())) if len(asked) else _NONE, "recount by the host")
+    line = Line("verification", _RISK, case.asked_k, "recount by the host")
     if not len(case.pooled):
         return line.says("not_measured", "Nothing was asked for in the period.")
     suppressed = case.pooled.suppressed
@@ -33,11 +32,7 @@ def verification(case: Case) -> Judgement:
             "Do not use this protector until it is known why."
         )
         return line.says("fail", text, case.figure("refused_k"), case.pooled.evidence(refused))
-    return line.says("pass", "The recount confirmed every region that was proposed.", _of_releases(case))
-
-
-def _of_releases(case: Case) -> Figure:
-    return case.figure("k_min") if case.pooled.k is not None else Figure(value=None)
+    return line.says("pass", "The recount confirmed every region that was proposed.", case.figure("k_min"))
 
 
 def records(case: Case) -> Judgement:
@@ -54,15 +49,21 @@ def records(case: Case) -> Judgement:
             "Explanations are in files that no summary counts yet, so this report does not cover them. Make it again."
         )
         return line.says("review", text, Figure(value=sum(uncounted.values())), tuple(sorted(uncounted)[:5]))
-    whole = case.evidence.since is None and case.evidence.until is None
-    if not whole:
-        text = "The policies agree; summaries of whole runs say nothing of a part of them, and were not compared."
-        return line.says("pass", text, _NONE)
-    differing = [run.run_id for run in case.pooled.runs if not _summary_agrees(run)]
+    # In a period, a run may be there in part; its summary is of the whole.
+    period = case.evidence.since is not None or case.evidence.until is not None
+    whole = [run for run in case.pooled.runs if not (period and _is_part(run))]
+    differing = [run.run_id for run in whole if not _summary_agrees(run)]
     if differing:
         text = "The summary of a run is not that of its explanations; this report is made from the explanations."
         return line.says("review", text, Figure(value=len(differing)), tuple(differing[:5]))
+    if len(whole) < len(case.pooled.runs):
+        text = "Policies and explanations agree; summaries were compared of runs that lie in the period as a whole."
+        return line.says("pass", text, _NONE)
     return line.says("pass", "Summaries, policies and explanations of all runs agree.", _NONE)
+
+
+def _is_part(run: RunEvidence) -> bool:
+    return run.rows is not None and len(run.rows) < run.metrics.get("cfk.asked", 0)
 
 
 def _policy_agrees(run: RunEvidence) -> bool:

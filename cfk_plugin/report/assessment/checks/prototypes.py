@@ -58,6 +58,10 @@ def attack_epsilon(case: Case) -> Judgement:
         return line.says(
             "fail", "The audit refutes the epsilon that is claimed: its lower bound is above.", measured, evidence
         )
+    released = case.figure("epsilon").value
+    if released is not None and claimed > released:
+        text = "The audit is of a larger epsilon than was released with, so it says nothing of this one."
+        return line.says("review", text, measured, evidence)
     if ceiling <= claimed:
         return line.says("review", "The audit was too small to refute the claim, whatever is true.", measured, evidence)
     return line.says("pass", "The audit does not refute the claim, which does not prove it.", measured, evidence)

@@ -75,7 +75,11 @@ def group_gap(case: Case) -> Judgement:
     widest = max(known, key=lambda g: max(map(abs, ends[id(g)])))
     measured = Figure(value=widest.gap.value, low=widest.gap.low, high=widest.gap.high, section=_GROUPS)
     where = f"Widest: {widest.metric}, {widest.attribute}: {widest.group}."
-    if all(-tolerance <= low and high <= tolerance for low, high in ends.values()):
+    inside = all(-tolerance <= low and high <= tolerance for low, high in ends.values())
+    if inside and not bool(case.pooled.rows["group"].notna().all()):
+        text = f"No group differs by more than the tolerance, but not every explanation has a group on record. {where}"
+        return line.says("review", text, measured)
+    if inside:
         return line.says("pass", f"No group differs from the rest by more than the tolerance. {where}", measured)
     if any(low > tolerance or high < -tolerance for low, high in ends.values()):
         text = f"A group gets explanations that differ from those of the rest by more than the tolerance. {where}"

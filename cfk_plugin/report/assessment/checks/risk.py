@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfk_plugin.report.assessment.checks.case import Case, Judgement, Line
+from cfk_plugin.report.assessment.checks.case import OWN_POLICY, Case, Judgement, Line
 from cfk_plugin.report.assessment.control import Figure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _RISK, _COMPOSITION = 5, 6
-_POLICY = "the policy of the runs"
 _NOTHING_RELEASED = "No region was released in the period."
 _NOT_COUNTED = "It was not counted for every release."
 
@@ -115,7 +114,7 @@ def l_diversity(case: Case) -> Judgement | None:
     asked, figure = case.settings("l"), case.figure("l_min")
     if not asked:
         return None
-    return _kept(Line("l_diversity", _RISK, Figure(value=max(asked)), _POLICY), figure, sign=1)
+    return _kept(Line("l_diversity", _RISK, Figure(value=max(asked)), OWN_POLICY), figure, sign=1)
 
 
 def t_closeness(case: Case) -> Judgement | None:
@@ -123,7 +122,7 @@ def t_closeness(case: Case) -> Judgement | None:
     asked, figure = case.settings("t"), case.figure("t_max")
     if not asked:
         return None
-    return _kept(Line("t_closeness", _RISK, Figure(value=min(asked)), _POLICY), figure, sign=-1)
+    return _kept(Line("t_closeness", _RISK, Figure(value=min(asked)), OWN_POLICY), figure, sign=-1)
 
 
 def _kept(line: Line, figure: Figure, sign: int) -> Judgement:
@@ -166,12 +165,11 @@ def _none_declared(case: Case) -> bool:
 
 def _asked(case: Case, name: str, section: int = _RISK) -> Line:
     """Return a line that compares with the k that is asked for."""
-    asked, chosen = case.pooled.rows["asked_k"].dropna(), case.thresholds.get("k")
-    if not len(asked):
+    asked, chosen = case.asked_k, case.thresholds.get("k")
+    if asked.value is None:
         return Line(name, section)
-    raised = chosen is not None and chosen.value is not None and chosen.value >= asked.max()
-    source = chosen.source if chosen is not None and raised else _POLICY
-    return Line(name, section, Figure(value=int(asked.max())), source)
+    raised = chosen is not None and chosen.value is not None and chosen.value >= asked.value
+    return Line(name, section, asked, chosen.source if chosen is not None and raised else OWN_POLICY)
 
 
 def _below(case: Case, column: str) -> NDArray[np.bool_]:

@@ -34,7 +34,7 @@ def _attacks(data: ReportData) -> Section:
                 shown(attack.control),
                 "–" if attack.main.n is None else f"{attack.main.n:,}",
                 "yes" if attack.worked else "no",
-                attack.scenario,
+                attack.scenario if attack.covers else f"{attack.scenario} Of another policy or population.",
             ]
             for attack in data.attacks
         ]
