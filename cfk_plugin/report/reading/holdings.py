@@ -60,8 +60,13 @@ class Held:
 
     @property
     def empty(self) -> bool:
-        """Whether it holds neither explanations nor audits."""
-        return not (self.asked or self.parts or self.audits)
+        """Whether it holds neither explanations nor audits; a frontier is one of what protection costs."""
+        return not (self.asked or self.parts or self.audited)
+
+    @property
+    def audited(self) -> bool:
+        """Whether it holds what an audit found."""
+        return bool(self.audits) or "frontier" in self.documents
 
     def shard(self, name: str, period: Period) -> Shard | None:
         """Read a file of explanations with its recount; None if it has no rows.

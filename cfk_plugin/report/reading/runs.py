@@ -173,9 +173,9 @@ class _Reading:
             self.uncounted[run.info.run_id] = left
         rows = frame_of(kept, where) if any(shard.table.num_rows for shard in kept) else None
         started = int(run.info.start_time or 0)
-        self.spans += [(started, started)] if held.audits else []
-        audits = held.audits if self.period.holds(started) else ()
-        if rows is None and not audits:
+        self.spans += [(started, started)] if held.audited else []
+        audited = held.audited and self.period.holds(started)
+        if rows is None and not audited:
             return None
         return RunEvidence(
             run_id=run.info.run_id,
@@ -188,7 +188,7 @@ class _Reading:
             **{name: held.documents.get(name) for name in DOCUMENTS},
             prototype=_prototype(rows, where),
             rows=rows,
-            audits=audits,
+            audits=held.audits if audited else (),
         )
 
     def _explained(self, runs: int) -> str:

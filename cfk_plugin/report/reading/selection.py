@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 ASKED = "cfk.asked"
 """Metric of a run that holds explanations: how many it counts."""
 
-_AUDIT = "cfk.audit"  # tag
-_FILTERS = (f"metrics.`{ASKED}` > 0", f"tags.`{_AUDIT}` LIKE '%'")  # MLflow knows no "or"
+_AUDITS = ("cfk.audit", "cfk.audit.epsilon.verdict", "cfk.audit.epsilon_one_run.verdict", "cfk.frontier")  # tags
+_FILTERS = (f"metrics.`{ASKED}` > 0", *(f"tags.`{tag}` LIKE '%'" for tag in _AUDITS))  # MLflow knows no "or"
 _ID = "id:"
 _NAMED = 5  # experiments that a message lists
 _PAGE = 1000

@@ -13,9 +13,11 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.audit import AuditReport, Setting, run_linkage_audit
+from cfk_plugin.audit import AuditReport, Rate, Setting, run_linkage_audit
+from cfk_plugin.audit.epsilon import EpsilonAudit
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.explanations import Explanations
+from cfk_plugin.frontier import frontier
 from cfk_plugin.report.evidence import Evidence, RunEvidence
 from cfk_plugin.report.reading.runs import read_experiment, read_runs
 from cfk_plugin.tracking.record import Record, table
@@ -186,6 +188,24 @@ def test_audits_are_of_the_period_by_the_start_of_their_run(audit: AuditReport, 
     assert (run.run_id, run.rows, run.started) == (inside, None, at("2026-10-31T12:00"))
     assert list(run.audits) == [json.loads(audit.to_json())]
     assert [one.run_id for one in read_experiment("tests").runs] == [inside, outside]
+
+
+def test_audits_of_every_kind_are_found_in_runs_of_their_own(
+    protected: tuple[KAnonymizer, pd.DataFrame], mlflow_store: str
+) -> None:
+    shares = Rate(0.5, 0.4, 0.6, 100)
+    settings = {"scenario": "Knows all.", "relation": "one row", "claimed": 1.0, "delta": 0.0, "confidence": 0.95}
+    figures = {"epsilon_low": 0.2, "ceiling": 3.0, "needed": None, "runs": 100, "main": shares}
+    for attack in ("epsilon", "epsilon_one_run"):
+        EpsilonAudit(attack=attack, **settings, **figures).log(experiment="tests")  # type: ignore[arg-type]
+    anonymizer, raw = protected
+    costs = frontier(
+        raw, population=anonymizer.population_, model=anonymizer.model_, desired=anonymizer.goal_.desired, ks=[2, 3]
+    )
+    costs.log(experiment="tests")
+    runs = read_experiment("tests").runs
+    assert sorted(str(audit["kind"]) for run in runs for audit in run.audits) == ["epsilon", "epsilon_one_run"]
+    assert [run.frontier["common"] for run in runs if run.frontier is not None] == [costs.common]
 
 
 def test_a_run_with_both_shows_what_is_of_the_period(audit: AuditReport, mlflow_store: str) -> None:
