@@ -183,7 +183,12 @@ class PrivacyPolicy:
     @property
     def sha256(self) -> str:
         """SHA-256 of the settings as canonical JSON: the policy's identity in certificates and runs."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+        return sha256_of(self.to_dict())
+
+
+def sha256_of(settings: Mapping[str, Any]) -> str:
+    """Return SHA-256 of the settings of a policy, of either kind, as canonical JSON."""
+    return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
 
 
 def _is_number(value: object) -> bool:

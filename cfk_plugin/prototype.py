@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from cfk_plugin.errors import PolicyError
+from cfk_plugin.policy import sha256_of
 from cfk_plugin.region import Part, json_value, natural, part_of, part_to_text
 from cfk_plugin.wording import Phrase, sentence
 
@@ -98,7 +97,7 @@ class PrototypePolicy:
     @property
     def sha256(self) -> str:
         """SHA-256 of the settings as canonical JSON."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+        return sha256_of(self.to_dict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from cfk_plugin.policy import sha256_of
 from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack
 
 if TYPE_CHECKING:
@@ -37,10 +36,8 @@ def attacks(evidence: Evidence) -> tuple[Attack, ...]:
 def _is_about(audit: Mapping[str, Any], run: RunEvidence) -> bool:
     """Say whether an audit, as far as it says, was of the policy and population that a run released under."""
     policy, population = audit.get("policy"), audit.get("population")
-    if policy is not None:
-        found = hashlib.sha256(json.dumps(dict(policy), sort_keys=True).encode()).hexdigest()
-        if found != run.tags.get("cfk.policy_sha256"):
-            return False
+    if policy is not None and sha256_of(policy) != run.tags.get("cfk.policy_sha256"):
+        return False
     return population is None or population == run.tags.get("cfk.population_fingerprint")
 
 

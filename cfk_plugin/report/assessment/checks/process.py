@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from math import isclose
 from typing import TYPE_CHECKING
 
+from cfk_plugin.policy import sha256_of
 from cfk_plugin.report.assessment.checks.case import Case, Judgement, Line
 from cfk_plugin.report.assessment.control import Figure
 
@@ -70,8 +69,7 @@ def _policy_agrees(run: RunEvidence) -> bool:
     """Say whether the logged policy has the hash that the run, and every certificate in it, states."""
     if run.policy is None or run.rows is None:
         return False
-    text = json.dumps(dict(run.policy), sort_keys=True)
-    found = hashlib.sha256(text.encode()).hexdigest()
+    found = sha256_of(run.policy)
     stated = run.rows["policy_hash"].dropna() if "policy_hash" in run.rows else ()
     return run.tags.get("cfk.policy_sha256") == found and all(value == found for value in set(stated))
 
