@@ -15,8 +15,7 @@ _ORDER = ("fail", "review", "not_measured", "pass")
 _MEANING = {
     "fail": "Something that the policy or this report asks for does not hold. Do not rely on the protection until it "
     "is settled.",
-    "review": "Nothing that was measured fails. Some of it needs a decision by people, or was not measured; unmeasured "
-    "is never a pass.",
+    "review": "No check fails. Some need a decision by people, or were not measured; unmeasured is never a pass.",
     "pass": "Everything that was asked for was measured and holds, and people have answered what only they can.",
 }
 
