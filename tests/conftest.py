@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +69,7 @@ def each_guarantee(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Keep tests that log without asking for `mlflow_store` from writing to a store of the developer's."""
     store = tmp_path_factory.mktemp("mlflow") / "stray.db"
     with pytest.MonkeyPatch.context() as patch:
@@ -75,7 +77,17 @@ def _no_stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         for name in ("REGISTRY_URI", "EXPERIMENT_ID", "EXPERIMENT_NAME", "RUN_ID"):
             patch.delenv(f"MLFLOW_{name}", raising=False)
-        yield
+        yield f"sqlite:///{store}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _mlflow_store_is_forgotten(_stray_mlflow_store: str) -> Iterator[None]:
+    """Undo what a module set as its store, whatever module comes next: what is set in MLflow outweighs the variable."""
+    yield
+    if (mlflow := sys.modules.get("mlflow")) is not None:
+        mlflow.set_tracking_uri(None)  # Unsets the variable as well.
+        mlflow.set_registry_uri(None)
+        os.environ["MLFLOW_TRACKING_URI"] = _stray_mlflow_store
 
 
 @pytest.fixture(scope="session")
