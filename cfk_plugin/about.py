@@ -62,11 +62,14 @@ class Call:
     labels : tuple of str
         One per query.
     started : float
+    candidates : int
+        Counterfactuals that the explainer was asked for per query, of which one was chosen.
     """
 
     attribute: str | None = None
     labels: tuple[str, ...] = ()
     started: float = field(default_factory=time.perf_counter)
+    candidates: int = 1
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Call:

@@ -277,15 +277,15 @@ class KAnonymizer:
         *,
         instance_based: bool = False,
         progress: Progress | None = None,
+        stage: EntryStage | None = None,
     ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
         """Run all stages on counterfactuals that have every feature; `query` says which query each answers."""
         try:
             intake = take_in(frame, self.population_)
             findings = self.findings_.of(frame, instance_based=instance_based)
-            entries = self.stage_.of_counterfactuals(intake, query, factual_labels, progress)
+            return (stage or self.stage_).of_counterfactuals(intake, query, factual_labels, progress), findings
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             return withheld(query, error), (None,) * len(query)
-        return entries, findings
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "stage_"):

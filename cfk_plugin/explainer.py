@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from cfk_plugin.about import Call
 from cfk_plugin.anonymizer import KAnonymizer
+from cfk_plugin.candidates import Chooser
 from cfk_plugin.columns import ordered, select
 from cfk_plugin.counterfactual import Entry, Finding, Suppressed
+from cfk_plugin.entries import EntryStage, withheld
 from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.intake import require_features
@@ -31,9 +33,10 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """Stands in for an explainer: same type checks, same method names, protected results. Made by `protect`.
 
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
-    result types; the result is rebuilt and holds no training row. Other attributes are the explainer's own: whoever
-    holds this object inside the process can reach the explainer and its data, so give callers results, not this
-    object. It refuses to be pickled, as it would take the training rows along.
+    result types; the result is rebuilt and holds no training row. Only `explain` asks for candidates and chooses among
+    them. Other attributes are the explainer's own: whoever holds this object inside the process can reach the explainer
+    and its data, so give callers results, not this object. It refuses to be pickled, as it would take the training rows
+    along.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         anonymizer: KAnonymizer,
         track: bool | RunLogger = False,
         groups: str | None = None,
+        chooser: Chooser | None = None,
     ) -> None:
         super().__init__(explainer)
         self._self_source = source
@@ -50,6 +54,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         self._self_anonymizer = anonymizer
         self._self_track = track
         self._self_groups = groups
+        self._self_chooser = chooser
 
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
         """Explain queries; the only counterfactuals that leave are protected ones.
@@ -67,8 +72,9 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         Returns
         -------
         Explanations
-            One entry per counterfactual asked for, in the order of the queries. An explainer that raises gives
-            suppressed entries; its exception's text may quote rows and is not repeated.
+            One entry per counterfactual asked for, in the order of the queries; of candidates one per query, the
+            best. An explainer that raises gives suppressed entries; its exception's text may quote rows and is not
+            repeated.
 
         Raises
         ------
@@ -81,13 +87,13 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
             return self._protected_method("explain")(queries, **options)
         population = self._self_anonymizer.population_
         frame = require_features(queries, population.schema.features, "queries")
-        call = Call.of(queries, self._self_groups)
+        call, ask = Call.of(queries, self._self_groups), self._self_source.generate
+        if (chooser := self._self_chooser) is not None:
+            call, ask = replace(call, candidates=chooser.m), chooser.ask
         features = select(frame, population.schema.features)
         try:
             with protecting():
-                batch = self._self_source.generate(
-                    ordered(frame, population.schema.features).copy(deep=True), **options
-                )
+                batch = ask(ordered(frame, population.schema.features).copy(deep=True), **options)
         except ExplainerError as error:
             _log.warning("%s", error)  # holds the class of the explainer's exception alone
         except CFKError:
@@ -95,6 +101,8 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
             _log.warning("the adapter raised %s; its text is withheld as it may quote rows", type(error).__name__)
         else:
+            if chooser is not None:
+                return self._release_best(chooser, batch, features, call, progress)
             return self._release(batch, features, call, progress)
         return self._withheld(np.arange(len(frame)), "explainer_failed", call)
 
@@ -154,18 +162,39 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         protected.__doc__ = f"{name} of the explainer; what it returns is protected and holds no training row."
         return protected
 
-    def _release(
-        self, batch: CounterfactualBatch, queries: pd.DataFrame, call: Call, progress: Progress | None
+    def _release_best(
+        self, chooser: Chooser, batch: CounterfactualBatch, queries: pd.DataFrame, call: Call, progress: Progress | None
     ) -> Explanations:
-        anonymizer, population = self._self_anonymizer, self._self_anonymizer.population_
+        """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
+        self._check(batch, queries)
+        try:
+            best, stage = chooser.best(batch, queries, progress)
+        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            return self._finish(withheld(np.arange(len(queries)), error), [None] * len(queries), call)
+        return self._release(best, queries, call, None, stage)
+
+    def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
         if not isinstance(batch, CounterfactualBatch):
             raise AdapterError(f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch")
         if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
             raise AdapterError("an adapter answered queries that were not asked")
+        if len(batch.frame):
+            features = self._self_anonymizer.population_.schema.features
+            require_features(batch.frame, features, "the explainer's answer")
+
+    def _release(
+        self,
+        batch: CounterfactualBatch,
+        queries: pd.DataFrame,
+        call: Call,
+        progress: Progress | None,
+        stage: EntryStage | None = None,
+    ) -> Explanations:
+        self._check(batch, queries)
+        anonymizer, instance_based = self._self_anonymizer, self._self_source.instance_based
         entries: list[Entry] = [Suppressed(int(q), "none_found") for q in batch.query]
         findings: list[Finding | None] = [None] * len(entries)
         if len(batch.frame):
-            frame = require_features(batch.frame, population.schema.features, "the explainer's answer")
             query = batch.query[batch.slot]
             labels = None
             if anonymizer.goal_.is_opposite:
@@ -175,7 +204,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
                     _log.warning("explanations withheld: %s", error)
                     return self._withheld(batch.query, "model_failed", call)
             done, found = anonymizer.release(
-                frame, query, labels, instance_based=self._self_source.instance_based, progress=progress
+                batch.frame, query, labels, instance_based=instance_based, progress=progress, stage=stage
             )
             for slot, entry, finding in zip(batch.slot, done, found, strict=True):
                 entries[slot], findings[slot] = entry, finding

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cfk_plugin.anonymizer import KAnonymizer
+from cfk_plugin.candidates import Chooser, check_number
 from cfk_plugin.dp import DPC, DPPrototypes
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.explainer import ProtectedExplainer
@@ -34,6 +35,7 @@ def protect(
     ledger: Ledger | None = None,
     track: bool | RunLogger = False,
     groups: str | None = None,
+    candidates: int = 1,
     seed: int = 0,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
@@ -67,6 +69,11 @@ def protect(
     groups : str, optional
         Column of the queries by which runs tell groups of those who ask apart, for example ``sex``; it need not be a
         feature. See `Explanations.by_group`.
+    candidates : int
+        How many counterfactuals `explain` asks the explainer for per query; it releases the best of them, by the
+        policy's objective with distance to the query + NCP in the place of NCP. k holds as for one. Of the built-in
+        explainers `NearestUnlikeNeighbour` and DiCE's can be asked for several. Not with the catalogue, which answers
+        with an entry of its own.
     seed : int
         For protectors that draw random numbers.
 
@@ -78,14 +85,16 @@ def protect(
     ------
     CFKError
         If policy, population, model and explainer do not fit together; see `KAnonymizer.fit`. If records cannot be
-        kept although `track` asks for them.
+        kept although `track` asks for them. If the explainer, the guarantee or the population has no use for several
+        candidates, or `candidates` is no whole number from 1.
     """
+    candidates = check_number(candidates)
     if (logger := logger_of(track)) is not None:
         logger.check()
     context = AdaptContext(population.schema.features, population.schema.target)
     method = _PROTOTYPES[method]() if isinstance(method, str) and method in _PROTOTYPES else method
     if isinstance(method, (DPPrototypes, DPC)):
-        _refuse_k(policy=policy, reference=reference, ledger=ledger)
+        _refuse_k(policy=policy, reference=reference, ledger=ledger, candidates=None if candidates == 1 else candidates)
         source = load_plugins(plugins).adapt(explainer, context)
         return ReplacedExplainer(explainer, source, method.fit(population, model, desired), track, groups)
     anonymizer = KAnonymizer(
@@ -93,7 +102,8 @@ def protect(
     )
     anonymizer.fit(population, model=model, desired=desired)
     source = anonymizer.manager_.adapt(explainer, context)
-    return ProtectedExplainer(explainer, source, anonymizer, track, groups)
+    chooser = None if candidates == 1 else Chooser.of(candidates, source, anonymizer)
+    return ProtectedExplainer(explainer, source, anonymizer, track, groups, chooser)
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:

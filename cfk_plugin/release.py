@@ -27,6 +27,7 @@ _DIVERSITY = ("l_diversity", "t_closeness")
 _PLUGIN = "plugin"  # method of a region that came from the hook instead of the protector
 
 Verdict = Refusal | tuple[Region, Certificate]
+Key = tuple[bytes, bytes, object]  # a counterfactual's codes and numbers, and what it is after
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -44,6 +45,8 @@ class ReleaseStage:
         May protect in the protector's place; what they return is verified alike.
     verifier : Verifier
     seed : int
+    memory : dict, optional
+        Verdicts that are given again where the same is asked; for one call alone, as its keys are counterfactuals.
     """
 
     population: Population
@@ -53,6 +56,7 @@ class ReleaseStage:
     plugins: PluginManager
     verifier: Verifier
     seed: int
+    memory: dict[Key, Verdict] | None = None
 
     def run(
         self,
@@ -74,11 +78,19 @@ class ReleaseStage:
             Side of the partition that each belongs to.
         progress : callable, optional
         """
-        first, inverse = _distinct(intake, goals)
-        once = self._run_distinct(intake.take(first), oracle.restrict(first), sides[first], progress)
-        if progress is not None:
-            progress(len(first), len(first))
-        return [once[i] for i in inverse]
+        keys = [(intake.codes[i].tobytes(), intake.numbers[i].tobytes(), goal) for i, goal in enumerate(goals)]
+        known: dict[Key, Verdict] = {} if self.memory is None else self.memory
+        new: dict[Key, int] = {}
+        for i, key in enumerate(keys):
+            if key not in known:
+                new.setdefault(key, i)
+        if new:
+            first = np.fromiter(new.values(), dtype=np.int64, count=len(new))
+            found = self._run_distinct(intake.take(first), oracle.restrict(first), sides[first], progress)
+            known.update(zip(new, found, strict=True))
+            if progress is not None:
+                progress(len(new), len(new))
+        return [known[key] for key in keys]
 
     def _run_distinct(
         self, intake: Intake, oracle: Oracle, sides: NDArray[np.int64], progress: Progress | None
@@ -169,17 +181,3 @@ class ReleaseStage:
         if len(proposals) != n or not all(type(p) is Proposal for p in proposals):
             raise TypeError("a protector must return one Proposal per counterfactual")
         return proposals, method
-
-
-def _distinct(intake: Intake, goals: Sequence[object]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first of each group of equal counterfactuals, and the group of each."""
-    groups: dict[tuple[object, ...], int] = {}
-    first: list[int] = []
-    inverse: list[int] = []
-    for i, goal in enumerate(goals):
-        key = (intake.codes[i].tobytes(), intake.numbers[i].tobytes(), goal)
-        group = groups.setdefault(key, len(groups))
-        if group == len(first):
-            first.append(i)
-        inverse.append(group)
-    return np.array(first, dtype=np.int64), np.array(inverse, dtype=np.int64)

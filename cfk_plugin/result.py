@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -84,10 +84,11 @@ class ResultStage:
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
         about = self._about(generator).of_call(call, [entry.query for entry in entries])
-        result = self._result(entries, findings, generator, about)
+        made = {"generator": generator} | ({"candidates": str(call.candidates)} if call.candidates > 1 else {})
+        result = self._result(entries, findings, made, about)
         if record is not None and not record(result):
             withheld = [Suppressed(entry.query, "not_recorded") for entry in entries]
-            result = self._result(withheld, [None] * len(withheld), generator, about)
+            result = self._result(withheld, [None] * len(withheld), made, about)
         if self.policy.on_infeasible == "raise" and result.suppressed:
             reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
             raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
@@ -105,7 +106,7 @@ class ResultStage:
         )
 
     def _result(
-        self, entries: Sequence[Entry], findings: Sequence[Finding | None], generator: str, about: About
+        self, entries: Sequence[Entry], findings: Sequence[Finding | None], made: Mapping[str, str], about: About
     ) -> Explanations:
         versions = self.manager.versions().items()
         return Explanations(
@@ -116,9 +117,9 @@ class ResultStage:
             n_people=self.population.n_people,
             provenance={
                 "method": self.method,
-                "generator": generator,
                 "population": self.population.fingerprint,
                 "plugins": ", ".join(f"{name} {version}" for name, version in versions),
+                **made,
             },
             about=about,
         )

@@ -118,6 +118,15 @@ class CounterfactualSource(Protocol):
         ...
 
 
+@runtime_checkable
+class RankingSource(CounterfactualSource, Protocol):
+    """A source that can name several counterfactuals of each query, for ``protect(..., candidates=m)``."""
+
+    def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
+        """Ask for m counterfactuals of each query, the generator's favourite first; keeps the rules of `generate`."""
+        ...
+
+
 _PROTECTING: ContextVar[bool] = ContextVar("cfk_protecting", default=False)
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
+from cfk_plugin.source import RankingSource
 
 if TYPE_CHECKING:
     from cfk_plugin.source import CounterfactualBatch, CounterfactualSource
@@ -71,6 +72,50 @@ def check_adapter(
     check_repr(source, batch, queries)
     if deterministic:
         check_same_answer(batch, source.generate(queries, **options))
+    return batch
+
+
+def check_candidates(
+    explainer: Any,
+    queries: pd.DataFrame,
+    features: Sequence[str],
+    target: str | None = None,
+    m: int = 3,
+    *,
+    plugins: Iterable[Any] = (),
+    **options: Any,
+) -> CounterfactualBatch:
+    """Check the rules of `check_adapter` for an adapter's method `candidates`, and that it has m slots per query.
+
+    Parameters
+    ----------
+    explainer, queries, features, target, plugins
+        As for `check_adapter`.
+    m : int
+        Candidates per query.
+    **options
+        Passed to the source's `candidates`.
+
+    Returns
+    -------
+    CounterfactualBatch
+
+    Raises
+    ------
+    AssertionError
+        Naming the rule that is broken.
+    """
+    source = load_plugins(plugins).adapt(explainer, AdaptContext(tuple(features), target))
+    assert isinstance(source, RankingSource), "`candidates(queries, m)` is missing"
+    explainer_before, queries_before = _visible_state(explainer), queries.copy(deep=True)
+    random_before = _random_state()
+    batch = source.candidates(queries, m, **options)
+    check_random_state_unchanged(random_before)
+    check_queries_unchanged(queries, queries_before)
+    check_explainer_unchanged(explainer, explainer_before)
+    check_batch(batch, len(queries), features)
+    check_repr(source, batch, queries)
+    assert (np.bincount(batch.query, minlength=len(queries)) == m).all(), "each query must have m slots, found or not"
     return batch
 
 

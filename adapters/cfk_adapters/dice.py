@@ -113,6 +113,12 @@ class DiceSource:
             log.info("DiCE could not take %d of %d queries", len(failures) + (~usable).sum(), len(table))
         return self._batch(shown, total_CFs)
 
+    def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
+        """Ask for m counterfactuals of each query, in DiCE's order."""
+        if "total_CFs" in options:
+            raise AdapterError("candidates= says how many counterfactuals DiCE is asked for; leave out total_CFs")
+        return self.generate(queries, total_CFs=m, **options)
+
     @property
     def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]]:
         """DiCE's public methods that return counterfactuals."""

@@ -92,18 +92,44 @@ class NearestUnlikeNeighbour:
 
     def neighbours(self, X: pd.DataFrame) -> NDArray[np.int64]:
         """Return the position of each query's neighbour among the training rows; -1 where there is none."""
+        return self.candidates(X, 1)[:, 0]
+
+    def candidates(self, X: pd.DataFrame, m: int) -> NDArray[np.int64]:
+        """Return positions of the m nearest different rows with a desired prediction, nearest first.
+
+        Rows that are equal in every feature count once, at the first of them; else all m could be the same row.
+
+        Parameters
+        ----------
+        X : DataFrame
+            Queries.
+        m : int
+            At least 1.
+
+        Returns
+        -------
+        int64 array, shape (len(X), m)
+            Positions among the training rows; -1 where there are fewer.
+
+        Raises
+        ------
+        AdapterError
+            If the queries lack a column, or the model does not return one label per row.
+        """
         if missing := [name for name in self.features if name not in X.columns]:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
         if self._codes is None:
             self._codes = self._heom.encode(self._train)
         queries, own = self._heom.encode(X), self._predict(X[self.features])
-        position = np.full(len(X), -1, dtype=np.int64)
+        position = np.full((len(X), m), -1, dtype=np.int64)
         opposite = isinstance(self.desired, str) and self.desired == "opposite"
         for label in pd.unique(pd.Series(own)) if opposite else [None]:
-            candidates = np.flatnonzero(self.predicted != label if opposite else self._desired())
+            unlike = np.flatnonzero(self.predicted != label if opposite else self._desired())
+            if m > 1:
+                unlike = unlike[_first_of_equals(self._codes.take(unlike))]
             asked = np.flatnonzero(own == label) if opposite else np.arange(len(X))
-            nearest = self._heom.nearest(queries.take(asked), self._codes.take(candidates))[0][:, 0]
-            position[asked] = np.where(nearest >= 0, candidates[nearest] if len(candidates) else -1, -1)
+            nearest = self._heom.nearest(queries.take(asked), self._codes.take(unlike), k=m)[0]
+            position[asked] = np.where(nearest >= 0, unlike[nearest] if len(unlike) else -1, -1)
         return position
 
     def rows(self, positions: NDArray[np.int64]) -> pd.DataFrame:
@@ -120,6 +146,11 @@ class NearestUnlikeNeighbour:
         if len(labels) != len(frame):
             raise AdapterError(f"the model returned {len(labels)} labels for {len(frame)} rows")
         return labels
+
+
+def _first_of_equals(rows: HeomCodes) -> NDArray[np.bool_]:
+    numbers, codes = pd.DataFrame(rows.numbers), pd.DataFrame(rows.codes)
+    return ~pd.concat([numbers, codes], axis=1, ignore_index=True).duplicated().to_numpy()
 
 
 @hookimpl
@@ -152,6 +183,15 @@ class NearestSource:
         position = ask(lambda: explainer.neighbours(queries))
         rows = explainer.rows(position[position >= 0])
         return CounterfactualBatch.one_each(rows[self._features], position >= 0)
+
+    def candidates(self, queries: pd.DataFrame, m: int) -> CounterfactualBatch:
+        """Ask for the m nearest unlike neighbours of each query, nearest first; equal rows count once."""
+        explainer = self._explainer
+        position = ask(lambda: explainer.candidates(queries, m)).reshape(-1)
+        rows = explainer.rows(position[position >= 0])
+        return CounterfactualBatch(
+            rows[self._features], np.flatnonzero(position >= 0), np.repeat(np.arange(len(queries)), m)
+        )
 
     @property
     def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 """Version of the names and the layout of a run; tag ``cfk.schema_version``."""
 
-_SETTINGS = ("method", "generator", "epsilon")
+_SETTINGS = ("method", "generator", "candidates", "epsilon")
 _RISK = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
 _UNPROVEN = "no guarantee; see audit"
 _CERTIFICATE = (*_RISK, "exact", "optimal", "gap", "method", "guarantee", "policy_hash", "population")

@@ -19,7 +19,7 @@ from cfk_adapters import dice, function, nearest, nice
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin.hookspecs import hookimpl
 from cfk_plugin.source import CounterfactualBatch
-from cfk_plugin.testing import check_adapter
+from cfk_plugin.testing import check_adapter, check_candidates
 
 ADAPTERS = [dice, nice, nearest, function]
 FEATURES = ["age", "income", "job", "education", "smoker"]
@@ -63,6 +63,8 @@ def test_dice(rows: pd.DataFrame, queries: pd.DataFrame, model: Any, method: str
     explainer = dice_ml.Dice(data, dice_ml.Model(model=model, backend="sklearn"), method=method)
     batch = check_adapter(explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True, total_CFs=2)
     assert len(batch.frame)
+    ranked = check_candidates(explainer, queries, FEATURES, "approved", plugins=ADAPTERS)
+    assert len(ranked.frame) > len(queries)
 
 
 @pytest.mark.parametrize("optimization", ["none", "sparsity", "proximity", "plausibility"])
@@ -91,6 +93,7 @@ def test_nearest(rows: pd.DataFrame, queries: pd.DataFrame, model: Any) -> None:
 
     explainer = NearestUnlikeNeighbour(rows, label, features=FEATURES)
     check_adapter(explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True)
+    assert len(check_candidates(explainer, queries, FEATURES, "approved", plugins=ADAPTERS).frame) == 9
 
 
 def richer(frame: pd.DataFrame) -> pd.DataFrame:
@@ -102,6 +105,19 @@ def richer(frame: pd.DataFrame) -> pd.DataFrame:
 )
 def test_function(queries: pd.DataFrame, explainer: Any) -> None:
     check_adapter(explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True)
+
+
+def test_candidates_that_are_missing_or_too_few_are_named(queries: pd.DataFrame) -> None:
+    with pytest.raises(AssertionError, match="is missing"):
+        check_candidates(richer, queries, FEATURES, plugins=ADAPTERS)
+
+    class One(Careless):
+        def candidates(self, queries: pd.DataFrame, m: int) -> CounterfactualBatch:
+            return self.generate(queries)
+
+    with pytest.raises(AssertionError, match="m slots"):
+        check_candidates(object(), queries, FEATURES, plugins=[One(lambda *_: None)])
+    check_candidates(object(), queries, FEATURES, m=1, plugins=[One(lambda *_: None)])
 
 
 class Careless:

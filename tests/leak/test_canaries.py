@@ -295,6 +295,21 @@ def check_nearest_neighbour(watch: Watch, population: Population, method: str) -
     assert_clean(repr(private) + str(private) + repr(explainer))
 
 
+@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
+def test_candidates(watch: Watch, population: Population, guarantee: Any) -> None:
+    """Of the candidates that were not chosen nothing leaves."""
+    explainer = NearestUnlikeNeighbour(TRAIN, model, features=FEATURES)
+    policy = PrivacyPolicy(k=5, guarantee=guarantee)
+    private = protect(explainer, model=model, population=population, policy=policy, candidates=4)
+    result = watch.run(lambda: private.explain(QUERIES))
+    assert len(result.released) == len(QUERIES)
+    assert set(result.findings) == {"native"}
+    assert_clean(repr(private) + repr(private._self_chooser), watch.results)
+    with pytest.raises(CFKError) as refused:
+        protect(lambda rows: WANTED, model=model, population=population, policy=policy, candidates=4)
+    assert_clean(everything(refused.value))
+
+
 @pytest.mark.usefixtures("each_guarantee")
 def test_function(watch: Watch, population: Population) -> None:
     class Explainer:
@@ -441,6 +456,63 @@ def test_models_that_fail(watch: Watch, population: Population) -> None:
     watch.run(lambda: KAnonymizer(policy=POLICY).fit(population, model=lambda rows: rows, desired=1))
     assert watch.errors
     assert any(e.reason == "model_failed" for r in watch.results for e in r.suppressed)
+
+
+@pytest.mark.parametrize(("guarantee", "desired"), [("nominal", "opposite"), ("reciprocal", 1)])
+def test_models_that_fail_while_choosing(watch: Watch, population: Population, guarantee: Any, desired: Any) -> None:
+    """Wherever the model fails while a candidate is chosen or released, every entry is withheld, and none is raw."""
+    explainer = NearestUnlikeNeighbour(TRAIN, model, features=FEATURES)
+    failing = Late(10**6)
+    private = protect(
+        explainer,
+        model=failing,
+        population=population,
+        policy=PrivacyPolicy(k=5, guarantee=guarantee),
+        desired=desired,
+        candidates=4,
+    )
+    failed = 0
+    for calls in range(40):
+        failing.left = calls
+        result = watch.run(lambda: private.explain(QUERIES))
+        assert len(result) == len(QUERIES)
+        if not any(entry.reason == "model_failed" for entry in result.suppressed):
+            break
+        assert not result.released
+        failed += 1
+    assert len(result.released) == len(QUERIES)
+    assert failed > 2
+
+
+@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
+def test_generators_that_fail_to_name_candidates(watch: Watch, population: Population, guarantee: Any) -> None:
+    class Source:
+        name, instance_based, methods = "quoting", True, {}
+
+        def __init__(self, answer: Callable[..., Any]) -> None:
+            self.candidates, self.generate = answer, answer
+
+        def restore(self, native: Any, explanations: Any) -> Any: ...
+
+    class Adapter:
+        @hookimpl
+        def cfk_adapt(self, explainer: Any) -> Any:
+            return Source(explainer)
+
+    def batch(frame: pd.DataFrame, query: Any) -> Callable[..., Any]:
+        return lambda queries, m: CounterfactualBatch(frame, np.arange(len(frame)), np.array(query))
+
+    answers = [quote, lambda queries, m: WANTED, batch(WANTED, [0, 1, 2, 9]), batch(WANTED[["town"]], [0, 0, 1, 1])]
+    answers += [batch(WANTED.assign(town=[TRAIN.to_dict()] * 4), [0, 0, 1, 1]), batch(WANTED, [0, 0, 0, 0])]
+    policy = PrivacyPolicy(k=5, guarantee=guarantee)
+    for answer in answers:
+        private = protect(
+            answer, model=model, population=population, policy=policy, candidates=2, plugins=[Adapter()], desired=1
+        )
+        watch.run(lambda private=private: private.explain(QUERIES))
+    assert len(watch.errors) == 3
+    assert [len(result.released) for result in watch.results] == [0, 0, 1]
+    assert [len(result) for result in watch.results] == [len(QUERIES)] * 3
 
 
 @pytest.mark.usefixtures("each_guarantee")
