@@ -25,7 +25,8 @@ class MondrianProtector:
     ----------
     normalise : bool
         Compare the attributes' widths as shares of their range. False compares raw numeric widths with numbers of
-        categories, as the implementation does that the paper compares with; its results are much worse.
+        categories and cuts a list of categories in the middle, whoever has them, as implementations of the kind do that
+        the paper compares with; its results are much worse.
 
     References
     ----------
@@ -97,7 +98,7 @@ class _Partition:
         if weight.sum() < 2 * self.k:
             return []
         for axis in np.argsort(-self._widths(points), kind="stable"):
-            for at in self._medians(points[:, axis], weight):
+            for at in self._cuts(int(axis), points[:, axis], weight):
                 below = points[:, axis] <= at
                 if min(weight[below].sum(), weight[~below].sum()) >= self.k:
                     node.axis, node.at = int(axis), at
@@ -115,9 +116,17 @@ class _Partition:
                 spans[j] = len(np.unique(points[:, j]))
         return np.asarray(spans)
 
-    def _medians(self, line: NDArray[np.float64], weight: NDArray[np.int64]) -> Iterator[float]:
-        """Yield the weighted median as last value of the lower part, then the value before it."""
+    def _cuts(self, axis: int, line: NDArray[np.float64], weight: NDArray[np.int64]) -> Iterator[float]:
+        """Yield the weighted median as last value of the lower part, then the value before it.
+
+        Where raw widths are compared, categories are cut in the middle of their list instead, however many people each
+        half has.
+        """
         values, inverse = np.unique(line, return_inverse=True)
+        if not self.normalise and self.domains[axis].attribute.kind != "numeric":
+            if len(values) > 1:
+                yield float(values[len(values) // 2 - 1])
+            return
         reach = np.cumsum(np.bincount(inverse, weights=weight))
         middle = int(np.searchsorted(reach, reach[-1] / 2))
         if middle < len(values) - 1:
