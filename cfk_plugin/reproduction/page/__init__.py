@@ -1,0 +1,1 @@
+"""The page on the experiments and its plots: pure functions of the results."""

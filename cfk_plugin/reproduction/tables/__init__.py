@@ -1,0 +1,1 @@
+"""The tables of the experiments, from a folder or from OpenML."""

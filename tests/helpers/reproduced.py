@@ -1,0 +1,93 @@
+"""Made tables in the form of the published ones, for tests of the reproduction: no row is anybody's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.reproduction.outcome import Scene, Setting
+from cfk_plugin.reproduction.preparing import Prepared, prepare
+from cfk_plugin.reproduction.tables.table import Table
+
+FEATURES = ("age", "sex", "pain", "pressure")
+QUASI_IDENTIFIERS = ("age", "sex")
+SCENE = Scene(
+    n_estimators=10,
+    max_leaf_nodes=10,
+    scores={"10,10": 0.8},
+    accuracy=0.8,
+    rows_train=144,
+    rows_test=96,
+    unique=0.1,
+    below_10=0.9,
+    explained=12,
+    unanswered=0,
+    seconds=1.0,
+)
+"""A small forest that need not be tuned."""
+
+
+def rows(n: int = 240, seed: int = 0) -> pd.DataFrame:
+    """Return made patients whose outcome depends on all features; some values are missing."""
+    random = np.random.default_rng(seed)
+    found = pd.DataFrame(
+        {
+            "age": random.integers(30, 70, n),
+            "sex": random.choice(["f", "m"], n, p=[0.3, 0.7]),
+            "pain": random.choice(["none", "mild", "strong"], n),
+            "pressure": random.normal(130, 15, n).round(),
+        }
+    )
+    risk = (found["age"] - 50) / 20 + (found["pain"] == "strong") + (found["pressure"] - 130) / 15
+    found["disease"] = np.where(risk + random.normal(0, 0.3, n) > 0.3, "present", "absent")
+    found.loc[found.index % 17 == 0, "pain"] = None
+    return found
+
+
+def table(name: str = "heart", n: int = 240, seed: int = 0) -> Table:
+    """Return a made table under the name of a published one."""
+    return Table(name, rows(n, seed), FEATURES, QUASI_IDENTIFIERS, "sex", "disease", "absent", "made for a test")
+
+
+def setting(**changes: Any) -> Setting:
+    """Return the setting of the tests."""
+    usual: dict[str, Any] = {
+        "table": "heart",
+        "table_sha256": "made",
+        "source": "made for a test",
+        "seed": 0,
+        "grid": "small",
+        "explainer": "nearest",
+        "limit": 12,
+        "versions": {},
+    }
+    return Setting(**{**usual, **changes})
+
+
+def prepared(**changes: Any) -> Prepared:
+    """Return a made table, ready to be measured, with a small forest."""
+    return prepare(table(), setting(**changes), SCENE)
+
+
+def write(folder: Path, *names: str) -> None:
+    """Write made tables into a folder, in the format that `--data` takes."""
+    for seed, name in enumerate(names):
+        frame = rows(seed=seed)
+        frame.to_csv(folder / f"{name}.csv.gz", index=False)
+        kinds = {"age": "numeric", "pressure": "numeric"}
+        about = {
+            "name": name,
+            "title": "made for a test",
+            "source": {"original": "made for a test"},
+            "features": list(FEATURES),
+            "quasi_identifiers": list(QUASI_IDENTIFIERS),
+            "sensitive_attribute": "sex",
+            "target": "disease",
+            "desired_outcome": "absent",
+            "columns": [{"name": column, "type": kinds.get(column, "categorical")} for column in frame],
+        }
+        (folder / f"{name}.json").write_text(json.dumps(about))
