@@ -42,6 +42,7 @@ NOT_RUN = {
     ".venv/bin/python tests/benchmarks": "runs for minutes, on tables that are not here",
     "pip install": "changes the environment",
     "cfk demo": "run by tests/integration/test_demo.py",
+    "--jobs 2 -o reproduction": "runs for an hour, on tables that are not here",
     "models:/": "needs a model registry",
     "mlflow models serve": "run by tests/integration/test_serving.py",
     "curl ": "asks a server; see tests/integration/test_serving.py",
@@ -71,6 +72,7 @@ SLOW = {
     "docs/how-to/audit-linkage.md",
     "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/protect-on-spark.md",
+    "docs/how-to/reproduce-the-paper.md",
 }
 """Pages that take more than 10 seconds."""
 

@@ -1,0 +1,162 @@
+"""`cfk reproduce` on made tables: what it writes, logs and remembers, also when it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from typer.testing import CliRunner
+
+import reproduced
+from cfk_plugin.cli import app
+from cfk_plugin.reproduction.results import Results
+
+METHODS = ("grasp", "exact-ncp", "exact-pureness", "exact-weighted", "mondrian")
+ASKED = (
+    "--limit 8 --k 5,8 --methods grasp,exact-ncp,exact-pureness,exact-weighted,mondrian --studies weights --effective 2"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    reproduced.write(folder, "heart", "cmc")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(data: Path, tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_store: Path) -> Path:
+    """Return the folder of a finished experiment on one table."""
+    output = tmp_path_factory.mktemp("reproduction")
+    (output / "mlflow.db").write_bytes(_empty_mlflow_store.read_bytes())
+    result = reproduce(f"--data {data} --tables heart {ASKED} -o {output} --tracking-uri {uri(output)}")
+    assert result.returncode in (0, 3), result.stderr
+    assert "heart is measured; about 0 s left" in result.stderr
+    return output
+
+
+def reproduce(options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cfk_plugin.cli", "reproduce", *options.split()]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def uri(output: Path) -> str:
+    return f"sqlite:///{output / 'mlflow.db'}"
+
+
+def test_page_results_and_plots_are_written(done: Path) -> None:
+    results = Results.from_json((done / "results.json").read_text())
+    assert {(a.table, a.method, a.k) for a in results.aggregates} == {
+        ("heart", method, k) for method in METHODS for k in (5, 8)
+    }
+    assert results.command.startswith("cfk reproduce --data FOLDER --tables heart --methods grasp")
+    page = (done / "reproduction.md").read_text()
+    assert "heart" in page
+    for name in [line.split("](figures/")[1].split(")")[0] for line in page.splitlines() if "](figures/" in line]:
+        assert (done / "figures" / name).read_text().startswith("<?xml")
+
+
+def test_every_number_of_the_page_is_a_metric_of_a_run(done: Path) -> None:
+    results = Results.from_json((done / "results.json").read_text())
+    client = MlflowClient(uri(done))
+    for found in results.aggregates:
+        assert found.run_id is not None
+        for name in ("ncp", "pureness", "cdm", "seconds", "k_desired", "pure"):
+            logged = {metric.step: metric.value for metric in client.get_metric_history(found.run_id, name)}
+            assert logged[found.k] == getattr(found, name)
+        run = client.get_run(found.run_id)
+        assert run.info.status == "FINISHED"
+        assert run.data.params["setting.table"] == "heart"
+        assert run.data.params["scene.max_leaf_nodes"] in {"10", "100", "500", "null"}
+        assert run.data.tags["cfk.method"] == found.method
+        artifacts = [Path(file.path).name for file in client.list_artifacts(found.run_id, "outcomes")]
+        assert len(artifacts) == {"exact-weighted": 2 + 5 * 3}.get(found.method, 2)
+    assert len({a.run_id for a in results.aggregates}) == 5
+    weights = {row["run_id"] for row in results.rows("weights")}
+    assert len(weights) == 1
+    history = client.get_metric_history(weights.pop(), "weight-0.05/ncp")
+    row = next(row for row in results.rows("weights") if row["weight"] == 0.05 and row["k"] == 5)
+    assert {metric.step: metric.value for metric in history}[5] == row["ncp"]
+
+
+def test_nothing_is_measured_or_logged_twice(done: Path, data: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (done / "kept").rglob("*.json")}
+    page, text = (done / "reproduction.md").read_text(), (done / "results.json").read_text()
+    runs = len(MlflowClient(uri(done)).search_runs(["1"]))
+    result = reproduce(f"--data {data} --tables heart {ASKED} -o {done} --tracking-uri {uri(done)}")
+    assert result.returncode in (0, 3), result.stderr
+    assert {path: path.stat().st_mtime_ns for path in (done / "kept").rglob("*.json")} == before
+    assert ((done / "reproduction.md").read_text(), (done / "results.json").read_text()) == (page, text)
+    assert len(MlflowClient(uri(done)).search_runs(["1"])) == runs == 5
+
+
+def test_no_row_is_anywhere(done: Path) -> None:
+    kept = json.dumps([json.loads(path.read_text()) for path in (done / "kept").rglob("*.json")])
+    for text in (kept, (done / "results.json").read_text(), (done / "reproduction.md").read_text()):
+        assert not [value for value in ("mild", "strong") if value in text]
+
+
+def _group(leader: int) -> list[str]:
+    """Return the processes of a group that still run."""
+    found = subprocess.run(["ps", "-o", "pgid=,stat=", "-A"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in found.splitlines()]
+    return [stat for group, stat in rows if int(group) == leader and not stat.startswith("Z")]
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path) -> None:
+    options = f"--data {data} --tables heart,cmc --jobs 2 {ASKED} -o {tmp_path} --tracking-uri {uri(tmp_path)}"
+    command = [sys.executable, "-m", "cfk_plugin.cli", "reproduce", *options.split()]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        while len(list((tmp_path / "kept" / "outcomes").glob("*.json"))) < 3 and process.poll() is None:
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)  # nobody is told: workers have to see for themselves that it is gone
+    end = time.monotonic() + 30
+    while (left := _group(process.pid)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").rglob("*.json")}
+    assert len(kept) >= 3
+    assert not (tmp_path / "results.json").exists()
+    again = reproduce(options)
+    assert again.returncode in (0, 3), again.stderr
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    results = Results.from_json((tmp_path / "results.json").read_text())
+    assert len(results.aggregates) == 2 * 5 * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--tables iris", "tables: unknown iris; known: adult, cmc"),
+        ("--methods magic", "methods: unknown magic; known: grasp"),
+        ("--studies dreams", "studies: unknown dreams; known: parameters"),
+        ("--grid huge", "grid: unknown huge; known: small, paper"),
+        ("--k 5,many", "--k takes whole numbers"),
+        ("--k 1", "every k must be a whole number of at least 2"),
+        ("--tables ,", "name at least one table"),
+        ("--explainer dice", "explainer must be auto, nice or nearest"),
+        ("--tables hospital", "--data"),
+        ("--data nowhere", "nowhere"),
+        ("-o no/such/folder", "the folder above it does not exist"),
+        ("-o taken.txt", "is a file; --output takes a folder"),
+        ("--limit 0", "--limit"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    options: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("taken.txt").touch()
+    result = CliRunner().invoke(app, ["reproduce", *options.split()])
+    assert result.exit_code == 2
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("cfk: ")]
+    assert said in line
+    assert not Path("reproduction").exists()
