@@ -86,7 +86,8 @@ def _mlflow_store_is_forgotten(_stray_mlflow_store: str) -> Iterator[None]:
     yield
     if (mlflow := sys.modules.get("mlflow")) is not None:
         mlflow.set_tracking_uri(None)  # Unsets the variable as well.
-        mlflow.set_registry_uri(None)
+        mlflow.set_registry_uri(None)  # Leaves its variable.
+        os.environ.pop("MLFLOW_REGISTRY_URI", None)
         os.environ["MLFLOW_TRACKING_URI"] = _stray_mlflow_store
 
 
@@ -117,7 +118,8 @@ def mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _empty_mlflow_
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     shutil.copyfile(_empty_mlflow_store, tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # Child processes use the same store.
+    for name in ("TRACKING_URI", "REGISTRY_URI"):
+        monkeypatch.setenv(f"MLFLOW_{name}", uri)  # Child processes use the same store.
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "")  # Set by set_experiment(); restored afterwards.
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)

@@ -334,7 +334,7 @@ def test_over_http_as_from_a_file(explanations: Explanations, tmp_path: Path, mo
         client = MlflowClient(server.url)
         runs = [explanations.log(experiment="tests", tracking_uri=server.url) for _ in range(2)]
         client.create_registered_model("loans")
-        client.create_model_version("loans", source="runs:/none/model")
+        client.create_model_version("loans", source=f"runs:/{runs[0]}/model", run_id=runs[0])
         where = f"--tracking-uri {server.url}"
         said = cfk(f"report --experiment tests {where} --log --model loans/1 -o report.json", 3).stdout
         assert said.startswith("verdict: ")
