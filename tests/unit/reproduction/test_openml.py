@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from urllib.request import ProxyHandler, build_opener
 
 import pandas as pd
 import pytest
@@ -23,8 +24,9 @@ COPIES = yaml.BaseLoader((files("cfk_plugin.reproduction.tables") / "openml.yaml
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Send whatever asks the network to a port of this machine at which nobody listens."""
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    nobody = dict.fromkeys(("http", "https"), "http://127.0.0.1:9")
+    # Proxies in the environment come too late where another test has opened an address: urllib keeps its first opener.
+    monkeypatch.setattr("urllib.request._opener", build_opener(ProxyHandler(nobody)))
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
