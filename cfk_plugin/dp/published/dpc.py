@@ -17,11 +17,12 @@ from cfk_plugin.dp.public import PublicDomain
 from cfk_plugin.dp.published.autoencoder import Autoencoder, Matrix
 from cfk_plugin.dp.published.functional import Perturbation, claimed_sensitivity, train
 from cfk_plugin.dp.published.latent_search import Gradient, Search
-from cfk_plugin.dp.published.network import checked, differentiable
+from cfk_plugin.dp.published.network import differentiable
 from cfk_plugin.dp.statement import claim_of
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.goal import Goal
+from cfk_plugin.gradients import checked
 from cfk_plugin.label_model import LabelModel
 from cfk_plugin.population import Population
 from cfk_plugin.prototype import PrototypePolicy

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfk_plugin.dp.published.adam import Adam
 from cfk_plugin.dp.published.autoencoder import Autoencoder, Matrix
+from cfk_plugin.gradients import Adam
 
 
 def claimed_sensitivity(hidden: Sequence[int]) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.dp.published.adam import Adam
 from cfk_plugin.dp.published.autoencoder import Autoencoder, Matrix
+from cfk_plugin.gradients import Adam
 
 Gradient = Callable[[Matrix, NDArray[Any]], tuple[Matrix, Matrix]]
 """From encoded rows (n, n_inputs) and a target label for each to log-probabilities (n,) and their gradient by the

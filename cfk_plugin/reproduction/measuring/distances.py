@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from cfk_plugin.counterfactual import GeneralizedCounterfactual
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
-from cfk_plugin.reproduction.explainers import Nice, choose
+from cfk_plugin.nice import Nice
+from cfk_plugin.reproduction.explainers import choose
 from cfk_plugin.reproduction.measuring.autoencoder import AutoEncoder
 from cfk_plugin.reproduction.measuring.certificates import Spent, figures_of, outcome_of, timed
 from cfk_plugin.reproduction.methods import METHODS
