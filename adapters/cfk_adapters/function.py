@@ -148,11 +148,9 @@ def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
 
 def _with_a_value(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Say of each row whether any feature is there; mostly the first one tells."""
-    found = np.zeros(len(frame), dtype=bool)
-    for name in frame.columns:
-        found |= frame[name].notna().to_numpy()
-        if found.all():
-            break
+    found = frame.iloc[:, 0].notna().to_numpy(copy=True) if frame.shape[1] else np.zeros(len(frame), dtype=bool)
+    if not found.all():
+        found[~found] = frame.loc[~found].notna().to_numpy().any(axis=1)
     return found
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from cfk_plugin.generators import generators
 from cfk_plugin.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -24,4 +25,6 @@ def run(console: Console) -> int:
     console.print(table)
     if protectors := sorted(manager.protectors()):
         console.print(f"protectors that plugins bring: {', '.join(protectors)}", highlight=False)
+    if names := generators():
+        console.print(f"generators, by name: {', '.join(names)}", highlight=False)
     return 0

@@ -268,6 +268,7 @@ def test_plugins_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     output = cfk("plugins").output
     assert "nearest" in output
     assert "cfk_adapt" in output
+    assert "generators, by name: c-chvae, " in output
     monkeypatch.setattr("cfk_plugin.plugins.entry_points", lambda group: [])
     assert cfk("plugins").output == "no plugins are installed\n"
 

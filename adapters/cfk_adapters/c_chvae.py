@@ -1,0 +1,129 @@
+"""C-CHVAE: the nearest of rows decoded from around the query's latent code that flips."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfk_adapters.encoding import Encoding, Points
+from cfk_adapters.recourse import Recourse
+from cfk_adapters.shells import Spheres, l1_shell
+from cfk_adapters.slopes import Vectors
+from cfk_adapters.vae import Vae
+from cfk_plugin.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from cfk_adapters.recourse import Labels, Mask
+
+    Matrix = NDArray[np.float64]
+
+
+class CChvae(Recourse):
+    """Explain by a row that a generative model of the training rows decodes (Pawelczyk et al. 2020).
+
+    A variational autoencoder learns the training rows. Around the query's latent code, points are drawn in l1 spheres
+    that grow until the row decoded from one flips; of those, the row nearest to the query is the answer. Widths are
+    those of Pawelczyk et al. 2023 (appendix C.2): 20 units before and after 8 latent dimensions. No feature is held
+    fixed, so nothing is conditioned on.
+
+    Every feature of an answer is decoded, so all numbers differ from the query's. The answers are no training rows;
+    the autoencoder that makes them has learned the training rows and is not private.
+
+    Parameters
+    ----------
+    train, model, desired, features, seed
+        See `Recourse`. The seed is that of the training of the autoencoder, too, which comes with the first query.
+    latent, hidden : int
+        Latent dimensions; units of the hidden layers.
+    steps, batch, rate : int, int, float
+        Of the autoencoder's training with Adam; rows of a step are drawn with replacement, so that the time does not
+        depend on how many there are.
+    samples, start, growth, limit : int, float, float, float
+        Points drawn in each sphere or shell; radius of the first one; ratio of the radii of a shell; radius from which
+        on nothing is searched. Latent codes are about standard normal.
+    within_ranges : bool
+        Keep numbers within the range of the training rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> train = pd.DataFrame({"age": np.linspace(20, 60, 50), "debt": np.linspace(9, 1, 50)})
+    >>> explainer = CChvae(train, lambda rows: rows["age"] > 40)
+    >>> answer = explainer.explain(pd.DataFrame({"age": [35.0], "debt": [6.0]}))
+    >>> bool((answer["age"] > 40).all() and (answer["debt"] < 6).all())
+    True
+    """
+
+    def __init__(
+        self,
+        train: pd.DataFrame,
+        model: Any,
+        desired: Any = "opposite",
+        features: Sequence[str] | None = None,
+        *,
+        seed: int = 0,
+        latent: int = 8,
+        hidden: int = 20,
+        steps: int = 2000,
+        batch: int = 128,
+        rate: float = 0.005,
+        samples: int = 500,
+        start: float = 0.2,
+        growth: float = 1.25,
+        limit: float = 100.0,
+        within_ranges: bool = True,
+    ) -> None:
+        super().__init__(train, model, desired, features, seed=seed)
+        if min(latent, hidden, steps, batch) < 1 or not rate > 0:
+            raise AdapterError("latent, hidden, steps and batch must be at least 1 and rate above 0")
+        self.latent, self.hidden, self.steps, self.batch, self.rate = latent, hidden, steps, batch, rate
+        self.within_ranges = within_ranges
+        self._spheres = Spheres(samples, start, growth, limit, is_distance=False)
+        self._vae: Vae | None = None
+        self._centre, self._spread = np.zeros(0), np.ones(0)
+
+    def _search(
+        self, encoding: Encoding, points: Points, own: Labels, random: np.random.Generator
+    ) -> tuple[Points, Mask]:
+        vae, vectors = self._trained(), Vectors(encoding)
+        codes, samples = vae.encode(self._standardised(vectors.of(points))), self._spheres.samples
+
+        def draw(rows: NDArray[np.int64], low: Matrix, high: Matrix) -> tuple[Points, Matrix, Mask]:
+            queries = points.take(np.repeat(rows, samples))
+            drawn = np.repeat(codes[rows], samples, axis=0) + l1_shell(low, high, samples, self.latent, random)
+            decoded = self._decoded(vectors, vae.decode(drawn), queries)
+            flips = self._flips(encoding, decoded, np.repeat(own[rows], samples))
+            return decoded, encoding.distance(decoded, queries), flips
+
+        return self._spheres.search(points, len(vectors.inputs), draw)
+
+    def _trained(self) -> Vae:
+        """Train the autoencoder, at the first use."""
+        if self._vae is None:
+            random = np.random.default_rng(self.seed)
+            points = self.encoding.encode(self._train)
+            self._centre, deviation = points.numbers.mean(axis=0), points.numbers.std(axis=0)
+            self._spread = np.where(deviation > 0, deviation, 1.0)
+            x = self._standardised(Vectors(self.encoding).of(points))
+            vae = Vae(len(self.encoding.numeric), self.encoding.sizes, self.latent, self.hidden, random)
+            vae.train(x, random, steps=self.steps, batch=self.batch, rate=self.rate)
+            self._vae = vae
+        return self._vae
+
+    def _standardised(self, vectors: Matrix) -> Matrix:
+        n = len(self._centre)
+        return np.hstack([(vectors[:, :n] - self._centre) / self._spread, vectors[:, n:]])
+
+    def _decoded(self, vectors: Vectors, decoded: Matrix, queries: Points) -> Points:
+        """Return the rows that decoded vectors stand for: numbers in their own units, the likeliest categories."""
+        n = len(self._centre)
+        numbers = decoded[:, :n] * self._spread + self._centre
+        bounds = vectors.encoding.bounds(queries.numbers, within_ranges=self.within_ranges)
+        codes = vectors.points(np.hstack([numbers, decoded[:, n:]]), queries).codes
+        return Points(vectors.encoding.settled(numbers, queries.numbers, bounds), codes)

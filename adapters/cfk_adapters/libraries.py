@@ -1,0 +1,172 @@
+"""Explainers of libraries on mixed tables: one row per query, in the training rows' dtypes, missing where none."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from cfk_adapters.dice import DiceSource
+from cfk_adapters.encoding import Encoding, Points
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.nice import Nice
+from cfk_plugin.source import ask
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SEARCHES = ("random", "kdtree", "genetic")
+
+
+class _Rows:
+    """Training rows that stay here."""
+
+    instance_based = True
+
+    def __init__(self, train: pd.DataFrame) -> None:
+        self._train = train.reset_index(drop=True)
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"{type(self).__name__}({len(self._train)} rows, {self._train.shape[1]} features)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold every training row."""
+        raise AdapterError(f"a {type(self).__name__} holds training rows and refuses to be pickled; rebuild it instead")
+
+
+class NiceRows(_Rows):
+    """NICE without optimisation, of the library itself: the nearest training row that has and is given the outcome.
+
+    Parameters
+    ----------
+    train : DataFrame
+    labels : array
+        True outcomes, of the model's classes.
+    model : classifier with ``predict_proba`` and ``classes_``
+    desired : label
+    """
+
+    def __init__(self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any) -> None:
+        super().__init__(train)
+        if desired not in list(model.classes_):
+            raise AdapterError("NICE explains towards one outcome: give `desired` as one of the model's classes")
+        self._nice = ask(lambda: Nice(self._train, np.asarray(labels), model, desired))
+
+    def explain(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Return a training row per query, in the queries' index; missing values where there is none."""
+        positions = ask(lambda: self._nice.positions(_columns(X, self._train)))
+        return self._train.reindex(positions).set_axis(X.index, axis=0)  # -1 is in no index: missing values
+
+
+class DiceRows(_Rows):
+    """DiCE, of the library itself, asked for one counterfactual of each query: what it displays.
+
+    DiCE gets categories as their numbers, and whole numbers as such, so that any table that can be encoded will do. A
+    query that DiCE cannot take, with a category that no training row has, gets no answer. Its sparsity step searches by
+    halves: the linear search asks the model up to 10,000 times for each number of each answer. Answers are not checked:
+    some do not flip once DiCE has rounded them.
+
+    Parameters
+    ----------
+    train, labels, model
+        As for `NiceRows`.
+    desired : label or "opposite"
+        "opposite" with two classes alone.
+    search : {"random", "kdtree", "genetic"}
+    seed : int
+    """
+
+    def __init__(
+        self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, search: str, seed: int = 0
+    ) -> None:
+        super().__init__(train)
+        self.search, self.seed, self.instance_based = search, seed, search != "random"
+        self._encoding = Encoding(self._train)
+        classes = list(model.classes_)
+        if desired not in classes and not (isinstance(desired, str) and desired == "opposite" and len(classes) == 2):
+            raise AdapterError("DiCE explains towards one outcome: give `desired` as one of the model's classes")
+        self._desired = classes.index(desired) if desired in classes else "opposite"
+        outcome = "outcome"
+        while outcome in self._train:
+            outcome += "_"
+        places = pd.Index(classes).get_indexer(pd.Index(np.asarray(labels)))
+        self._source = ask(lambda: self._made(model, outcome, places))
+
+    def explain(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Return one row per query, in the queries' index; missing values where DiCE found none.
+
+        Raises
+        ------
+        AdapterError
+            If DiCE cannot take any of the queries.
+        """
+        queries = _columns(X, self._train)
+        encoding = self._encoding.knowing(queries)
+        table = _table_of(encoding, encoding.encode(queries))
+
+        def seeded() -> Any:  # DiCE draws from the global state, which `ask` restores
+            random.seed(self.seed)
+            np.random.seed(self.seed)  # noqa: NPY002 - see above
+            return self._source.generate(table, desired_class=self._desired, posthoc_sparsity_algorithm="binary")
+
+        batch = ask(seeded)
+        answers = encoding.decode(_points_of(encoding, batch.frame)) if len(batch.frame) else queries[:0]
+        position = np.full(len(X), -1)
+        position[batch.query[batch.slot]] = np.arange(len(answers))
+        return answers.reindex(position).set_axis(X.index, axis=0)
+
+    def _made(self, model: Any, outcome: str, places: NDArray[np.int64]) -> DiceSource:
+        import dice_ml
+
+        encoding = self._encoding
+        table = _table_of(encoding, encoding.encode(self._train))
+        data = dice_ml.Data(
+            dataframe=table.assign(**{outcome: places}),
+            continuous_features=list(encoding.numeric),
+            outcome_name=outcome,
+        )
+        wrapped = dice_ml.Model(model=_Decoding(model, encoding), backend="sklearn")
+        return DiceSource(dice_ml.Dice(data, wrapped, method=self.search), AdaptContext(tuple(encoding.names)))
+
+
+class _Decoding:
+    """A classifier of rows as DiCE has them."""
+
+    def __init__(self, model: Any, encoding: Encoding) -> None:
+        self._model, self._encoding = model, encoding
+
+    def predict_proba(self, table: pd.DataFrame) -> NDArray[np.float64]:
+        """Return probabilities of the model's classes."""
+        rows = self._encoding.decode(_points_of(self._encoding, table))
+        return np.asarray(self._model.predict_proba(rows))
+
+    def predict(self, table: pd.DataFrame) -> NDArray[np.int64]:
+        """Return the place of the likeliest class."""
+        return np.asarray(self.predict_proba(table).argmax(axis=1))
+
+
+def _table_of(encoding: Encoding, points: Points) -> pd.DataFrame:
+    """Return points as DiCE takes them: whole numbers as integers, categories as their numbers in text."""
+    columns: dict[Any, Any] = {}
+    for j, name in enumerate(encoding.numeric):
+        numbers = points.numbers[:, j]
+        columns[name] = numbers.astype(np.int64) if encoding.whole[j] and np.isfinite(numbers).all() else numbers
+    for j, name in enumerate(encoding.categorical):
+        columns[name] = points.codes[:, j].astype(str).astype(object)
+    return pd.DataFrame(columns)[encoding.names]
+
+
+def _points_of(encoding: Encoding, table: pd.DataFrame) -> Points:
+    numbers = table[encoding.numeric].astype(float).to_numpy()
+    codes = table[encoding.categorical].astype(int).to_numpy(dtype=np.int64)
+    return Points(np.where(encoding.whole, np.round(numbers), numbers), codes)
+
+
+def _columns(frame: pd.DataFrame, train: pd.DataFrame) -> pd.DataFrame:
+    if missing := [str(name) for name in train.columns if name not in frame.columns]:
+        raise AdapterError(f"the queries have no column {', '.join(missing)}")
+    return frame[train.columns.tolist()]

@@ -1,0 +1,217 @@
+"""How far a model is from a desired prediction, and the gradient of that by numbers and one-hot categories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfk_adapters.encoding import Encoding, Points
+from cfk_plugin.errors import AdapterError, ModelError
+from cfk_plugin.gradients import Network, read_network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+_GIVE = (
+    "give a fitted LogisticRegression or MLPClassifier, alone or as the last step of a Pipeline that scales numbers "
+    "and encodes categories, or a function `gradient` that returns logits of the desired outcome and their gradient"
+)
+_SAMPLE = 50  # training rows on which a preprocessing that was read is compared with the model's own
+
+
+class Vectors:
+    """The vectors of a table: its numbers in their own units, then 0 or 1 for each category of the training rows.
+
+    Attributes
+    ----------
+    encoding : Encoding
+    inputs : list of str
+        What each entry of a vector is: ``age``, ``job=0``, ``job=1``, ... by the category's place, not its value.
+    units : float64 array, shape (n_inputs,)
+        What counts as a move of 1. A category's is 2: one entry falls by 1 and one rises, so that another category
+        costs as much as a number's whole range.
+    """
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding, self._n = encoding, len(encoding.numeric)
+        named = zip(encoding.categorical, encoding.sizes, strict=True)
+        self.inputs = [*map(str, encoding.numeric), *(f"{name}={i}" for name, size in named for i in range(size))]
+        self.units = np.concatenate([encoding.scale, np.full(sum(encoding.sizes), 2.0)])
+        self._blocks = list(pairwise(accumulate(encoding.sizes, initial=self._n)))
+
+    def of(self, points: Points) -> Matrix:
+        """Return vectors, shape (n, n_inputs); a category that no training row has is 0 everywhere."""
+        parts = [points.numbers]
+        for codes, (start, stop) in zip(points.codes.T, self._blocks, strict=True):
+            parts.append((codes[:, None] == np.arange(stop - start)).astype(float))
+        return np.hstack(parts)
+
+    def points(self, vectors: Matrix, own: Points) -> Points:
+        """Return points whose categories have the largest entries; an unknown one stays below an entry of 1/2."""
+        codes = own.codes.copy()
+        for j, (start, stop) in enumerate(self._blocks):
+            block = vectors[:, start:stop]
+            keeps = (own.codes[:, j] >= stop - start) & (block.max(axis=1) <= 1 / 2)
+            codes[:, j] = np.where(keeps, own.codes[:, j], block.argmax(axis=1))
+        return Points(vectors[:, : self._n], codes)
+
+    def bounds(self, own: Matrix, *, within_ranges: bool) -> tuple[Matrix, Matrix]:
+        """Return the least and largest allowed entries in the place of each vector's own."""
+        low, high = self.encoding.bounds(own[:, : self._n], within_ranges=within_ranges)
+        one_hot = np.zeros((len(own), len(self.inputs) - self._n))
+        return np.hstack([low, one_hot]), np.hstack([high, one_hot + 1])
+
+
+class Slope:
+    """From vectors to margins of the desired classes, and their gradient.
+
+    A margin is the largest logit of a desired class less the largest of another one: above 0 where the model's
+    prediction is a desired one. With two classes it is the logit of the desired one.
+
+    Attributes
+    ----------
+    linear : bool
+        Whether the gradient is the same everywhere, for each choice of desired classes.
+    """
+
+    linear: bool
+
+    def __call__(self, vectors: Matrix, desired: Mask) -> tuple[Matrix, Matrix]:
+        """Return margins, shape (n,), and gradients, shape (n, n_inputs).
+
+        Parameters
+        ----------
+        vectors : array, shape (n, n_inputs)
+        desired : bool array, shape (n, n_classes)
+            Which of the model's classes are desired for each; at least one is, and one is not.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """A preprocessing that turns vectors x into ``x * matrix + offset``, or ``x @ matrix + offset``."""
+
+    matrix: Matrix
+    offset: Matrix
+
+    def __call__(self, vectors: Matrix) -> Matrix:
+        """Return what the classifier gets."""
+        return np.asarray((vectors @ self.matrix if self.matrix.ndim == 2 else vectors * self.matrix) + self.offset)
+
+    def back(self, slope: Matrix) -> Matrix:
+        """Return the gradient by the vectors."""
+        return np.asarray(slope @ self.matrix.T if self.matrix.ndim == 2 else slope * self.matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkSlope(Slope):
+    """The slope of a network behind an affine preprocessing."""
+
+    network: Network
+    before: Affine
+
+    @property
+    def linear(self) -> bool:  # type: ignore[override]
+        """One layer with one output, or two."""
+        return len(self.network.weights) == 1 and len(self.network.offsets[-1]) <= 2
+
+    def __call__(self, vectors: Matrix, desired: Mask) -> tuple[Matrix, Matrix]:
+        """See `Slope`."""
+        outputs = self.network.forward(self.before(vectors))
+        one = outputs[-1].shape[1] == 1  # the logit of the second of two classes
+        logits = np.column_stack([np.zeros(len(vectors)), outputs[-1]]) if one else outputs[-1]
+        at, best = np.arange(len(vectors)), np.where(desired, logits, -np.inf).argmax(axis=1)
+        other = np.where(desired, -np.inf, logits).argmax(axis=1)
+        slope = np.zeros_like(logits)
+        slope[at, best] += 1
+        slope[at, other] -= 1
+        back = self.network.backward(outputs, slope[:, 1:] if one else slope)[0]
+        return logits[at, best] - logits[at, other], self.before.back(back)
+
+
+class GivenSlope(Slope):
+    """The slope that a function of the user's knows, of the one outcome that is desired."""
+
+    linear = False
+
+    def __init__(self, gradient: Callable[..., tuple[Matrix, Matrix]]) -> None:
+        self._gradient = gradient
+
+    def __call__(self, vectors: Matrix, desired: Mask) -> tuple[Matrix, Matrix]:  # noqa: ARG002 - always the same one
+        """See `Slope`."""
+        return self._gradient(vectors)
+
+
+def slope_of(model: Any, encoding: Encoding, rows: Points) -> NetworkSlope:
+    """Read the slope of a classifier of scikit-learn, alone or at the end of a pipeline.
+
+    What stands before the classifier is not looked at but asked: for the lowest row of the training ranges, and for
+    rows that differ from it in one entry. So anything affine in numbers and categories is understood: standardised or
+    scaled numbers, one-hot or ordinal categories, columns dropped, components. On some training rows the outcome is
+    compared.
+
+    Raises
+    ------
+    AdapterError
+        If the classifier is unknown, or what stands before it fails or is not affine.
+    """
+    steps = [step for _, step in model.steps] if hasattr(model, "steps") else [model]
+    try:
+        network = read_network(steps[-1], _GIVE)
+    except ModelError as error:
+        raise AdapterError(str(error)) from None
+    vectors = Vectors(encoding)
+    if len(steps) == 1 and encoding.categorical:
+        columns = ", ".join(map(str, encoding.categorical))
+        raise AdapterError(f"columns {columns} hold categories, and no step of the model encodes them: {_GIVE}")
+    before = Affine(np.ones(1), np.zeros(1)) if len(steps) == 1 else _asked(model[:-1], encoding, vectors, rows)
+    expected = before(vectors.of(rows.take(slice(1)))).shape[1]
+    if network.weights[0].shape[0] != expected:
+        raise AdapterError(f"the classifier takes {network.weights[0].shape[0]} inputs and would get {expected}")
+    return NetworkSlope(network, before)
+
+
+def _asked(preprocessing: Any, encoding: Encoding, vectors: Vectors, rows: Points) -> Affine:
+    def transformed(points: Points) -> Matrix:
+        failure, table = "", np.empty((0, 0))
+        try:
+            answer = preprocessing.transform(encoding.decode(points))
+            table = np.asarray(answer.toarray() if hasattr(answer, "toarray") else answer, dtype=float)
+        except Exception as error:  # noqa: BLE001 - its text may quote categories
+            failure = type(error).__name__
+        if failure:
+            raise AdapterError(f"the steps before the classifier raised {failure} on rows made of the training ranges")
+        return table
+
+    sample = rows.take(np.unique(np.linspace(0, len(rows) - 1, _SAMPLE).astype(int)))
+    expected, x = transformed(sample), vectors.of(sample)
+
+    def explains(read: Affine) -> bool:
+        found = read(x)
+        return found.shape == expected.shape and bool(np.allclose(found, expected, rtol=1e-6, atol=1e-6))
+
+    lowest = Points(encoding.low[None], np.zeros((1, len(encoding.sizes)), dtype=np.int64))
+    at_lowest = transformed(lowest)[0]
+    if not encoding.sizes and expected.shape == x.shape:  # one number to one input, as scalers do
+        raised = transformed(Points((encoding.low + encoding.scale)[None], lowest.codes))[0]
+        factor = (raised - at_lowest) / encoding.scale
+        scaling = Affine(factor, at_lowest - factor * encoding.low)
+        if explains(scaling):
+            return scaling
+    n = len(encoding.numeric)
+    each = np.eye(len(vectors.inputs))
+    moved = vectors.points(vectors.of(lowest) + each * vectors.units, lowest.take(np.zeros(len(each), dtype=int)))
+    matrix = (transformed(moved) - at_lowest) / np.append(encoding.scale, np.ones(len(each) - n))[:, None]
+    read = Affine(matrix, at_lowest - encoding.low @ matrix[:n])
+    if not explains(read):
+        raise AdapterError(f"the steps before the classifier are not affine in the columns' values: {_GIVE}")
+    return read

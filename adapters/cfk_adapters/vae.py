@@ -1,0 +1,112 @@
+"""A small variational autoencoder of mixed rows, trained in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from cfk_plugin.gradients import Adam, Network
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+_SPREAD = 0.5  # of a number around what is decoded, in its own standard deviations
+
+
+class Vae:
+    """An encoder and a decoder with one hidden layer each, and a normal latent code (Kingma and Welling 2014).
+
+    Rows are vectors: standardised numbers, then a one-hot block for each categorical column. The decoder gives the mean
+    of a number and the probabilities of categories. The loss is the negative evidence lower bound: squared errors over
+    twice a fixed variance, cross entropies, and the divergence of the code from the standard normal distribution.
+
+    Parameters
+    ----------
+    n_numbers : int
+    sizes : sequence of int
+        Of the one-hot blocks.
+    latent, hidden : int
+        Dimensions of the code; units of each hidden layer.
+    random : Generator
+        Draws the weights.
+
+    Attributes
+    ----------
+    parameters : float64 array
+        All weights and offsets, flat; training changes it in place.
+    """
+
+    def __init__(self, n_numbers: int, sizes: Sequence[int], latent: int, hidden: int, random: np.random.Generator):
+        stops = n_numbers + np.cumsum(sizes, dtype=int)
+        self._blocks = [(int(stop) - size, int(stop)) for size, stop in zip(sizes, stops, strict=True)]
+        self._n, self._latent, n_inputs = n_numbers, latent, n_numbers + sum(sizes)
+        layers = [(n_inputs, hidden), (hidden, 2 * latent), (latent, hidden), (hidden, n_inputs)]
+        drawn = [np.vstack([random.normal(0, np.sqrt(1 / a), (a, b)), np.zeros(b)]) for a, b in layers]
+        self.parameters: Matrix = np.concatenate([layer.ravel() for layer in drawn])
+        parts = np.split(self.parameters, np.cumsum([layer.size for layer in drawn])[:-1])
+        views = [part.reshape(layer.shape) for part, layer in zip(parts, drawn, strict=True)]
+        weights, offsets = [view[:-1] for view in views], [view[-1] for view in views]
+        self._encoder = Network(tuple(weights[:2]), tuple(offsets[:2]), "tanh")
+        self._decoder = Network(tuple(weights[2:]), tuple(offsets[2:]), "tanh")
+
+    def __repr__(self) -> str:
+        """Show the size."""
+        return f"Vae({self.parameters.size} parameters)"
+
+    def encode(self, x: Matrix) -> Matrix:
+        """Return the means of the codes, shape (n, latent)."""
+        return self._encoder.forward(x)[-1][:, : self._latent]
+
+    def decode(self, code: Matrix) -> Matrix:
+        """Return means of numbers, then probabilities of categories, shape (n, n_inputs)."""
+        out = self._decoder.forward(code)[-1].copy()
+        for start, stop in self._blocks:
+            out[:, start:stop] = softmax(out[:, start:stop], axis=1)
+        return out
+
+    def loss_and_gradient(self, x: Matrix, noise: Matrix) -> tuple[float, Matrix]:
+        """Return the mean loss of some rows, and its gradient by the parameters.
+
+        Parameters
+        ----------
+        x : array, shape (n, n_inputs)
+        noise : array, shape (n, latent)
+            Standard normal; what the codes differ by from their means, in their deviations.
+        """
+        coded = self._encoder.forward(x)
+        mean, log_variance = coded[-1][:, : self._latent], coded[-1][:, self._latent :]
+        deviation = np.exp(log_variance / 2)
+        code = mean + deviation * noise
+        decoded = self._decoder.forward(code)
+        loss, slope = self._reconstruction(x, decoded[-1])
+        loss += 0.5 * float((deviation**2 + mean**2 - 1 - log_variance).sum())
+        of_decoder = self._decoder.backward(decoded, slope)
+        of_code = of_decoder[0]
+        of_coded = np.hstack([of_code + mean, 0.5 * (of_code * noise * deviation + deviation**2 - 1)])
+        of_encoder = self._encoder.backward(coded, of_coded)
+        inputs, slopes = [x, coded[0], code, decoded[0]], [*of_encoder[1:], *of_decoder[1:]]
+        parts = [np.vstack([i.T @ s, s.sum(axis=0)]).ravel() for i, s in zip(inputs, slopes, strict=True)]
+        return loss / len(x), np.concatenate(parts) / len(x)
+
+    def train(self, x: Matrix, random: np.random.Generator, *, steps: int, batch: int, rate: float) -> None:
+        """Take steps of Adam on batches drawn with replacement."""
+        adam = Adam(self.parameters, rate)
+        for _ in range(steps):
+            rows = random.integers(0, len(x), min(batch, len(x)))
+            adam.step(self.loss_and_gradient(x[rows], random.normal(size=(len(rows), self._latent)))[1])
+
+    def _reconstruction(self, x: Matrix, out: Matrix) -> tuple[float, Matrix]:
+        """Return the reconstruction's part of the loss, summed over rows, and its gradient by the decoder's outputs."""
+        slope = np.empty_like(out)
+        slope[:, : self._n] = (out[:, : self._n] - x[:, : self._n]) / _SPREAD**2
+        loss = 0.5 * _SPREAD**2 * float((slope[:, : self._n] ** 2).sum())
+        for start, stop in self._blocks:
+            log_chance, true = log_softmax(out[:, start:stop], axis=1), x[:, start:stop]
+            loss -= float((true * log_chance).sum())
+            slope[:, start:stop] = np.exp(log_chance) * true.sum(axis=1, keepdims=True) - true
+        return loss, slope
