@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
-from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.pipeline import Pipeline
+
+from cfk_plugin.audit.attacked.models import tabular
 
 _LEAVES = [10, 100, 500, None]
 GRIDS: Mapping[str, Mapping[str, list[int | None]]] = {
@@ -35,10 +35,8 @@ class Size(NamedTuple):
 
 def forest(features: pd.DataFrame, size: Size, seed: int) -> Pipeline:
     """Return a forest that takes the features as they are: numbers, and text as one column per category."""
-    text = [name for name in features if not pd.api.types.is_numeric_dtype(features[name])]
-    encode = ColumnTransformer([("text", OneHotEncoder(handle_unknown="ignore"), text)], remainder="passthrough")
     trees = RandomForestClassifier(size.n_estimators, max_leaf_nodes=size.max_leaf_nodes, random_state=seed, n_jobs=1)
-    return make_pipeline(encode, trees)
+    return tabular(features, trees)
 
 
 def tune(
