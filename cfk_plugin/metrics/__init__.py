@@ -5,7 +5,7 @@ from cfk_plugin.metrics.disclosure import LDiversity, attribute_disclosure, k_pr
 from cfk_plugin.metrics.estimate import Estimate
 from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.information import classification_metric, discernibility, ncp, ncp_by_attribute
-from cfk_plugin.metrics.intervals import Bounds, bootstrap, clopper_pearson, wilson
+from cfk_plugin.metrics.intervals import Bounds, auc_interval, balanced_interval, bootstrap, clopper_pearson, wilson
 from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
 from cfk_plugin.metrics.risk import Risk, journalist_risk, marketer_risk, prosecutor_risk
 from cfk_plugin.metrics.support import Support
@@ -28,6 +28,8 @@ __all__ = [
     "Support",
     "Utility",
     "attribute_disclosure",
+    "auc_interval",
+    "balanced_interval",
     "bootstrap",
     "classification_metric",
     "clopper_pearson",
