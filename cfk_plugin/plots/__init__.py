@@ -3,5 +3,6 @@
 from cfk_plugin.plots.frontier import plot_frontier
 from cfk_plugin.plots.groups import plot_groups
 from cfk_plugin.plots.released import plot_ncp_by_attribute, plot_risk
+from cfk_plugin.plots.roc import plot_roc
 
-__all__ = ["plot_frontier", "plot_groups", "plot_ncp_by_attribute", "plot_risk"]
+__all__ = ["plot_frontier", "plot_groups", "plot_ncp_by_attribute", "plot_risk", "plot_roc"]

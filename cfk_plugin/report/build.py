@@ -17,11 +17,12 @@ from cfk_plugin.report.assessment.distributions import distributions
 from cfk_plugin.report.assessment.figures import figures
 from cfk_plugin.report.assessment.groups import groups
 from cfk_plugin.report.assessment.pooled import Pooled
-from cfk_plugin.report.data import Amount, Attack, Check, Definition, Edition, Group, Metric, ReportData
+from cfk_plugin.report.assessment.shown import shown_attack
+from cfk_plugin.report.data import Amount, Check, Edition, Group, Metric, ReportData
 from cfk_plugin.report.inputs import HumanInputs, placeholders
 from cfk_plugin.report.statements.controls import controls
-from cfk_plugin.report.statements.definitions import DEFINITIONS, definition
 from cfk_plugin.report.statements.limits import limits
+from cfk_plugin.report.statements.named import definitions_of
 from cfk_plugin.report.statements.presets import Threshold, thresholds
 from cfk_plugin.report.statements.techniques import techniques
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from cfk_plugin.report.evidence import Evidence
 
 _NO_METRIC = ("latency_p50", "latency_p95", "latency_p99")  # among the releases
-_ATTACKS = 9
 
 
 def build(
@@ -110,7 +110,7 @@ def _data(
     """Put together what may be shown."""
     evidence, pooled = case.evidence, case.pooled
     metrics = _metrics(case.figures, released, control)
-    ran = tuple(_attack(attack, control) for attack in case.attacks)
+    ran = tuple(shown_attack(attack, control) for attack in case.attacks)
     floor = case.threshold("pureness", "min_pureness")[0].value
     return ReportData(
         report=head,
@@ -135,7 +135,7 @@ def _data(
         certificates=described.certificates(pooled, control),
         changes=None,
         suppressed_cells=tuple(sorted(set(control.hidden))),
-        definitions=_definitions(checks, metrics, ran),
+        definitions=definitions_of(checks, metrics, ran),
     )
 
 
@@ -209,47 +209,6 @@ def _group(group: Group, control: Control) -> Group:
     mean, rest = (control.amount(Figure(value=of.value, n=n, kind=kind), place) for of in (group.mean, group.rest))
     gap = Amount(band=HIDDEN) if mean.band or rest.band else group.gap
     return replace(group, mean=mean, rest=rest, gap=gap)
-
-
-def _attack(attack: Attack, control: Control) -> Attack:
-    place = f"attacks.{attack.id}"
-    main, baseline, compared = (_rate(rate, control) for rate in (attack.main, attack.baseline, attack.control))
-    shown = replace(attack, main=main, baseline=baseline, control=compared)
-    if not control.external:
-        return shown
-    # Of attacked records the external edition says nothing: counts of people are banded.
-    banded = {
-        name: control.amount(Figure(value=amount.value, kind="class_size"), f"{place}.{name}")
-        if "k_" in name
-        else amount
-        for name, amount in attack.figures.items()
-    }
-    return replace(shown, figures=banded, run="")
-
-
-def _rate(amount: Amount, control: Control) -> Amount:
-    few = control.external and amount.n is not None and 0 < amount.n < 11
-    return replace(amount, n=None) if few else amount
-
-
-def _definitions(checks: tuple[Check, ...], metrics: tuple[Metric, ...], ran: tuple[Attack, ...]) -> Mapping[str, Any]:
-    names = [*(check.id for check in checks), *(metric.id for metric in metrics), *(attack.id for attack in ran)]
-    return {name: _definition(name, ran) for name in sorted(set(names))}
-
-
-def _definition(name: str, ran: tuple[Attack, ...]) -> Definition:
-    """Return the definition of a figure or check; that of an attack's check is the attack's."""
-    attack = name.removeprefix("attack_")
-    if name in DEFINITIONS or attack in DEFINITIONS:
-        return definition(name if name in DEFINITIONS else attack)
-    return Definition(
-        name=attack.replace("_", " "),
-        formula=next((found.scenario for found in ran if found.id == attack), "not known to this version"),
-        range="0 to 1",
-        direction="lower is better",
-        source="the audit that ran it",
-        does_not_say="this version of the report does not know the attack, so nothing but its own words is shown",
-    )
 
 
 def _with_changes(data: ReportData, previous: ReportData | None) -> ReportData:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from cfk_plugin.report.amount import NOT_MEASURED as NOT_MEASURED  # noqa: PLC0414 - part of this module's names
 from cfk_plugin.report.amount import Amount as Amount  # noqa: PLC0414 - as well
+from cfk_plugin.report.attack import Attack as Attack  # noqa: PLC0414 - as well
 
 SCHEMA_VERSION = 1
 """Version of the layout; the JSON Schema is ``schemas/report-1.schema.json``."""
@@ -78,7 +79,7 @@ class Distribution:
     Attributes
     ----------
     id : str
-        ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness``, ``frontier``, ``intersection``.
+        ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness``, ``frontier``, ``intersection``, ``roc``.
     section : int
     labels : tuple of str
         Of the categories, in order.
@@ -108,40 +109,6 @@ class Group:
     mean: Amount
     rest: Amount
     gap: Amount
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attack:
-    """What one attack reached; see `cfk_plugin.audit.AuditResult`.
-
-    Attributes
-    ----------
-    id : str
-        Name of the attack.
-    family : str
-        ``linkage``, ``membership``, ``extraction``, ``attribute_inference`` or ``epsilon``.
-    scenario : str
-        What the attacker knows and does, in one sentence.
-    main, baseline, control : Amount
-    figures : mapping of str to Amount
-        The attack's own numbers.
-    worked : bool
-    covers : bool
-        Whether it was run on the policy and population of all explanations of the report.
-    run : str
-        Id of the run that holds it; empty in the external edition.
-    """
-
-    id: str
-    family: str
-    scenario: str
-    main: Amount
-    baseline: Amount
-    control: Amount
-    figures: Mapping[str, Amount] = field(default_factory=dict)
-    worked: bool = False
-    covers: bool = True
-    run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import reported
+from attacked import membership
 from browsing import browser
 from cfk_plugin.report.build import build
 from cfk_plugin.report.data import Edition
@@ -52,12 +53,16 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     table.loc[:20, ["k", "ncp", "pureness", "pureness_low", "pureness_high"]] = np.nan
     table.loc[:20, ["status", "reason"]] = ["suppressed", "pureness_below_floor"]
     table.loc[30, "k"] = 3
+    about = {"policy": reported.POLICY.to_dict(), "population": "f" * 64, "subject": "protected"}
+    shifts = {"membership_cfd": 0.1, "membership_cfd_lrt": 0.5, "membership_loss": 1.0}
+    audits = [reported.audit(name) for name in ("linkage", "extraction_known_2000", "attribute_inference_linkage/zip")]
+    audits += [membership(shifts, 500, **of).to_dict() for of in ({"epsilon": 1.0, **about}, {"subject": "nice"})]
     folder = tmp_path_factory.mktemp("composed")
     editions: tuple[Edition, ...] = ("internal", "external")
     return {
         edition: write(
             folder / f"{edition}.html",
-            render_html(compose(build(reported.evidence(reported.run(table)), edition=edition))),
+            render_html(compose(build(reported.evidence(reported.run(table, audits=audits)), edition=edition))),
         )
         for edition in editions
     }

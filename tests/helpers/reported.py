@@ -106,15 +106,21 @@ def population(**changes: Any) -> dict[str, Any]:
     return facts | changes
 
 
-def audit(name: str, main: float = 0.02, control: float = 0.02, n: int = 200) -> dict[str, Any]:
-    """Return what an audit logs of one attack, which did no better than its control."""
+def audit(name: str, main: float = 0.02, control: float = 0.02, n: int = 200, **said: Any) -> dict[str, Any]:
+    """Return what an audit of the run's policy logs of one attack, which did no better than its control.
+
+    For extraction the number to be compared with is the baseline: what queries alone give.
+    """
 
     def rate(value: float) -> dict[str, Any]:
         return {"value": value, "low": max(value - 0.01, 0), "high": value + 0.01, "n": n}
 
-    result = {"attack": name, "scenario": "Knows everything.", "main": rate(main), "baseline": rate(0.001)}
+    kind = next((kind for kind in ATTACKS if name.startswith(kind)), "linkage")
+    baseline = control if kind == "extraction" else 0.001
+    result = {"attack": name, "scenario": "Knows everything.", "main": rate(main), "baseline": rate(baseline)}
     result |= {"control": rate(control), "worked": main > control, "figures": {"success": main}, "seed": 0, "n": n}
-    return {"schema_version": 1, "kind": name, "results": [result]}
+    about = {"policy": POLICY.to_dict(), "population": "f" * 64}
+    return {"schema_version": 1, "kind": kind, **about, "results": [result]} | said
 
 
 def run(table: pd.DataFrame | None = None, asked: PrivacyPolicy = POLICY, **changes: Any) -> RunEvidence:

@@ -14,12 +14,14 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from attacked import membership
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.audit.attack_report import AttackReport
 from cfk_plugin.breakdown import group_gaps, ncp_table, risk_by_group_size
 from cfk_plugin.errors import InputError
 from cfk_plugin.frontier import Frontier, frontier
 from cfk_plugin.metrics import POOLED, GroupGap, group_gap
-from cfk_plugin.plots import plot_frontier, plot_groups, plot_ncp_by_attribute, plot_risk
+from cfk_plugin.plots import plot_frontier, plot_groups, plot_ncp_by_attribute, plot_risk, plot_roc
 from prototyped import prototypes
 
 
@@ -301,3 +303,64 @@ def test_without_axes_a_figure_is_made(explanations: Explanations, population: P
 def test_importing_the_module_does_not_import_matplotlib() -> None:
     code = "import sys, cfk_plugin.plots; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@functools.cache
+def attacked() -> AttackReport:
+    return membership({"membership_cfd": 0.0, "membership_cfd_lrt": 1.0}, subject="protected", epsilon=1.0)
+
+
+def line(ax: Axes, name: str) -> np.ndarray:
+    (found,) = [line for line in ax.lines if str(line.get_label()).startswith(name)]
+    return found.get_xydata()  # type: ignore[return-value]
+
+
+def legend(ax: Axes) -> list[str]:
+    found = ax.get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+def test_curves_of_attacks_start_at_one_person(ax: Axes) -> None:
+    assert plot_roc(attacked(), ax=ax) is ax
+    assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlim()) == ("log", "log", (0.001, 1.0))
+    curve, points = attacked().curves["membership_cfd_lrt"], line(ax, "CFD-LRT")
+    assert points[0][0] == 0.001
+    for rate in (0.01, 0.3):
+        reached = max(t for f, t in zip(curve.fpr, curve.tpr, strict=True) if f <= rate + 1e-9)
+        assert np.interp(rate, *points.T) == pytest.approx(reached)
+    assert (line(ax, "a coin")[:, 0] == line(ax, "a coin")[:, 1]).all()
+    areas = [f"{attacked()[name].main.value:.2f}" for name in ("membership_cfd", "membership_cfd_lrt")]
+    assert legend(ax)[3:] == [f"CFD, AUC {areas[0]}", f"CFD-LRT, AUC {areas[1]}"]
+    # In grey they differ by width and dashes; of the two bounds only the dashes do, which is all "--" to matplotlib.
+    assert len({(str(each.get_linestyle()), each.get_linewidth()) for each in ax.lines}) == len(ax.lines) - 1
+
+
+def test_what_epsilon_admits_is_the_tight_bound(ax: Axes) -> None:
+    plot_roc(attacked(), epsilon=0.5, delta=0.01, ax=ax)
+    x, y = line(ax, "most that ε = 0.5, δ = 0.01 admits").T
+    right = np.minimum(1 - np.exp(-0.5) * (0.99 - x), 1)
+    assert y == pytest.approx(np.minimum(np.exp(0.5) * x + 0.01, right), abs=1e-9)
+    held = plot_roc(attacked(), ax=Figure().add_subplot())
+    bound, points = attacked().curves["bound_tight"], line(held, "most that epsilon admits")  # the claim of the report
+    assert points[:, 1] == pytest.approx(np.interp(points[:, 0], bound.fpr, bound.tpr))
+    with pytest.raises(InputError, match="epsilon"):
+        plot_roc(attacked(), epsilon=-1.0, ax=Figure().add_subplot())
+
+
+def test_several_reports_are_told_apart_and_few_people_are_named(ax: Axes) -> None:
+    few = membership({"membership_cfd": 2.0}, 150, subject="nice")
+    plot_roc([attacked(), few], ax=ax)
+    assert [name.split(",")[0] for name in legend(ax)[3:]] == ["protected: CFD", "protected: CFD-LRT", "nice: CFD"]
+    assert line(ax, "nice: CFD")[0][0] == pytest.approx(1 / 150)  # nothing is drawn that was not seen
+    assert "150 people who are no members" in ax.get_title(loc="left")
+
+
+def test_curves_by_name_and_linear_axes(ax: Axes) -> None:
+    plot_roc(attacked().curves, log=False, ax=ax)
+    assert (ax.get_xscale(), ax.get_ylim()[0]) == ("linear", 0.0)
+    assert legend(ax) == ["a coin", "most that epsilon admits", "the same, as published", "CFD", "CFD-LRT"]
+    assert texts(plot_roc({}, ax=Figure().add_subplot())) == ["no attack with a curve"]
+    for wrong in ({"a": (0, 1)}, [1]):
+        with pytest.raises(InputError, match=r"Curve|AttackReport"):
+            plot_roc(wrong, ax=Figure().add_subplot())  # type: ignore[arg-type]

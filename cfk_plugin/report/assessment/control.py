@@ -19,7 +19,9 @@ LEAST = 11
 FEW, MANY, HIDDEN = "1–10", "all but 1–10", "hidden"
 ENOUGH_FOR_QUANTILES = 50
 
-Kind = Literal["class_size", "class_sum", "risk", "people", "requests", "share_of_people", "share_of_requests", "plain"]
+Kind = Literal[
+    "class_size", "class_sum", "risk", "people", "requests", "share_of_people", "share_of_requests", "rate", "plain"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,9 @@ class Control:
         value = figure.value or 0
         if figure.kind == "share_of_people":
             return Amount(value=round(value, 3))
+        if figure.kind == "rate" and self.external:
+            low, high = (None if end is None else round(end, 3) for end in (figure.low, figure.high))
+            return Amount(value=round(value, 3), low=low, high=high)
         if figure.kind == "share_of_requests" and self.hides_released:
             return Amount(value=round(value, 2))
         return Amount(value=value, low=figure.low, high=figure.high, n=self._number(figure))

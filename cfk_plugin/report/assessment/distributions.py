@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfk_plugin.report.assessment.audits import audited
 from cfk_plugin.report.assessment.control import ENOUGH_FOR_QUANTILES, LEAST, Control, Figure
 from cfk_plugin.report.assessment.figures import latest_comparison, latest_population
+from cfk_plugin.report.assessment.roc import roc_curves
 from cfk_plugin.report.data import Amount, Distribution
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ def distributions(
         found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled)]
         found += [_pureness(pooled, control, floor)]
     found += [_frontier(evidence), _comparison(evidence), _intersection(attacks, control)]
-    return tuple(distribution for distribution in found if distribution is not None)
+    curves = roc_curves(audited(evidence), control)
+    return (*(distribution for distribution in found if distribution is not None), *curves)
 
 
 def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution:

@@ -98,7 +98,7 @@ def _metrics(data: ReportData) -> dict[str, Amount]:
 
 
 def _attacks(data: ReportData) -> dict[str, Amount]:
-    return {attack.id: attack.main for attack in data.attacks}
+    return {attack.id: attack.main for attack in data.attacks if attack.judged}
 
 
 def _amounts(part: str, before: Mapping[str, Amount], after: Mapping[str, Amount]) -> Iterator[Change]:

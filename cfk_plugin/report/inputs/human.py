@@ -35,8 +35,14 @@ ACCEPTABLE = (
     "attack_homogeneity",
     "attack_uniqueness",
     "attack_downcoding",
+    "attack_membership",
+    "attack_extraction",
+    "attack_attribute_inference",
 )
-"""Checks that may fail as a declared risk: they speak of attackers whom not every policy stops."""
+"""Checks that may fail as a declared risk: they speak of attackers whom not every policy stops.
+
+The last three stand for all attacks of their families.
+"""
 
 THRESHOLDS = ("k", "pureness", "ncp", "attribute_disclosure", "group_gap", "attack_over_control", "epsilon")
 """What people may choose themselves; the highest risk follows from k."""

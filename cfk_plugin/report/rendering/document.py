@@ -63,7 +63,11 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """Lines through points."""
+    """Lines through points.
+
+    Where they may all but coincide, names have no place beside them: then each has a text in `legend`, in the order of
+    the series and the guides.
+    """
 
     series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
     x: str
@@ -71,6 +75,9 @@ class Curves:
     steps: bool = False
     verticals: Sequence[tuple[str, float]] = ()
     horizontals: Sequence[tuple[str, float]] = ()
+    guides: Sequence[tuple[str, Sequence[tuple[float, float]]]] = ()  # lines to compare with
+    logarithmic: bool = False  # both axes; what is not above 0 is not drawn
+    legend: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from cfk_plugin.report.data import Status
 from cfk_plugin.report.statements.texts import load
 
 _BY_K = "singling out"  # the one criterion that a number of people speaks of
+_FAMILIES = ("attack_membership", "attack_extraction", "attack_attribute_inference")  # each of several attacks
 _BY_VALUES = ("singling out", "inference")  # what private values that are released as they are stand against
 
 
@@ -51,7 +52,8 @@ def _row(
     told: Mapping[str, Any], statuses: Mapping[str, Status], exposed: str, regions: bool, prototypes: bool
 ) -> Mapping[str, str]:
     texts, name = load("criteria"), told["name"]
-    needed = dict.fromkeys(told["regions"] * regions + told["prototypes"] * prototypes)
+    asked = dict.fromkeys(told["regions"] * regions + told["prototypes"] * prototypes)
+    needed = dict.fromkeys(check for each in asked for check in _of_family(each, statuses))
     needed |= dict.fromkeys(check for check in told["if_run"] if check in statuses)
     status = _together([statuses.get(check, "not_measured") for check in needed])
     concerned = bool(exposed) and name in _BY_VALUES
@@ -65,6 +67,12 @@ def _row(
     return MappingProxyType(
         {"criterion": name, "evidence": ", ".join(needed), "status": status, "text": " ".join(parts)}
     )
+
+
+def _of_family(check: str, statuses: Mapping[str, Status]) -> list[str]:
+    """Return the checks that a name stands for: those of all attacks of a family, or itself."""
+    attacks = [name for name in statuses if name.startswith(f"{check}_")] if check in _FAMILIES else []
+    return [*([check] if check in statuses or not attacks else []), *attacks]
 
 
 def _together(found: Sequence[Status]) -> Status:

@@ -9,14 +9,14 @@ import pytest
 
 from cfk_plugin.report.rendering.charts import draw
 from cfk_plugin.report.rendering.charts.names import Box, place_name
-from cfk_plugin.report.rendering.charts.scale import Scale, named, written
+from cfk_plugin.report.rendering.charts.scale import LogScale, Scale, named, written
 from cfk_plugin.report.rendering.charts.strips import ROOM
 from cfk_plugin.report.rendering.charts.svg import number, wrapped
 from cfk_plugin.report.rendering.document import Bars, Chart, Curves, Intervals
-from documented import LONG_NAME, bars, frontier, intervals, risk
+from documented import LONG_NAME, bars, frontier, intervals, risk, roc
 from parsed import Element, Tree
 
-CHARTS = [bars(1), bars(24), bars(5, 2), bars(3, 3), intervals(), frontier(), risk()]
+CHARTS = [bars(1), bars(24), bars(5, 2), bars(3, 3), intervals(), frontier(), risk(), roc()]
 
 
 def drawn(chart: Chart) -> Element:
@@ -121,8 +121,37 @@ def test_lines_are_named_and_told_apart_by_strokes() -> None:
     assert [line.attributes["class"] for line in svg.all("polyline")] == ["curve style0", "curve style1"]
 
 
+def test_logarithmic_axes_have_a_place_for_every_power_of_ten() -> None:
+    axis = LogScale.over([0.001, 1.0, 0.02, 0.0, -1.0])
+    assert [axis.at(tick) for tick in axis.ticks()] == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert [written(tick) for tick in axis.ticks()] == ["0.001", "0.01", "0.1", "1"]
+    assert (axis.at(0.0), axis.at(5.0)) == (0.0, 1.0)
+    assert LogScale.over([0.3, 0.7]).ticks() == [0.3, 0.7]
+    assert LogScale.over([]).at(0.5) > 0
+    assert LogScale.over([0.2]).high > LogScale.over([0.2]).low
+
+
+def test_lines_that_coincide_are_named_in_a_legend() -> None:
+    chart = roc()
+    svg = drawn(chart)
+    assert isinstance(chart.picture, Curves)
+    texts = [text for text in svg.all("text") if text.attributes["class"] == "label"]
+    assert [text.text for text in texts] == list(chart.picture.legend)
+    samples = [line.attributes["class"] for line in svg.all("line") if line.attributes.get("x2") == "36"]
+    drawn_lines = [line.attributes["class"] for line in svg.all("polyline")]
+    assert len(set(samples)) == len(samples) == len(drawn_lines)  # told apart without colour
+    assert set(samples) == set(drawn_lines)
+
+
+def test_nothing_is_drawn_of_a_rate_of_0_on_logarithmic_axes() -> None:
+    points = [line.attributes["points"] or "" for line in drawn(roc()).all("polyline")]
+    (zero,) = [line.split() for line in points if line.startswith("333.33,")]  # from 0.01 on
+    assert len(zero) == 21
+
+
 def test_empty_pictures_can_be_drawn() -> None:
     for picture in (
+        Curves(series=[("a", [])], guides=[("b", [])], legend=["a", "b"], x="x", y="y", logarithmic=True),
         Bars(categories=[], series=[("a", [])], texts=[[]], axis="x"),
         Intervals(rows=[], axis="x"),
         Curves(series=[("a", []), ("b", [])], x="x", y="y"),

@@ -188,6 +188,136 @@ def test_an_audit_of_something_else_is_no_pass(about: dict[str, Any]) -> None:
     assert {check(data, f"attack_{name}").status for name in names} == {"pass"}
 
 
+@pytest.mark.parametrize(
+    ("about", "main"), [({"policy": None, "population": None, "subject": "nice"}, 0.9), ({"policy": None}, 0.02)]
+)
+def test_an_audit_of_an_explainer_without_protection_says_nothing_of_the_release(
+    about: dict[str, Any], main: float
+) -> None:
+    for kind in ("membership", "extraction", "attribute_inference"):
+        others = [reported.audit(name) for name in reported.ATTACKS if name != kind]
+        data = report(reported.run(audits=[*others, reported.audit(kind, main=main, **about)]))
+        found = check(data, f"attack_{kind}")
+        assert (found.status, data.verdict) == ("review", "review")
+        assert "not released" in found.text
+        raw = next(attack for attack in data.attacks if attack.id == kind)
+        assert (raw.concerns, raw.covers, raw.judged) == (False, False, True)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_explainer_without_protection_stands_beside_what_is_released(order: int) -> None:
+    raw = reported.audit("membership_cfd", main=0.9, policy=None, population=None, subject="nice")
+    mine = reported.audit("membership_cfd", subject="protected")
+    others = [reported.audit(name) for name in reported.ATTACKS if name != "membership"]
+    data = report(reported.run(audits=[*others, *[raw, mine][::order]]))
+    assert (check(data, "attack_membership_cfd").status, data.verdict) == ("pass", "pass")
+    shown = {(a.subject, a.judged, a.main.value) for a in data.attacks if a.id == "membership_cfd"}
+    assert shown == {("nice", False, 0.9), ("protected", True, 0.02)}
+
+
+def test_of_two_subjects_of_the_policy_the_one_that_leaks_is_judged() -> None:
+    audits = [reported.audit("membership_cfd", main=main, subject=str(main)) for main in (0.02, 0.3, 0.03)]
+    data = report(reported.run(audits=audits))
+    assert check(data, "attack_membership_cfd").status == "fail"
+    assert [attack.subject for attack in data.attacks if attack.judged] == ["0.3"]
+
+
+def test_a_later_audit_of_the_same_subject_counts() -> None:
+    audits = [reported.audit("membership_cfd", main=main) for main in (0.3, 0.02)]
+    assert check(report(reported.run(audits=audits)), "attack_membership_cfd").status == "pass"
+
+
+def coin(name: str, main: float, control: dict[str, Any] | None = None, **figures: float) -> dict[str, Any]:
+    """Return an audit of an attack whose chance level is 0.5."""
+    made = reported.audit(name, main=main)
+    made["results"][0] |= {"control": control, "figures": figures}
+    made["results"][0]["baseline"] = {"value": 0.5, "low": 0.5, "high": 0.5, "n": 200}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("main", "status"), [(0.5, "pass"), (0.495, "pass"), (0.545, "review"), (0.6, "fail"), (0.45, "review")]
+)
+def test_membership_is_compared_with_a_coin(main: float, status: str) -> None:
+    # A little below 0.5 is chance; an interval below it is an attack that looks the wrong way.
+    noise = {"value": 0.46, "low": 0.4, "high": 0.52, "n": 90}
+    for control in (None, noise):
+        found = check(report(reported.run(audits=[coin("membership_cfd", main, control)])), "attack_membership_cfd")
+        assert found.status == status
+        assert found.measured.value == pytest.approx(main - 0.5)
+
+
+def test_groups_that_differ_by_more_than_training_are_the_reference() -> None:
+    drift = {"value": 0.6, "low": 0.56, "high": 0.64, "n": 900}
+    found = check(report(reported.run(audits=[coin("membership_cfd", 0.61, drift)])), "attack_membership_cfd")
+    assert (found.status, found.measured.value) == ("pass", pytest.approx(0.01))
+
+
+def test_what_extraction_gains_counts_and_not_its_fidelity() -> None:
+    told = reported.audit("extraction_known_250", main=0.93, control=0.92)
+    figures = told["results"][0]["figures"]
+    assert check(report(reported.run(audits=[told])), "attack_extraction_known_250").status == "pass"
+    # The interval of the gain itself is of pairs, and so the narrower one.
+    figures |= {"gain": 0.01, "gain_low": -0.08, "gain_high": 0.1}
+    found = check(report(reported.run(audits=[told])), "attack_extraction_known_250")
+    assert (found.status, found.measured.high) == ("review", 0.1)
+    told = reported.audit("extraction_known_250", main=0.93, control=0.8)
+    told["results"][0]["control"] = {"value": 0.93, "low": 0.9, "high": 0.95, "n": 9}  # of what else one could ask
+    assert check(report(reported.run(audits=[told])), "attack_extraction_known_250").status == "fail"
+
+
+def test_the_model_alone_is_a_review_and_measures_no_explanations() -> None:
+    audits = [coin("membership_loss", 0.9), coin("membership_random", 0.9)]
+    data = report(reported.run(audits=audits))
+    found = check(data, "attack_membership_loss")
+    assert (found.status, "needs no explanation" in found.text) == ("review", True)
+    assert check(data, "attack_membership").status == "not_measured"
+    assert "attack_membership_random" not in {line.id for line in data.checks}
+
+
+def test_few_people_who_are_found_for_sure_are_a_review() -> None:
+    sure = {"tpr_at_0_001_low": 0.01, "tpr_at_0_001_fpr_high": 0.004}
+    unsure = {"tpr_at_0_001_low": 0.001, "tpr_at_0_001_fpr_high": 0.004}
+    for figures, status in ((sure, "review"), (unsure, "pass")):
+        data = report(reported.run(audits=[coin("membership_cfd", 0.5, **figures)]))
+        assert check(data, "attack_membership_cfd").status == status
+
+
+def test_an_attack_above_what_epsilon_admits_refutes_it() -> None:
+    for low, status in ((0.54, "fail"), (0.52, "pass")):
+        made = coin("membership_cfd", 0.5, balanced_accuracy_low=low, bound_tight=0.53)
+        assert check(report(reported.run(audits=[made])), "attack_membership_cfd").status == status
+
+
+def test_a_single_attribute_that_leaks_fails_the_attack() -> None:
+    whole = reported.audit("attribute_inference_linkage")
+    for main, status in ((0.3, "fail"), (0.075, "pass")):  # 0.075: chance, among many attributes
+        part = reported.audit("attribute_inference_linkage/zip code", main=main)
+        data = report(reported.run(audits=[{**whole, "results": [*whole["results"], *part["results"]]}]))
+        found = check(data, "attack_attribute_inference_linkage")
+        assert (found.status, "zip code" in found.text) == (status, status == "fail")
+        assert [line.id for line in data.checks if "zip" in line.id] == []
+
+
+def test_an_attack_of_a_family_can_be_an_accepted_risk() -> None:
+    accepts = reported.inputs(accepted_risks={"attack_extraction": "the model is public"})
+    made = reported.audit("extraction_known_250", main=0.9)
+    for inputs, status in ((accepts, "review"), (reported.inputs(), "fail")):
+        assert check(report(reported.run(audits=[made]), inputs=inputs), "attack_extraction_known_250").status == status
+
+
+def test_criteria_look_at_every_attack_of_a_family() -> None:
+    names = ("linkage", "membership_cfd", "membership_cfd_lrt", "attribute_inference_linkage", "extraction_known_250")
+    audits = {name: reported.audit(name) for name in names}
+    data = report(reported.run(audits=[*audits.values()]))
+    status = {row["criterion"]: row["status"] for row in data.criteria}
+    assert status["linkability"] == "pass"
+    assert data.verdict == "pass"
+    audits["membership_cfd_lrt"] = reported.audit("membership_cfd_lrt", main=0.4)
+    data = report(reported.run(audits=[*audits.values()]))
+    assert {row["criterion"]: row["status"] for row in data.criteria}["linkability"] == "fail"
+
+
 def test_some_explanations_without_a_group_are_a_review() -> None:
     table = reported.rows()
     table.loc[:20, "group"] = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from cfk_plugin.report.rendering.charts.names import Box, place_name
-from cfk_plugin.report.rendering.charts.scale import Scale, named, written
+from cfk_plugin.report.rendering.charts.scale import Axis, LogScale, Scale, named, written
 from cfk_plugin.report.rendering.charts.strips import ROOM
 from cfk_plugin.report.rendering.charts.svg import LINE, Drawing, anchor_at, element, number, percent, rule, text
 from cfk_plugin.report.rendering.document import Curves
@@ -22,14 +22,15 @@ _CHARACTER = 8.0
 _UNITS = 1000  # of the inner picture that is stretched to the width
 _FEW = 24  # points that are drawn one by one
 _STYLES = 4
+_SAMPLE = 36.0  # of a line, in the legend
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
     """Where the plot lies: from `left` as a share of the width, from `top` in pixels."""
 
-    x: Scale
-    y: Scale
+    x: Axis
+    y: Axis
     left: float
     top: float
 
@@ -41,18 +42,25 @@ class _Frame:
 
 
 def draw_curves(curves: Curves) -> Drawing:
-    """Draw lines with their names beside them, and asked values as straight lines."""
-    points = [point for _, of_series in curves.series for point in of_series]
-    x = Scale.over([point[0] for point in points] + [at for _, at in curves.verticals])
-    y = Scale.over([point[1] for point in points] + [at for _, at in curves.horizontals], low=0.0).rounded()
+    """Draw lines with their names beside them or above the plot, and asked values as straight lines."""
+    points = [point for _, of_line in (*curves.series, *curves.guides) for point in of_line]
+    x, y = _axes(curves, points)
     left = (max(len(written(tick)) for tick in y.ticks()) * _CHARACTER + 10) / _NARROW
-    frame = _Frame(x, y, left, LINE * len(curves.verticals) + 18)
+    frame = _Frame(x, y, left, LINE * (len(curves.verticals) + len(curves.legend)) + 18)
     parts = [*_grid(frame), *_verticals(curves, frame), *_horizontals(curves, frame), _lines(curves, frame)]
     for style, (_, of_series) in enumerate(curves.series):
         if len(of_series) <= _FEW and not curves.steps:
             parts += [_point(frame.across(at), frame.down(value), style) for at, value in of_series]
-    parts += _names(curves, frame)
+    parts += _legend(curves) if curves.legend else _names(curves, frame)
     return Drawing(tuple(parts), frame.top + _HEIGHT + LINE + 6, curves.y, curves.x)
+
+
+def _axes(curves: Curves, points: Sequence[tuple[float, float]]) -> tuple[Axis, Axis]:
+    across = [point[0] for point in points] + [at for _, at in curves.verticals]
+    up = [point[1] for point in points] + [at for _, at in curves.horizontals]
+    if curves.logarithmic:
+        return LogScale.over(across), LogScale.over(up)
+    return Scale.over(across), Scale.over(up, low=0.0).rounded()
 
 
 def _grid(frame: _Frame) -> list[Markup]:
@@ -86,21 +94,12 @@ def _horizontals(curves: Curves, frame: _Frame) -> list[Markup]:
 
 
 def _lines(curves: Curves, frame: _Frame) -> Markup:
-    """Draw the series in a picture that is stretched to the width, as shares cannot be written in a list of points."""
-    drawn = []
-    for style, (_, of_series) in enumerate(curves.series):
-        corners = _corners(of_series) if curves.steps else of_series
-        written_points = " ".join(
-            f"{number(_UNITS * frame.x.at(x))},{number(_UNITS * (1 - frame.y.at(y)))}" for x, y in corners
-        )
-        drawn.append(
-            element(
-                "polyline",
-                points=written_points,
-                class_=f"curve style{style % _STYLES}",
-                vector_effect="non-scaling-stroke",
-            )
-        )
+    """Draw all lines in a picture that is stretched to the width, as shares cannot be written in a list of points."""
+    lines = [(_guide(style), points) for style, (_, points) in enumerate(curves.guides)]
+    lines += [
+        (_curve(style), _corners(points) if curves.steps else points) for style, (_, points) in enumerate(curves.series)
+    ]
+    drawn = [_polyline(_written(points, curves, frame), class_) for class_, points in lines]
     return element(
         "svg",
         *drawn,
@@ -112,6 +111,35 @@ def _lines(curves: Curves, frame: _Frame) -> Markup:
         preserveAspectRatio="none",
         overflow="visible",
     )
+
+
+def _written(points: Sequence[tuple[float, float]], curves: Curves, frame: _Frame) -> str:
+    shown = [(x, y) for x, y in points if not curves.logarithmic or (x > 0 and y > 0)]
+    return " ".join(f"{number(_UNITS * frame.x.at(x))},{number(_UNITS * (1 - frame.y.at(y)))}" for x, y in shown)
+
+
+def _polyline(points: str, class_: str) -> Markup:
+    return element("polyline", points=points, class_=class_, vector_effect="non-scaling-stroke")
+
+
+def _curve(style: int) -> str:
+    return f"curve style{style % _STYLES}"
+
+
+def _guide(style: int) -> str:
+    return f"bound style{style % _STYLES}"
+
+
+def _legend(curves: Curves) -> list[Markup]:
+    """Write the names of all lines above the plot, each behind a piece of its line."""
+    classes = [_curve(style) for style in range(len(curves.series))]
+    classes += [_guide(style) for style in range(len(curves.guides))]
+    parts = []
+    for row, (class_, words) in enumerate(zip(classes, curves.legend, strict=True)):
+        y = LINE * (row + len(curves.verticals) + 0.75)
+        parts.append(element("line", x1=0.0, x2=_SAMPLE, y1=y - 5, y2=y - 5, class_=class_))
+        parts.append(element("text", words, x=_SAMPLE + 8, y=y, class_="label"))
+    return parts
 
 
 def _corners(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -39,6 +39,36 @@ class Scale:
         return [count * step for count in range(first, last + 1)]
 
 
+@dataclass(frozen=True, slots=True)
+class LogScale:
+    """A logarithmic axis from `low` to `high`, which is larger; both above 0."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> LogScale:
+        """Return the axis that shows all finite values above 0."""
+        shown = [value for value in values if value > 0 and math.isfinite(value)]
+        bottom, top = min(shown, default=0.1), max(shown, default=1.0)
+        return cls(bottom if top > bottom else top / 10, top)
+
+    def at(self, value: float) -> float:
+        """Return where a value lies, from 0 to 1."""
+        if value <= self.low:
+            return 0.0
+        return min(1.0, math.log(value / self.low) / math.log(self.high / self.low))
+
+    def ticks(self) -> list[float]:
+        """Return the powers of ten on the axis; its two ends where there are fewer than two."""
+        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+        powers = [float(f"1e{power}") for power in range(first, last + 1)]
+        return powers if len(powers) > 1 else [self.low, self.high]
+
+
+Axis = Scale | LogScale
+
+
 def written(value: float) -> str:
     """Write a number with three significant digits; what is short of 1 is not written as 1."""
     if not math.isfinite(value):
