@@ -70,6 +70,7 @@ OWN_PROCESS = {
 
 SLOW = {
     "docs/how-to/audit-linkage.md",
+    "docs/how-to/audit-what-leaks.md",
     "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/reproduce-the-paper.md",

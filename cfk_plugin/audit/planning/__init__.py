@@ -1,0 +1,22 @@
+"""All audits together: what each needs, sizes that fit a budget, and what they show at best."""
+
+from cfk_plugin.audit.planning.audits import AUDITS, Audit, Report, Scope, Task
+from cfk_plugin.audit.planning.budget import said, seconds_of
+from cfk_plugin.audit.planning.detectable import can_detect
+from cfk_plugin.audit.planning.plan import Plan, plan
+from cfk_plugin.audit.planning.sizes import STEPS, Sizes
+
+__all__ = [
+    "AUDITS",
+    "STEPS",
+    "Audit",
+    "Plan",
+    "Report",
+    "Scope",
+    "Sizes",
+    "Task",
+    "can_detect",
+    "plan",
+    "said",
+    "seconds_of",
+]
