@@ -96,6 +96,8 @@ def test_wheel_declares_command_and_adapters(wheel: Path) -> None:
     points.read_string(text.decode())
     assert points["console_scripts"]["cfk"] == "cfk_plugin.cli:main"
     assert dict(points["cfk_plugin"]) == {name: f"cfk_adapters.{name}" for name in ADAPTERS}
+    named = points["cfk_plugin.generators"]
+    assert dict(named) == {name: f"cfk_adapters.generators:{name.replace('-', '_')}" for name in named}
 
 
 def test_every_adapter_entry_point_names_a_module(wheel: Path) -> None:
