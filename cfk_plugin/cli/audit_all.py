@@ -30,7 +30,9 @@ def audit_all(
         str | None,
         typer.Option("--model", "-m", help="joblib or pickle file that you trust; trained anew. Default: a forest."),
     ] = None,
-    explainer: Annotated[str, typer.Option(help="Name of a generator; cfk plugins lists them.")] = "nearest",
+    explainer: Annotated[
+        str, typer.Option(help="Name of a generator (cfk plugins lists them), or module:function that you trust.")
+    ] = "nearest",
     against: Annotated[
         str, typer.Option(help="Who answers: raw, exact, reciprocal, catalogue, dp, dp-reverted; commas between.")
     ] = "raw,reciprocal",

@@ -21,7 +21,7 @@ from cfk_plugin.audit.attacked import (
     measured_schema,
 )
 from cfk_plugin.audit.planning import Scope
-from cfk_plugin.commands.files import load_model, read_policy, read_schema, read_table
+from cfk_plugin.commands.files import load_function, load_model, read_policy, read_schema, read_table
 from cfk_plugin.errors import InputError, ModelError
 from cfk_plugin.generators import generator
 
@@ -53,7 +53,7 @@ class Inputs:
         """Read everything; names and settings are checked before any file."""
         names = chosen(self.against)
         rules = read_policy(self.policy, {"k": self.k})
-        explainer = generator(self.explainer)
+        explainer = load_function(self.explainer) if ":" in self.explainer else generator(self.explainer)
         table = read_table(self.people)
         schema = read_schema(self.schema, table)
         features = list(schema.features)

@@ -95,6 +95,17 @@ def test_a_stopped_audit_goes_on_and_gives_the_same(monkeypatch: pytest.MonkeyPa
     assert audits("other.json")["raw", "membership"]["results"] != first
 
 
+def test_an_explainer_of_ones_own_is_a_function_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    text = "def richer(train, labels, model, desired, seed):\n    return lambda queries: queries.assign(income=90)\n"
+    Path("own_explainers.py").write_text(text, encoding="utf-8")
+    command = f"{ALL} --against raw --only attribute_inference --budget 30m"
+    cfk(f"{command} --explainer own_explainers:richer -o out.json")
+    found = {result["attack"]: result for result in audits("out.json")["raw", "attribute_inference"]["results"]}
+    assert found["attribute_inference_linkage"]["figures"]["answers"] > 10
+    assert "own_explainers:nobody: cannot be imported" in cfk(f"{command} --explainer own_explainers:nobody", 2).stderr
+
+
 @pytest.mark.slow
 def test_each_who_answers_has_a_run() -> None:
     mlflow.set_tracking_uri("sqlite:///runs.db")
