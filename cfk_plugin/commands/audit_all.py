@@ -123,7 +123,7 @@ def _show(found: Sequence[tuple[str, str, Report]], out: Console) -> None:
         for result in (result for owner, _, report in found if owner == who for result in report):
             if "/" in result.attack:  # of a single attribute; the file has them
                 continue
-            mark = "" if result.worked else " *"
+            mark = "" if result.worked or math.isnan(result.main.value) else " *"
             control = "–" if result.control is None else _share(result.control.value)
             table.add_row(
                 result.attack + mark, _rate(result.main), _share(result.baseline.value), control, _key(result)
@@ -144,6 +144,8 @@ def _key(result: AuditResult) -> str:
 
 
 def _rate(rate: Rate) -> str:
+    if math.isnan(rate.value):
+        return "nothing to attack"
     return f"{_share(rate.value)} ({_share(rate.low)}–{_share(rate.high)})"
 
 
