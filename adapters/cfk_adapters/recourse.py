@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-class Recourse:
+class Recourse(ABC):
     """Base of explainers that search for a counterfactual near the query.
 
     A subclass has one method, `_search`. What it finds is decoded to a row, and counts if the model gives that row a
@@ -102,6 +103,7 @@ class Recourse:
             position[asked[flipped]] = np.arange(len(answers))
         return answers.reindex(position).set_axis(X.index, axis=0)  # -1 is in no index: missing values
 
+    @abstractmethod
     def _search(
         self, encoding: Encoding, points: Points, own: Labels, random: np.random.Generator
     ) -> tuple[Points, Mask]:
@@ -117,7 +119,6 @@ class Recourse:
             Their predictions.
         random : Generator
         """
-        raise NotImplementedError
 
     def _flips(self, encoding: Encoding, points: Points, own: Labels) -> Mask:
         """Say of each point, decoded, whether its prediction is a desired one for a query with prediction `own`."""

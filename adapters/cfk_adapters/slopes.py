@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,7 @@ class Vectors:
         return np.hstack([low, one_hot]), np.hstack([high, one_hot + 1])
 
 
-class Slope:
+class Slope(ABC):
     """From vectors to margins of the desired classes, and their gradient.
 
     A margin is the largest logit of a desired class less the largest of another one: above 0 where the model's
@@ -84,6 +85,7 @@ class Slope:
 
     linear: bool
 
+    @abstractmethod
     def __call__(self, vectors: Matrix, desired: Mask) -> tuple[Matrix, Matrix]:
         """Return margins, shape (n,), and gradients, shape (n, n_inputs).
 
@@ -93,7 +95,6 @@ class Slope:
         desired : bool array, shape (n, n_classes)
             Which of the model's classes are desired for each; at least one is, and one is not.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)

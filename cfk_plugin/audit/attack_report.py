@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,7 +10,7 @@ import pandas as pd
 
 from cfk_plugin.audit.result import AuditResult, to_frame
 from cfk_plugin.audit.tracking import metrics
-from cfk_plugin.tracking.entry import Entry, log_entry
+from cfk_plugin.tracking.entry import Entry, LoggedReport
 
 SCHEMA_VERSION = 1
 """Version of the layout of `AttackReport.to_json`."""
@@ -34,7 +33,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttackReport:
+class AttackReport(LoggedReport):
     """What attacks on one service found. Counts, shares and settings alone; it may leave the host.
 
     Attributes
@@ -103,54 +102,18 @@ class AttackReport:
             "curves": {name: {"fpr": list(curve.fpr), "tpr": list(curve.tpr)} for name, curve in self.curves.items()},
         }
 
-    def to_json(self, indent: int | None = None) -> str:
-        """Return everything as JSON."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
-
-    def log(
-        self,
-        run_id: str | None = None,
-        *,
-        experiment: str | None = None,
-        tracking_uri: str | None = None,
-        run_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> str:
-        """Log to MLflow: metrics ``audit/<attack>/<figure>``, the settings, and this report as an artifact.
+    def _entry(self) -> Entry:
+        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report.
 
         A run can hold one report of each kind, and beside it one of the same kind through a copy of the model.
-
-        Parameters
-        ----------
-        run_id : str, optional
-            A run that exists. Default: the active one, else a new one.
-        experiment : str, optional
-            Name of the experiment of a new run; asks for a new run.
-        tracking_uri : str, optional
-            Default: MLflow's own setting.
-        run_name : str, optional
-            Of a new run.
-        tags : mapping, optional
-            Further tags.
-
-        Returns
-        -------
-        str
-            Id of the run.
-
-        Raises
-        ------
-        TrackingError
-            If MLflow does not take the report.
         """
         marks = {"cfk.audit": self.kind, "cfk.audit.subject": self.subject}
         if self.population is not None:
             marks["cfk.population_fingerprint"] = self.population
-        entry = Entry(
+        return Entry(
             text=self.to_json(indent=1),
             artifact=f"cfk/audit-{self._place}.json",
             metrics=tuple(metrics(self.results)),
             params={f"audit.{self._place}.{name}": str(value) for name, value in self.settings.items()},
-            tags={**(tags or {}), **marks},
+            tags=marks,
         )
-        return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from cfk_plugin.audit.steering import Ask, steering
 from cfk_plugin.audit.tracking import metrics
 from cfk_plugin.errors import InputError
 from cfk_plugin.protection.base import Progress
-from cfk_plugin.tracking.entry import Entry, log_entry
+from cfk_plugin.tracking.entry import Entry, LoggedReport
 
 ARTIFACT = "cfk/audit-linkage.json"
 SCHEMA_VERSION = 1
@@ -44,7 +43,7 @@ ATTACKS: Mapping[str, Callable[..., AuditResult]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(LoggedReport):
     """The results of several attacks on one anonymizer. Counts, shares and settings alone; it may leave the host.
 
     Attributes
@@ -108,44 +107,8 @@ class AuditReport:
             "results": [result.to_dict() for result in self.results],
         }
 
-    def to_json(self, indent: int | None = None) -> str:
-        """Return everything as JSON."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
-
-    def log(
-        self,
-        run_id: str | None = None,
-        *,
-        experiment: str | None = None,
-        tracking_uri: str | None = None,
-        run_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> str:
-        """Log to MLflow: metrics ``audit/<attack>/<figure>``, the settings, and this report as an artifact.
-
-        Parameters
-        ----------
-        run_id : str, optional
-            A run that exists. Default: the active one, else a new one.
-        experiment : str, optional
-            Name of the experiment of a new run; asks for a new run.
-        tracking_uri : str, optional
-            Default: MLflow's own setting.
-        run_name : str, optional
-            Of a new run.
-        tags : mapping, optional
-            Further tags.
-
-        Returns
-        -------
-        str
-            Id of the run.
-
-        Raises
-        ------
-        TrackingError
-            If MLflow does not take the report.
-        """
+    def _entry(self) -> Entry:
+        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report."""
         settings = {
             "audit.n": self.asked,
             "audit.seed": self.seed,
@@ -159,14 +122,13 @@ class AuditReport:
             "cfk.audit.verdict": self.verdict,
             "cfk.population_fingerprint": self.population,
         }
-        entry = Entry(
+        return Entry(
             text=self.to_json(indent=1),
             artifact=ARTIFACT,
             metrics=tuple(metrics(self.results)),
             params={name: str(value) for name, value in settings.items()},
-            tags={**(tags or {}), **marks},
+            tags=marks,
         )
-        return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)
 
 
 def run_linkage_audit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -12,7 +11,7 @@ import pandas as pd
 
 from cfk_plugin.frontier.baselines import Baseline
 from cfk_plugin.metrics import Estimate
-from cfk_plugin.tracking.entry import Entry, Value, log_entry
+from cfk_plugin.tracking.entry import Entry, LoggedReport, Value
 
 ARTIFACT = "cfk/frontier.json"
 SCHEMA_VERSION = 1
@@ -65,7 +64,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frontier:
+class Frontier(LoggedReport):
     """What every k costs on the same counterfactuals. Holds counts, means and settings, no value of a row.
 
     For the data holder: counts are exact, and small ones say something of single people.
@@ -128,44 +127,8 @@ class Frontier:
             "baselines": [baseline.to_dict() for baseline in self.baselines],
         }
 
-    def to_json(self, indent: int | None = None) -> str:
-        """Return everything as JSON."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
-
-    def log(
-        self,
-        run_id: str | None = None,
-        *,
-        experiment: str | None = None,
-        tracking_uri: str | None = None,
-        run_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> str:
-        """Log to MLflow: metrics ``frontier/<figure>`` with k as their step, the settings, and this as an artifact.
-
-        Parameters
-        ----------
-        run_id : str, optional
-            A run that exists. Default: the active one, else a new one.
-        experiment : str, optional
-            Name of the experiment of a new run; asks for a new run.
-        tracking_uri : str, optional
-            Default: MLflow's own setting.
-        run_name : str, optional
-            Of a new run.
-        tags : mapping, optional
-            Further tags.
-
-        Returns
-        -------
-        str
-            Id of the run.
-
-        Raises
-        ------
-        TrackingError
-            If MLflow does not take it.
-        """
+    def _entry(self) -> Entry:
+        """Return metrics ``frontier/<figure>`` with k as their step, the settings, and the report."""
         settings = {
             "ks": ",".join(str(point.k) for point in self.points),
             "asked": self.asked,
@@ -174,18 +137,16 @@ class Frontier:
             "method": self.method,
             "seed": self.seed,
         }
-        entry = Entry(
+        return Entry(
             text=self.to_json(indent=1),
             artifact=ARTIFACT,
             metrics=tuple(self._values()),
             params={f"frontier.{name}": str(value) for name, value in settings.items()},
             tags={
-                **(tags or {}),
                 "cfk.frontier": str(SCHEMA_VERSION),
                 "cfk.population_fingerprint": self.population,
             },
         )
-        return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)
 
     def _values(self) -> Iterator[Value]:
         for point in self.points:

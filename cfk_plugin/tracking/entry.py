@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.tracking.store import client_of, experiment_id
@@ -47,6 +49,62 @@ class Entry:
     tags: Mapping[str, str]
 
 
+class LoggedReport(ABC):
+    """A report that is JSON and goes into a run: counts, shares and settings alone."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+
+    @abstractmethod
+    def _entry(self) -> Entry:
+        """Return what of the report goes into a run."""
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return everything as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    def log(
+        self,
+        run_id: str | None = None,
+        *,
+        experiment: str | None = None,
+        tracking_uri: str | None = None,
+        run_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> str:
+        """Log to MLflow: figures as metrics, settings as parameters, marks as tags, and this report as an artifact.
+
+        Parameters
+        ----------
+        run_id : str, optional
+            A run that exists. Default: the active one, else a new one.
+        experiment : str, optional
+            Name of the experiment of a new run; asks for a new run.
+        tracking_uri : str, optional
+            Default: MLflow's own setting.
+        run_name : str, optional
+            Of a new run.
+        tags : mapping, optional
+            Further tags.
+
+        Returns
+        -------
+        str
+            Id of the run.
+
+        Raises
+        ------
+        TrackingError
+            If MLflow does not take the report.
+        """
+        entry = self._entry()
+        entry = replace(entry, tags={**(tags or {}), **entry.tags})
+        return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)
+
+
 def log_entry(
     entry: Entry,
     run_id: str | None = None,
@@ -55,7 +113,7 @@ def log_entry(
     tracking_uri: str | None = None,
     run_name: str | None = None,
 ) -> str:
-    """Log a report to a run; see `AuditReport.log`."""
+    """Log a report to a run; see `LoggedReport.log`."""
     import mlflow
 
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from cfk_plugin.audit.promise import Verdict
 from cfk_plugin.audit.result import AuditResult, Rate
 from cfk_plugin.audit.tracking import metrics
-from cfk_plugin.tracking.entry import Entry, log_entry
+from cfk_plugin.tracking.entry import Entry, LoggedReport
 
 SCHEMA_VERSION = 1
 """Version of the layout of `EpsilonAudit.to_json`."""
@@ -25,7 +24,7 @@ NO_NOISE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpsilonAudit:
+class EpsilonAudit(LoggedReport):
     """A lower bound on the epsilon of a function. Counts, shares and settings alone; it may leave the host.
 
     An audit can refute a claim and never prove it: "pass" says that this attack, with so many runs, found nothing.
@@ -137,36 +136,8 @@ class EpsilonAudit:
             **self.result.to_dict(),
         }
 
-    def to_json(self, indent: int | None = None) -> str:
-        """Return everything as JSON."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
-
-    def log(
-        self,
-        run_id: str | None = None,
-        *,
-        experiment: str | None = None,
-        tracking_uri: str | None = None,
-        run_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> str:
-        """Log to MLflow: metrics ``audit/<attack>/<figure>``, the claim, the verdict, and this report as an artifact.
-
-        Parameters
-        ----------
-        run_id, experiment, tracking_uri, run_name, tags
-            As for `AuditReport.log`.
-
-        Returns
-        -------
-        str
-            Id of the run.
-
-        Raises
-        ------
-        TrackingError
-            If MLflow does not take the report.
-        """
+    def _entry(self) -> Entry:
+        """Return metrics ``audit/<attack>/<figure>``, the claim, the verdict, and the report."""
         name = f"audit.{self.attack}"
         params = {
             f"{name}.claimed": self.claimed,
@@ -176,11 +147,10 @@ class EpsilonAudit:
             f"{name}.runs": self.runs,
             f"{name}.seed": self.seed,
         }
-        entry = Entry(
+        return Entry(
             text=self.to_json(indent=1),
             artifact=f"cfk/audit-{self.attack.replace('_', '-')}.json",
             metrics=tuple(metrics((self.result,))),
             params={key: str(value) for key, value in params.items()},
-            tags={**(tags or {}), f"cfk.{name}.verdict": self.verdict},
+            tags={f"cfk.{name}.verdict": self.verdict},
         )
-        return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)
