@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from cfk_plugin.audit.everything import run_planned
-from cfk_plugin.audit.planning import AUDITS, Plan, Report, Task, can_detect, plan, said, seconds_of
+from cfk_plugin.audit.planning import AUDITS, Plan, Report, Task, can_detect, plan, run_planned, said, seconds_of
 from cfk_plugin.audit.running import Kept
 from cfk_plugin.commands.attacked import Case, Inputs
 from cfk_plugin.commands.files import check_report, write_report

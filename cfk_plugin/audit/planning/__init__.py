@@ -2,6 +2,7 @@
 
 from cfk_plugin.audit.planning.audits import AUDITS, Audit, Report, Scope, Task
 from cfk_plugin.audit.planning.budget import said, seconds_of
+from cfk_plugin.audit.planning.carrying_out import run_planned
 from cfk_plugin.audit.planning.detectable import can_detect
 from cfk_plugin.audit.planning.plan import Plan, plan
 from cfk_plugin.audit.planning.sizes import STEPS, Sizes
@@ -17,6 +18,7 @@ __all__ = [
     "Task",
     "can_detect",
     "plan",
+    "run_planned",
     "said",
     "seconds_of",
 ]

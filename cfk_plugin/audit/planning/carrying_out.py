@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cfk_plugin.audit.attacked import Owner, Sample
-from cfk_plugin.audit.planning import AUDITS, Plan, Report, Scope, Task
+from cfk_plugin.audit.planning.audits import AUDITS, Report, Scope, Task
+from cfk_plugin.audit.planning.plan import Plan
 from cfk_plugin.audit.running import Kept
 from cfk_plugin.protection.base import Progress
 
