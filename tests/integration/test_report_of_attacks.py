@@ -105,6 +105,7 @@ def test_with_every_attack_measured_and_within_tolerance_the_verdict_is_pass(jud
     }
     assert {row["criterion"]: row["status"] for row in found.data.criteria}["linkability"] == "pass"
     assert 'id="chart-roc"' in found.to_html()
+    assert found.to_html().count("The same, of one attribute.") == 1
     assert check(found, "attack_membership_cfd").evidence == (found.run_ids[1],)
 
 

@@ -79,7 +79,8 @@ def _name(data: ReportData, attack: Attack) -> Link:
 
 
 def _told(attack: Attack) -> str:
-    told = f"Attacked: {attack.subject}. {attack.scenario}" if attack.subject else attack.scenario
+    scenario = "The same, of one attribute." if "/" in attack.id else attack.scenario  # its attack is the row above
+    told = f"Attacked: {attack.subject}. {scenario}" if attack.subject else scenario
     if not attack.concerns:
         return f"{told} What was attacked is not released."
     return told if attack.covers else f"{told} Of another policy or population."
