@@ -1,4 +1,10 @@
-"""Errors. Messages name columns and settings, never a value of a row."""
+"""Errors, and how foreign code is called. Messages name columns and settings, never a value of a row."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class CFKError(Exception):
@@ -71,3 +77,54 @@ class NominalGuaranteeWarning(UserWarning):
 
 class PrivacyLeakWarning(UserWarning):
     """Something that a differentially private release takes for public was learned from protected rows."""
+
+
+@contextmanager
+def quiet(what: str, error: type[CFKError], let: type[CFKError] | tuple[type[CFKError], ...] = ()) -> Iterator[None]:
+    """Call foreign code: of whatever it raises, text and context are dropped, as both may quote rows.
+
+    Explainers, models, adapters, plugins, files and databases are foreign. What they raise need not be an `Exception`:
+    ``SystemExit`` and the panics of libraries written in Rust are none. Only the operator's ``KeyboardInterrupt``,
+    which Python raises in the main thread alone, goes on, and without its text.
+
+    Parameters
+    ----------
+    what : str
+        What failed, for the message; ``{}`` in it stands for the class of what was raised, which is else put after it.
+    error : type of CFKError
+        What is raised instead. It has no context and no cause.
+    let : type of CFKError, or tuple of them
+        What may pass with its own text; its context is dropped as well.
+
+    Raises
+    ------
+    CFKError
+        Of the type `error`.
+
+    Examples
+    --------
+    >>> with quiet("the model raised {}", ModelError):
+    ...     raise SystemExit("age=24")
+    Traceback (most recent call last):
+    cfk_plugin.errors.ModelError: the model raised SystemExit
+    """
+    instead: BaseException
+    try:
+        yield
+    except let as known:
+        instead = known
+    except BaseException as raised:  # noqa: BLE001 - whatever it is, its text must not get out
+        of_operator = isinstance(raised, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+        instead = KeyboardInterrupt() if of_operator else error(_named(what, type(raised).__name__))
+    else:
+        return
+    try:
+        raise instead
+    finally:  # raising has set the context, as the failure is still being handled by whoever called
+        instead.__context__ = instead.__cause__ = None
+
+
+def _named(what: str, failure: str) -> str:
+    """Put the class of a failure into a message; one that is no identifier could be a text of its own."""
+    failure = failure if failure.isidentifier() else "an error"
+    return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
