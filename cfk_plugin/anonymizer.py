@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from cfk_plugin.about import Call
 from cfk_plugin.counterfactual import Counterfactual, Entry, Finding
 from cfk_plugin.detection import Detector
-from cfk_plugin.entries import EntryStage, withheld
-from cfk_plugin.errors import InputError, NotFittedError, PolicyError
+from cfk_plugin.entries import EntryStage, failing_closed, withheld
+from cfk_plugin.errors import CFKError, InputError, NotFittedError, PolicyError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.findings import FindingStage
 from cfk_plugin.goal import Goal
@@ -218,8 +218,9 @@ class KAnonymizer:
         call, frame = Call(), require_features(queries, self.population_.schema.features, "queries")
         query = np.arange(len(frame))
         try:
-            entries = self.stage_.of_queries(take_in(frame, self.population_), query, progress)
-        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            with failing_closed():
+                entries = self.stage_.of_queries(take_in(frame, self.population_), query, progress)
+        except CFKError as error:
             entries = withheld(query, error)
         return self.result_.wrap(entries, (None,) * len(query), generator="catalogue", call=call)
 
@@ -281,10 +282,11 @@ class KAnonymizer:
     ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
         """Run all stages on counterfactuals that have every feature; `query` says which query each answers."""
         try:
-            intake = take_in(frame, self.population_)
-            findings = self.findings_.of(frame, instance_based=instance_based)
-            return (stage or self.stage_).of_counterfactuals(intake, query, factual_labels, progress), findings
-        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            with failing_closed():
+                intake = take_in(frame, self.population_)
+                findings = self.findings_.of(frame, instance_based=instance_based)
+                return (stage or self.stage_).of_counterfactuals(intake, query, factual_labels, progress), findings
+        except CFKError as error:
             return withheld(query, error), (None,) * len(query)
 
     def _check_fitted(self) -> None:

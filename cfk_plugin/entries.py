@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.effective import with_effective
-from cfk_plugin.errors import ModelError, PolicyError
+from cfk_plugin.errors import CFKError, ModelError, PluginError, PolicyError, quiet
 from cfk_plugin.goal import Goal
 from cfk_plugin.guarantees import Ground
 from cfk_plugin.intake import Intake, take_in
@@ -177,8 +178,14 @@ def _faulty_or(intake: Intake, query: Sequence[int] | NDArray[np.int64], reason:
     ]
 
 
-def withheld(query: NDArray[np.int64], error: Exception) -> list[Entry]:
-    """Withhold everything because of an error, whose text may quote rows and is not repeated."""
-    _log.warning("explanations withheld: %s in the pipeline", type(error).__name__)
-    reason = "model_failed" if isinstance(error, ModelError) else "protector_failed"
+def failing_closed() -> AbstractContextManager[None]:
+    """Turn whatever fails on the way to entries into an error for `withheld`: nothing unprotected may leave."""
+    return quiet("{} in the pipeline", PluginError, let=ModelError)
+
+
+def withheld(query: NDArray[np.int64], error: CFKError) -> list[Entry]:
+    """Withhold everything because of an error of `failing_closed`."""
+    by_model = isinstance(error, ModelError)  # which a plugin may have raised, with a text of its own
+    _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
+    reason = "model_failed" if by_model else "protector_failed"
     return [Suppressed(int(q), reason) for q in query]

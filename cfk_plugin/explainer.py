@@ -18,8 +18,8 @@ from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.candidates import Chooser
 from cfk_plugin.columns import ordered, select
 from cfk_plugin.counterfactual import Entry, Finding, Suppressed
-from cfk_plugin.entries import EntryStage, withheld
-from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError
+from cfk_plugin.entries import EntryStage, failing_closed, withheld
+from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, quiet
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.intake import require_features
 from cfk_plugin.protection.base import Progress
@@ -91,15 +91,12 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         if (chooser := self._self_chooser) is not None:
             call, ask = replace(call, candidates=chooser.m), chooser.ask
         features = select(frame, population.schema.features)
+        what = "the adapter raised {}; its text is withheld as it may quote rows"
         try:
-            with protecting():
+            with quiet(what, ExplainerError, let=CFKError), protecting():
                 batch = ask(ordered(frame, population.schema.features).copy(deep=True), **options)
         except ExplainerError as error:
-            _log.warning("%s", error)  # holds the class of the explainer's exception alone
-        except CFKError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
-            _log.warning("the adapter raised %s; its text is withheld as it may quote rows", type(error).__name__)
+            _log.warning("%s", error)  # holds the class of the exception alone
         else:
             if chooser is not None:
                 return self._release_best(chooser, batch, features, call, progress)
@@ -144,16 +141,16 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         def protected(*args: Any, **kwargs: Any) -> Any:
             nothing, started = None, Call().started
             try:
-                with protecting():
-                    batch, native, queries = _stripped(lambda: source.methods[name](*args, **kwargs), f"{name} failed")
+                with quiet(f"{name} failed", AdapterError, let=CFKError), protecting():
+                    batch, native, queries = source.methods[name](*args, **kwargs)
             except NoneFoundError as error:
                 nothing = error.native
             if nothing is not None:  # raised out here, so that it carries no context
                 raise nothing
             call = replace(Call.of(queries, self._self_groups), started=started)
             explanations = self._release(batch, queries, call, None)
-            failed = f"the adapter cannot rebuild what {name} returns; use explain()"
-            restored = _stripped(lambda: source.restore(native, explanations), failed)
+            with quiet(f"the adapter cannot rebuild what {name} returns; use explain()", AdapterError, let=CFKError):
+                restored = source.restore(native, explanations)
             if restored is native and native is not None:
                 raise AdapterError(f"the adapter gives back what {name} returned instead of rebuilding it")
             return restored
@@ -168,8 +165,9 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
         self._check(batch, queries)
         try:
-            best, stage = chooser.best(batch, queries, progress)
-        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
+            with failing_closed():
+                best, stage = chooser.best(batch, queries, progress)
+        except CFKError as error:
             return self._finish(withheld(np.arange(len(queries)), error), [None] * len(queries), call)
         return self._release(best, queries, call, None, stage)
 
@@ -218,14 +216,3 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
             return observe(result, self._self_track)
 
         return self._self_anonymizer.result_.wrap(entries, findings, self._self_name, call, record)
-
-
-def _stripped(call: Callable[[], Any], what: str) -> Any:
-    """Call an adapter; other exceptions than the product's own are replaced, as their text may quote rows."""
-    try:
-        return call()
-    except CFKError:
-        raise
-    except Exception as error:  # noqa: BLE001 - see above
-        failure = type(error).__name__
-    raise AdapterError(f"{what} ({failure})")

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cfk_plugin.errors import InputError, MissingDependencyError, PluginError
+from cfk_plugin.errors import InputError, MissingDependencyError, PluginError, quiet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,13 +110,11 @@ def _points() -> dict[str, EntryPoint]:
 
 
 def _load(point: EntryPoint) -> Factory:
-    failure = ""
-    try:
+    what = f"the generator {point.name} ({point.value}) cannot be loaded"
+    with quiet(what, PluginError):
         factory = point.load()
-    except Exception as error:  # noqa: BLE001 - a broken plugin must not hide the others
-        failure = type(error).__name__
-    if failure or not callable(factory):
-        raise PluginError(f"the generator {point.name} ({point.value}) cannot be loaded ({failure or 'no function'})")
+    if not callable(factory):
+        raise PluginError(f"{what} (no function)")
     loaded: Factory = factory
     return loaded
 

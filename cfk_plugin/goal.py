@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.errors import ModelError
+from cfk_plugin.errors import ModelError, quiet
 from cfk_plugin.label_model import LabelModel
 
 Judge = Callable[[NDArray[Any], NDArray[np.int64]], NDArray[np.bool_]]
@@ -58,13 +58,8 @@ class Goal:
     def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> NDArray[np.bool_]:
         """Say of every label whether it is desired; `factual_labels` are needed for ``"opposite"``."""
         if callable(self.desired):
-            met, failure = np.empty(0, dtype=bool), ""
-            try:
+            with quiet("the callable `desired` raised {}", ModelError):
                 met = np.asarray(self.desired(labels.copy()))
-            except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-                failure = type(error).__name__
-            if failure:
-                raise ModelError(f"the callable `desired` raised {failure}")
             if met.shape != labels.shape or met.dtype != np.bool_:
                 raise ModelError("a callable `desired` must return one boolean per label")
             return met

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.columns import lent, select
-from cfk_plugin.errors import ModelError
+from cfk_plugin.errors import ModelError, quiet
 
 Predict = Callable[[pd.DataFrame], Any]
 
@@ -72,17 +72,16 @@ class LabelModel:
             that are not among its classes. The message holds the class of the model's exception and the error
             has no context: text and context may quote rows.
         """
-        started, failure = perf_counter(), ""
+        started = perf_counter()
         try:
-            labels = np.asarray(self._predict(lent(select(frame, self.columns))))
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-            failure = type(error).__name__
-        self.calls += 1
-        self.rows += len(frame)
-        self.seconds += perf_counter() - started
-        if failure:
-            raise ModelError(f"the model raised {failure} on {len(frame)} rows")
-        return self._checked(labels, len(frame))
+            with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError):
+                labels = np.asarray(self._predict(lent(select(frame, self.columns))))
+            with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
+                return self._checked(labels, len(frame))
+        finally:
+            self.calls += 1
+            self.rows += len(frame)
+            self.seconds += perf_counter() - started
 
     def _checked(self, labels: NDArray[Any], n: int) -> NDArray[Any]:
         """Return one label per row, or say what the answer is instead."""

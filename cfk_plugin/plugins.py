@@ -15,7 +15,7 @@ import pluggy
 
 from cfk_plugin import hookspecs
 from cfk_plugin.counterfactual import Finding
-from cfk_plugin.errors import AdapterError, CFKError, MissingDependencyError, PluginError
+from cfk_plugin.errors import AdapterError, CFKError, MissingDependencyError, PluginError, quiet
 from cfk_plugin.source import CounterfactualSource
 
 if TYPE_CHECKING:
@@ -211,9 +211,10 @@ class PluginManager:
                 "cfk_released", [p for p in self._manager.get_plugins() if p is not hook.plugin]
             )
             try:
-                alone(record=record)
-            except Exception as error:  # noqa: BLE001 - the release is done; a listener must not undo it
-                log.warning("plugin %s raised %s in cfk_released", hook.plugin_name, type(error).__name__)
+                with quiet("raised {} in cfk_released", PluginError):
+                    alone(record=record)
+            except PluginError as error:  # the release is done; a listener must not undo it
+                log.warning("plugin %s %s", hook.plugin_name, error)
 
 
 def worst(*findings: Finding | None) -> Finding | None:
@@ -222,14 +223,9 @@ def worst(*findings: Finding | None) -> Finding | None:
 
 
 def _guarded(call: Callable[[], Any], what: str, let: tuple[type[CFKError], ...] = ()) -> Any:
-    """Call plugin code; strip all exceptions but those to `let` through of text and context: both may quote rows."""
-    try:
+    """Call plugin code; see `quiet`."""
+    with quiet(what, PluginError, let):
         return call()
-    except let:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = type(error).__name__
-    raise PluginError(f"{what} ({failure})")
 
 
 def _installed(disabled: set[str]) -> list[EntryPoint]:

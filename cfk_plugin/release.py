@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.counterfactual import Certificate
-from cfk_plugin.errors import ModelError
+from cfk_plugin.errors import ModelError, PluginError, quiet
 from cfk_plugin.intake import Intake
 from cfk_plugin.oracle import Oracle
 from cfk_plugin.plugins import PluginManager
@@ -123,11 +123,10 @@ class ReleaseStage:
         groups = self._groups(intake, sides)
         task = self._task(policy, intake, oracle, groups, progress)
         try:
-            found, method = self._proposals(task)
-        except ModelError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
-            _log.warning("protector %s raised %s; its explanations are withheld", self.method, type(error).__name__)
+            with quiet("raised {}; its explanations are withheld", PluginError, let=ModelError):
+                found, method = self._proposals(task)
+        except PluginError as error:
+            _log.warning("protector %s %s", self.method, error)
             return [Refusal("protector_failed")] * len(intake)
         # With more people than the policy's k there is no claim that nothing better exists.
         proposals = [own_copy(p, self.population, claims=policy.k == self.policy.k) for p in found]

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.errors import AdapterError
+from cfk_plugin.errors import AdapterError, quiet
 
 if TYPE_CHECKING:
     from cfk_plugin.explanations import Explanations
@@ -172,16 +172,16 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
     AdapterError
         If `call` raised one itself.
     """
-    try:
-        with _random_state_kept():
+    with (
+        quiet("the explainer raised {}; call it without protection to see why", ExplainerError, let=AdapterError),
+        _random_state_kept(),
+    ):
+        try:
             return call()
-    except AdapterError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        if none_found(error):
-            return None
-        failure = type(error).__name__
-    raise ExplainerError(f"the explainer raised {failure}; call it without protection to see why")
+        except Exception as error:
+            if none_found(error):
+                return None
+            raise
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_adapters.encoding import Encoding, Points
-from cfk_plugin.errors import AdapterError
+from cfk_plugin.errors import AdapterError, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,14 +152,9 @@ def _columns(frame: pd.DataFrame, names: list[str], what: str) -> pd.DataFrame:
 
 
 def _answered(call: Any, expected: int, what: str) -> Labels:
-    """Call the model; its exceptions may quote rows, so that neither text nor context of them is kept."""
-    failure, answer = "", np.empty(0)
-    try:
-        answer = call()
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = type(error).__name__
-    if failure:
-        raise AdapterError(f"the model raised {failure} on {expected} rows; ask it yourself to see why")
+    """Call the model; see `quiet`."""
+    with quiet(f"the model raised {{}} on {expected} rows; ask it yourself to see why", AdapterError):
+        answer: Labels = call()
     if len(answer) != expected:
         raise AdapterError(f"the model returned {len(answer)} {what} for {expected} rows")
     return answer

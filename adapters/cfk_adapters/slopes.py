@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_adapters.encoding import Encoding, Points
-from cfk_plugin.errors import AdapterError, ModelError
+from cfk_plugin.errors import AdapterError, ModelError, quiet
 from cfk_plugin.gradients import Network, read_network
 
 if TYPE_CHECKING:
@@ -183,15 +183,9 @@ def slope_of(model: Any, encoding: Encoding, rows: Points) -> NetworkSlope:
 
 def _asked(preprocessing: Any, encoding: Encoding, vectors: Vectors, rows: Points) -> Affine:
     def transformed(points: Points) -> Matrix:
-        failure, table = "", np.empty((0, 0))
-        try:
+        with quiet("the steps before the classifier raised {} on rows made of the training ranges", AdapterError):
             answer = preprocessing.transform(encoding.decode(points))
-            table = np.asarray(answer.toarray() if hasattr(answer, "toarray") else answer, dtype=float)
-        except Exception as error:  # noqa: BLE001 - its text may quote categories
-            failure = type(error).__name__
-        if failure:
-            raise AdapterError(f"the steps before the classifier raised {failure} on rows made of the training ranges")
-        return table
+            return np.asarray(answer.toarray() if hasattr(answer, "toarray") else answer, dtype=float)
 
     sample = rows.take(np.unique(np.linspace(0, len(rows) - 1, _SAMPLE).astype(int)))
     expected, x = transformed(sample), vectors.of(sample)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError
+from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError, quiet
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.schema import Schema
 
@@ -36,13 +36,10 @@ _MODEL_FILES = (".joblib", ".pkl", ".pickle")
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table from CSV or Parquet, as its name ends."""
     _exists(path)
-    try:
+    with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
         if path.suffix.lower() in (".parquet", ".pq"):
             return pd.read_parquet(path)
         return pd.read_csv(path)
-    except Exception as error:  # noqa: BLE001 - the text of a parser's error quotes rows
-        failure = type(error).__name__
-    raise InputError(f"{path}: not a readable CSV or Parquet table ({failure})")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -74,11 +71,10 @@ def read_schema(path: Path, train: pd.DataFrame) -> Schema:
             expected = kind.get(_SCHEMA_KEYS[name], "a column name")  # type: ignore[call-overload]
             raise SchemaError(f"{path}: {name} must be {expected}")
     try:
-        return Schema.from_frame(train, **content)
+        with quiet("a setting has the wrong form", SchemaError, let=CFKError):
+            return Schema.from_frame(train, **content)
     except CFKError as error:
         raise SchemaError(f"{path}: {error}") from None
-    except Exception as error:
-        raise SchemaError(f"{path}: a setting has the wrong form ({type(error).__name__})") from error
 
 
 def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
@@ -104,12 +100,10 @@ def load_model(location: str) -> Any:
     _exists(path)
     if path.suffix.lower() not in _MODEL_FILES:
         raise ModelError(f"{path}: not a model; give a {' or '.join(_MODEL_FILES)} file, or an MLflow model URI")
-    try:
-        import joblib
+    import joblib
 
+    with quiet(f"{path}: the model cannot be loaded", ModelError):
         model = joblib.load(path)
-    except Exception as error:
-        raise ModelError(f"{path}: the model cannot be loaded ({type(error).__name__})") from error
     if not hasattr(model, "predict") and not callable(model):
         raise ModelError(f"{path}: holds a {type(model).__name__}, which has no predict method")
     return model
@@ -118,12 +112,8 @@ def load_model(location: str) -> Any:
 def _load_mlflow(location: str) -> Any:
     import mlflow
 
-    try:
+    with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
         return mlflow.pyfunc.load_model(location)
-    except CFKError:
-        raise
-    except Exception as error:
-        raise ModelError(f"{location}: MLflow cannot load this model ({type(error).__name__})") from error
 
 
 def write_output(path: Path, frame: pd.DataFrame, text: str) -> None:
@@ -178,15 +168,11 @@ def load_function(name: str) -> Callable[..., Any]:
         raise InputError(f"{name}: give a function as module:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    failure = ""
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except AttributeError:
-        failure = f"the module has no {attribute}"
-    except Exception as error:  # noqa: BLE001 - a module runs its own code, whose errors may quote rows
-        failure = type(error).__name__
-    if failure:
-        raise InputError(f"{name}: cannot be imported ({failure})")
+    with quiet(f"{name}: cannot be imported", InputError):  # a module runs its own code, whose errors may quote rows
+        imported = importlib.import_module(module)
+        found = getattr(imported, attribute, None)
+    if found is None:
+        raise InputError(f"{name}: cannot be imported (the module has no {attribute})")
     if not callable(found):
         raise InputError(f"{name}: is no function")
     function: Callable[..., Any] = found

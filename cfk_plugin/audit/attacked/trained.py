@@ -12,7 +12,7 @@ import pandas as pd
 from cfk_plugin.audit.attacked.models import seeded
 from cfk_plugin.audit.attacked.sample import Mask, Sample
 from cfk_plugin.audit.attacked.service import Answers, Floats
-from cfk_plugin.errors import InputError, ModelError
+from cfk_plugin.errors import InputError, ModelError, quiet
 
 DESIRED = True
 """The label of the desired outcome, in all models that owners train."""
@@ -75,13 +75,10 @@ def fitted(model: Any, people: Sample, seed: int) -> Any:
     """
     if people.y.all() or not people.y.any():
         raise InputError(f"all {len(people)} people of a training table have the same outcome; train on more of them")
-    copy, failure = seeded(model, seed), ""
+    copy = seeded(model, seed)
     if not hasattr(copy, "predict_proba"):
         raise ModelError(f"{type(copy).__name__} has no predict_proba, which attacks ask; wrap it in a calibrated one")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
-            return copy.fit(people.X, people.y)
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
-        failure = type(error).__name__
-    raise ModelError(f"the model cannot be fitted on the people ({failure}); try it on the table without an attack")
+    what = "the model cannot be fitted on the people ({}); try it on the table without an attack"
+    with quiet(what, ModelError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
+        return copy.fit(people.X, people.y)

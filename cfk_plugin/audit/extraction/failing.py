@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-from cfk_plugin.errors import CFKError, ModelError
+from cfk_plugin.errors import CFKError, ModelError, quiet
 
 T = TypeVar("T")
 
@@ -32,16 +32,10 @@ def called(what: str, call: Callable[[], T]) -> T:
     CFKError
         As it is: our own messages name no values.
     """
-    failure = ""
-    try:
-        with _threads().limit(limits=1), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
-            return call()
-    except CFKError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
-        failure = type(error).__name__
-    raise ModelError(f"{what} failed ({failure}); try it on the table without an attack")
+    failed = f"{what} failed ({{}}); try it on the table without an attack"
+    with quiet(failed, ModelError, let=CFKError), _threads().limit(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
+        return call()
 
 
 @cache
