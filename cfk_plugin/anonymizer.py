@@ -266,6 +266,29 @@ class KAnonymizer:
         frame = require_features(records, self.population_.schema.features, "records")
         return self.stage_.regions(take_in(frame, self.population_))
 
+    def goal_of_call(self, desired: Any) -> Goal | None:
+        """Return what a call that asks for an outcome of its own is judged by; None where it asks for none.
+
+        Parameters
+        ----------
+        desired : label, or callable from labels to booleans; None for none
+
+        Raises
+        ------
+        InputError
+            If the call's outcome is another one than is protected for; see `Goal.of_call`. Where eligible people alone
+            count, another range is refused as well: which ranges are answered would tell their outcomes.
+        """
+        if desired is None:
+            return None
+        goal = self.goal_.of_call(desired, self.model_)
+        if goal != self.goal_ and callable(goal.desired) and self.policy_.counts_eligible:
+            raise InputError(
+                "the call asks for a range of outcomes, and the k people are those with the outcome that was protected "
+                "for; protect the explainer with desired=DesiredRange(low, high), and ask for the same range"
+            )
+        return goal
+
     def factual_labels(self, factuals: pd.DataFrame) -> NDArray[Any]:
         """Return the model's labels of the instances to explain."""
         return self.model_(self.population_.conform(factuals)).astype(object)
@@ -279,13 +302,18 @@ class KAnonymizer:
         instance_based: bool = False,
         progress: Progress | None = None,
         stage: EntryStage | None = None,
+        goal: Goal | None = None,
     ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
-        """Run all stages on counterfactuals that have every feature; `query` says which query each answers."""
+        """Run all stages on counterfactuals that have every feature; `query` says which query each answers.
+
+        With a `goal` of the call (`goal_of_call`) they are judged by it.
+        """
         try:
             with failing_closed():
                 intake = take_in(frame, self.population_)
                 findings = self.findings_.of(frame, instance_based=instance_based)
-                return (stage or self.stage_).of_counterfactuals(intake, query, factual_labels, progress), findings
+                made = (stage or self.stage_).of_counterfactuals(intake, query, factual_labels, progress, goal)
+                return made, findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
 

@@ -56,6 +56,7 @@ def choose_candidates(
     query: NDArray[np.int64],
     queries: pd.DataFrame,
     *,
+    desired: Any = None,
     heom: Heom | None = None,
     progress: Progress | None = None,
 ) -> Choice:
@@ -73,6 +74,8 @@ def choose_candidates(
         Position of the query that each candidate answers.
     queries : DataFrame, shape (n_queries, n_features or more)
         Instances to explain.
+    desired : label, or callable from labels to booleans, optional
+        The outcome that the candidates were asked for, where the call named one; see `KAnonymizer.goal_of_call`.
     heom : Heom, optional
         The distance. Default: `heom_of` the population, which reads all rows.
     progress : callable, optional
@@ -95,9 +98,10 @@ def choose_candidates(
     population = anonymizer.population_
     frame = require_features(candidates, population.schema.features, "candidates")
     asked = require_features(queries, population.schema.features, "queries")
-    labels = anonymizer.factual_labels(asked)[query] if anonymizer.goal_.is_opposite else None
+    goal = anonymizer.goal_of_call(desired)
+    labels = anonymizer.factual_labels(asked)[query] if (goal or anonymizer.goal_).is_opposite else None
     rehearsal, stage = _with_memory(anonymizer.stage_)
-    entries = rehearsal.of_counterfactuals(take_in(frame, population), query, labels, progress)
+    entries = rehearsal.of_counterfactuals(take_in(frame, population), query, labels, progress, goal)
     heom = heom or heom_of(population)
     parts = heom.parts(population.conform(asked).take(query), population.conform(frame))
     distances = parts.mean(axis=1)
@@ -176,12 +180,13 @@ class Chooser:
     ) -> tuple[CounterfactualBatch, EntryStage | None]:
         """Return the best candidate of each query, and the stage that releases it without working it out again."""
         if not len(batch.frame):
-            return CounterfactualBatch.one_each(batch.frame, np.zeros(len(queries), dtype=bool)), None
+            return CounterfactualBatch.one_each(batch.frame, np.zeros(len(queries), bool), batch.desired), None
         ranked = np.argsort(batch.slot)
         frame, query = batch.frame.take(ranked), batch.query[batch.slot[ranked]]
-        choice = choose_candidates(self.anonymizer, frame, query, queries, heom=self.heom, progress=progress)
+        asked = {"desired": batch.desired, "heom": self.heom, "progress": progress}
+        choice = choose_candidates(self.anonymizer, frame, query, queries, **asked)
         found = choice.chosen >= 0
-        return CounterfactualBatch.one_each(frame.take(choice.chosen[found]), found), choice.stage
+        return CounterfactualBatch.one_each(frame.take(choice.chosen[found]), found, batch.desired), choice.stage
 
 
 def check_number(candidates: object) -> int:

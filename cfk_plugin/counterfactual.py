@@ -171,6 +171,40 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a certificate is about: the outcome that was asked of the model.
+
+    Attributes
+    ----------
+    label : object
+        The desired label, or with `is_other` the one that any other is desired to. None where neither is known, as a
+        function says what is desired.
+    is_other : bool
+        Whether any label but `label` is desired.
+    bounds : tuple of float, optional
+        Lowest and highest number desired of a regressor, both included.
+    """
+
+    label: Any = None
+    is_other: bool = False
+    bounds: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        if self.bounds is not None:
+            return part_to_text(Interval(*self.bounds))
+        if self.label is None:
+            return "as desired"
+        return f"not {self.label}" if self.is_other else str(self.label)
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return it as JSON-ready values; None where a function says what is desired."""
+        if self.bounds is not None:
+            return {"low": json_value(self.bounds[0]), "high": json_value(self.bounds[1])}
+        return None if self.label is None else {"not" if self.is_other else "label": json_value(self.label)}
+
+
+@dataclass(frozen=True, slots=True)
 class GeneralizedCounterfactual:
     """A released explanation: quasi-identifiers generalised to a region, private values as the policy has them.
 
@@ -188,6 +222,8 @@ class GeneralizedCounterfactual:
         Name of the node that a hierarchical quasi-identifier was generalised to.
     withheld : tuple of str
         Private attributes that are not released.
+    outcome : Outcome
+        What the certificate's figures of the model are about.
     """
 
     query: int
@@ -196,6 +232,7 @@ class GeneralizedCounterfactual:
     certificate: Certificate
     labels: Mapping[str, str] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
+    outcome: Outcome = Outcome()
 
     def __post_init__(self) -> None:
         """Refuse values in another form than was certified: an exact one must not slip through."""

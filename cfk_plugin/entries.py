@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual, Outcome, Suppressed
 from cfk_plugin.effective import with_effective
 from cfk_plugin.errors import CFKError, ModelError, PluginError, PolicyError, quiet
 from cfk_plugin.goal import Goal
@@ -61,8 +61,15 @@ class EntryStage:
         query: NDArray[np.int64],
         factual_labels: NDArray[Any] | None,
         progress: Progress | None = None,
+        goal: Goal | None = None,
     ) -> list[Entry]:
-        """Return one entry per counterfactual; with a catalogue each is replaced by the nearest entry of it."""
+        """Return one entry per counterfactual; with a catalogue each is replaced by the nearest entry of it.
+
+        A call with a goal of its own (`Goal.of_call`) is judged by that.
+        """
+        if goal is not None:
+            stage, labels = replace(self, goal=goal), factual_labels if goal.is_opposite else None
+            return stage.of_counterfactuals(intake, query, labels, progress)
         entries = _faulty_or(intake, query, "not_desired")
         usable = _usable(intake)
         if not len(usable):
@@ -155,16 +162,17 @@ class EntryStage:
         if self.measures:
             verdicts = with_effective(verdicts, accepted, judge, self.model, self.rows, self.release)
         for row, (i, verdict) in enumerate(zip(at.tolist(), verdicts, strict=True)):
-            entries[i] = self._entry(entries[i].query, accepted, row, verdict)
+            outcome = self.goal.outcome(self.model, None if factual is None else factual[row], own[row])
+            entries[i] = self._entry(entries[i].query, accepted, row, verdict, outcome)
 
-    def _entry(self, query: int, accepted: Intake, row: int, verdict: Verdict) -> Entry:
+    def _entry(self, query: int, accepted: Intake, row: int, verdict: Verdict, outcome: Outcome) -> Entry:
         if isinstance(verdict, Refusal):
             return Suppressed(query, verdict.reason, refused_k=verdict.k)
         region, certificate = verdict
         released = disclosed(certificate, accepted, row)
         named = {name: self.population.domains[name].label(part) for name, part in region.items()}
         labels = {name: label for name, label in named.items() if label is not None}
-        return GeneralizedCounterfactual(query, region, released, certificate, labels, certificate.withheld)
+        return GeneralizedCounterfactual(query, region, released, certificate, labels, certificate.withheld, outcome)
 
 
 def _usable(intake: Intake) -> NDArray[np.int64]:

@@ -164,6 +164,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
     ) -> Explanations:
         """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
         self._check(batch, queries)
+        self._self_anonymizer.goal_of_call(batch.desired)  # another outcome is refused, and not withheld
         try:
             with failing_closed():
                 best, stage = chooser.best(batch, queries, progress)
@@ -190,19 +191,20 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
     ) -> Explanations:
         self._check(batch, queries)
         anonymizer, instance_based = self._self_anonymizer, self._self_source.instance_based
+        goal = anonymizer.goal_of_call(batch.desired)
         entries: list[Entry] = [Suppressed(int(q), "none_found") for q in batch.query]
         findings: list[Finding | None] = [None] * len(entries)
         if len(batch.frame):
             query = batch.query[batch.slot]
             labels = None
-            if anonymizer.goal_.is_opposite:
+            if (goal or anonymizer.goal_).is_opposite:
                 try:
                     labels = anonymizer.factual_labels(queries)[query]
                 except ModelError as error:
                     _log.warning("explanations withheld: %s", error)
                     return self._withheld(batch.query, "model_failed", call)
             done, found = anonymizer.release(
-                batch.frame, query, labels, instance_based=instance_based, progress=progress, stage=stage
+                batch.frame, query, labels, instance_based=instance_based, progress=progress, stage=stage, goal=goal
             )
             for slot, entry, finding in zip(batch.slot, done, found, strict=True):
                 entries[slot], findings[slot] = entry, finding

@@ -51,10 +51,13 @@ class AdaptContext:
         Columns that a counterfactual has, in the training table's order.
     target : str, optional
         Label column, to be left out of what the explainer returns.
+    classes : tuple, optional
+        The labels of the model that is protected, in its order, for explainers that name one by its position.
     """
 
     features: tuple[str, ...]
     target: str | None = None
+    classes: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

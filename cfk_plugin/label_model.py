@@ -32,8 +32,8 @@ class LabelModel:
     ----------
     columns : list of str
         What the model is given, in its order.
-    known : frozenset or None
-        The classes of a classifier with one output.
+    classes : tuple or None
+        The classes of a classifier with one output, in its order.
     calls, rows, seconds : int, int, float
         How much was asked, and how long the answers took.
 
@@ -52,7 +52,7 @@ class LabelModel:
         self.columns = list(features) if wanted is None else [str(name) for name in wanted]
         if lost := [name for name in self.columns if name not in features]:
             raise ModelError(f"the model was fitted on columns that the schema does not have as features: {lost}")
-        self.known = _one_output(getattr(model, "classes_", None))
+        self.classes = _one_output(getattr(model, "classes_", None))
         self._fractions = fractions
         self.calls = 0
         self.rows = 0
@@ -95,16 +95,16 @@ class LabelModel:
             raise ModelError("the model returned missing labels")
         if not self._fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
             raise ModelError("the model returned fractions (probabilities?); give labels or a callable `desired`")
-        if self.known is not None and not _only(labels, self.known):
+        if self.classes is not None and not _only(labels, frozenset(self.classes)):
             raise ModelError("the model returned a label that is not one of its classes")
         return labels
 
 
-def _one_output(classes: Any) -> frozenset[Any] | None:
+def _one_output(classes: Any) -> tuple[Any, ...] | None:
     """Return the classes of a classifier with one output; None where they are not known."""
     if classes is None or any(np.ndim(label) for label in classes):
         return None
-    return frozenset(classes)
+    return tuple(np.asarray(classes).tolist())
 
 
 def _only(labels: NDArray[Any], known: frozenset[Any]) -> bool:

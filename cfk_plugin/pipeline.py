@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cfk_plugin.anonymizer import KAnonymizer
@@ -101,7 +102,7 @@ def protect(
         policy=policy, method=method, plugins=plugins, reference=reference, ledger=ledger, seed=seed
     )
     anonymizer.fit(population, model=model, desired=desired)
-    source = anonymizer.manager_.adapt(explainer, context)
+    source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes))
     chooser = None if candidates == 1 else Chooser.of(candidates, source, anonymizer)
     return ProtectedExplainer(explainer, source, anonymizer, track, groups, chooser)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -37,6 +37,84 @@ class NoneFoundError(AdapterError):
         self.native = native
 
 
+@dataclass(frozen=True, slots=True)
+class DesiredRange:
+    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``.
+
+    Attributes
+    ----------
+    low, high : float
+    """
+
+    low: float
+    high: float
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Both ends."""
+        return self.low, self.high
+
+    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say of each outcome whether it is in the range."""
+        numbers = np.asarray(labels, dtype=np.float64)
+        return (numbers >= self.low) & (numbers <= self.high)
+
+
+def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None) -> Any:
+    """Return the outcome that a call asks an explainer for, from its arguments by name; None where it names none.
+
+    Parameters
+    ----------
+    options : mapping
+        ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and ``target`` hold a
+        label; "opposite", "other" and None leave the outcome to the query, as most explainers do.
+    classes : sequence, optional
+        The model's classes, for explainers that name one by its position.
+
+    Returns
+    -------
+    label, `DesiredRange` or None
+
+    Raises
+    ------
+    AdapterError
+        If two of them differ, a position is none of a class, or it is no range.
+    """
+    found = [_read_desired(name, options[name], classes) for name in DESIRED if options.get(name) is not None]
+    named = [desired for desired in found if desired is not None]
+    if any(desired != named[0] for desired in named):
+        raise AdapterError(f"the call names several outcomes ({', '.join(DESIRED)}); name one")
+    return named[0] if named else None
+
+
+DESIRED = ("desired_range", "desired_class", "desired", "target_class", "target")
+"""Arguments by which explainers are told the outcome that is wanted."""
+
+
+def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
+    if name == "desired_range":
+        try:
+            low, high = (float(end) for end in value)
+        except (TypeError, ValueError):
+            raise AdapterError("desired_range must hold two numbers, the lowest and the highest outcome") from None
+        return DesiredRange(low, high)
+    if isinstance(value, str) and value in ("opposite", "other"):
+        return None
+    if callable(value):
+        return value
+    if isinstance(value, (list, tuple, np.ndarray)):
+        if len(value) != 1:
+            raise AdapterError(f"{name} names {len(value)} outcomes; explanations are certified for one: name one")
+        value = value[0]
+    if classes is None:
+        return value
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        return value
+    if not 0 <= value < len(classes):
+        raise AdapterError(f"{name} is the position of a class, and the model has {len(classes)}: give 0 or above")
+    return classes[int(value)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CounterfactualBatch:
     """Raw counterfactuals of one call. Never leaves the host: its `repr` shows counts and it refuses to be pickled.
@@ -49,11 +127,15 @@ class CounterfactualBatch:
         Which of the counterfactuals asked for each row answers.
     query : int array, shape (n_asked,)
         Position of the query that each counterfactual asked for belongs to. Slots without a row were not found.
+    desired : label, or callable from labels to booleans, optional
+        The outcome that this call asked for, as `desired_of` reads it: what is released is certified for it. None
+        where the call named none: then what the explainer was protected for is certified.
     """
 
     frame: pd.DataFrame
     slot: NDArray[np.int64]
     query: NDArray[np.int64]
+    desired: Any = None
 
     def __post_init__(self) -> None:
         """Check that the parts fit together."""
@@ -67,9 +149,9 @@ class CounterfactualBatch:
         object.__setattr__(self, "query", query)
 
     @classmethod
-    def one_each(cls, frame: pd.DataFrame, found: NDArray[np.bool_]) -> CounterfactualBatch:
+    def one_each(cls, frame: pd.DataFrame, found: NDArray[np.bool_], desired: Any = None) -> CounterfactualBatch:
         """Build a batch with one counterfactual asked per query, `frame` holding those that were found."""
-        return cls(frame, np.flatnonzero(found), np.arange(len(found)))
+        return cls(frame, np.flatnonzero(found), np.arange(len(found)), desired)
 
     def __repr__(self) -> str:
         """Show counts, never a value."""

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.counterfactual import GeneralizedCounterfactual
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import RawMethod, hookimpl
-from cfk_plugin.source import CounterfactualBatch, NoneFoundError, ask, released_cells
+from cfk_plugin.source import CounterfactualBatch, NoneFoundError, ask, desired_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from cfk_plugin.counterfactual import Entry, Outcome
     from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
 
@@ -73,6 +75,9 @@ class DiceSource:
     def __init__(self, explainer: Any, context: AdaptContext) -> None:
         self._explainer = explainer
         self._features = list(context.features)
+        # DiCE names an outcome by its position among the classes of the model that it asks.
+        own = getattr(getattr(explainer.model, "model", None), "classes_", context.classes)
+        self._classes = None if own is None else np.asarray(own).tolist()
         kinds = {kind.__name__ for kind in type(explainer).__mro__}
         self.name = f"dice:{type(explainer).__name__}"
         self.instance_based = bool(kinds & INSTANCE_BASED) and hasattr(explainer.data_interface, "data_df")
@@ -92,7 +97,7 @@ class DiceSource:
         AdapterError
             If DiCE fails on every query, or a column that it needs is missing.
         """
-        table = self._table(queries)
+        table, desired = self._table(queries), desired_of(options, self._classes)
         usable = table.notna().all(axis=1).to_numpy()
         shown: list[pd.DataFrame | None] = [None] * len(table)
         failures: list[AdapterError] = []
@@ -111,7 +116,7 @@ class DiceSource:
             raise failures[0]
         if failures or not usable.all():
             log.info("DiCE could not take %d of %d queries", len(failures) + (~usable).sum(), len(table))
-        return self._batch(shown, total_CFs)
+        return self._batch(shown, total_CFs, desired)
 
     def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
         """Ask for m counterfactuals of each query, in DiCE's order."""
@@ -131,7 +136,7 @@ class DiceSource:
         """
         return type(native)(
             cf_examples_list=[
-                self._restore_one(examples, [cells for cells in released_cells(explanations.for_query(i)) if cells])
+                self._restore_one(examples, explanations.for_query(i))
                 for i, examples in enumerate(native.cf_examples_list)
             ],
             local_importance=copy.deepcopy(native.local_importance),
@@ -148,6 +153,7 @@ class DiceSource:
             bound.apply_defaults()
             if bound.arguments.get("cf_examples_list") is not None:
                 raise AdapterError("cf_examples_list cannot be given to a protected explainer; leave it out")
+            desired = desired_of(bound.arguments, self._classes)
             table = self._table(bound.arguments[first])
             if missing := [str(column) for column in table if table[column].isna().any()]:
                 raise AdapterError(f"DiCE takes no missing values; impute column {', '.join(missing)}")
@@ -159,7 +165,7 @@ class DiceSource:
                 raise NoneFoundError(none_found[0])
             shown = [_shown(examples) for examples in native.cf_examples_list]
             queries = bound.arguments[first][self._features]
-            return self._batch(shown, int(bound.arguments["total_CFs"])), native, queries
+            return self._batch(shown, int(bound.arguments["total_CFs"]), desired), native, queries
 
         return call
 
@@ -176,7 +182,7 @@ class DiceSource:
                 table[name] = table[name].astype(object).map(str, na_action="ignore")
         return table
 
-    def _batch(self, shown: Sequence[pd.DataFrame | None], asked: int) -> CounterfactualBatch:
+    def _batch(self, shown: Sequence[pd.DataFrame | None], asked: int, desired: Any) -> CounterfactualBatch:
         frames: list[pd.DataFrame] = []
         slots: list[int] = []
         for i, frame in enumerate(shown):
@@ -188,19 +194,17 @@ class DiceSource:
             slots.extend(range(i * asked, i * asked + len(frames[-1])))
         found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=self._features)
         query = np.repeat(np.arange(len(shown)), asked)
-        return CounterfactualBatch(found, np.asarray(slots, dtype=np.int64), query)
+        return CounterfactualBatch(found, np.asarray(slots, dtype=np.int64), query, desired)
 
-    def _restore_one(self, examples: Any, released: Sequence[Mapping[str, str]]) -> Any:
+    def _restore_one(self, examples: Any, entries: Sequence[Entry]) -> Any:
         from dice_ml.utils.serialize import DummyDataInterface
 
         outcome = examples.data_interface.outcome_name
         test = examples.test_instance_df
         columns = [*(name for name in test.columns if name != outcome), outcome]
         factual = pd.DataFrame({name: [test[name].iat[0]] for name in columns})
-        label = examples.new_outcome
-        if isinstance(label, (list, tuple)):  # a regressor's desired range
-            label = f"{label[0]}–{label[1]}"
-        rows = [{**cells, outcome: label} for cells in released]
+        released = [entry for entry in entries if isinstance(entry, GeneralizedCounterfactual)]
+        rows = [{**entry.cells(), outcome: self._label(entry.outcome)} for entry in released]
         frame = pd.DataFrame(rows, columns=columns, dtype=object) if rows else None
         return type(examples)(
             data_interface=DummyDataInterface(outcome),
@@ -211,9 +215,16 @@ class DiceSource:
             else frame.copy(deep=True),
             posthoc_sparsity_param=examples.posthoc_sparsity_param,
             desired_range=copy.deepcopy(examples.desired_range),
-            desired_class=examples.desired_class,
+            desired_class=rows[0][outcome] if rows and examples.desired_range is None else examples.desired_class,
             model_type=examples.model_type,
         )
+
+    def _label(self, certified: Outcome) -> Any:
+        """Return the outcome that was certified, as DiCE has it: the position of a class; else in words."""
+        if certified.label is None or certified.is_other:
+            return str(certified)
+        known = self._classes or []
+        return known.index(certified.label) if certified.label in known else certified.label
 
 
 def ask_dice(call: Callable[[], Native], none_found: list[Exception] | None = None) -> Native | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +11,10 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask, released_cells
+from cfk_plugin.source import CounterfactualBatch, ask, desired_of, released_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
@@ -63,8 +65,9 @@ class FunctionSource:
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
         """Call the explainer with a copy of the queries and read its answer."""
         call = self._callable(self._names[0])
+        desired = desired_of(options)
         answer = ask(lambda: call(queries.copy(deep=True), **options))
-        return read(answer, queries, self._features)
+        return replace(read(answer, queries, self._features), desired=desired)
 
     @property
     def methods(self) -> Mapping[str, Any]:
@@ -93,10 +96,20 @@ class FunctionSource:
         def call(queries: Any, *args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, Any, pd.DataFrame]:
             table = _table(queries, self._features)
             given = queries.copy(deep=True) if isinstance(queries, pd.DataFrame) else np.array(queries)
-            native = ask(lambda: self._callable(name)(given, *args, **kwargs))
-            return read(native, table, self._features), native, table
+            function = self._callable(name)
+            desired = desired_of(_by_name(function, args, kwargs))
+            native = ask(lambda: function(given, *args, **kwargs))
+            return replace(read(native, table, self._features), desired=desired), native, table
 
         return call
+
+
+def _by_name(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments after the queries by their names, as far as the function tells those."""
+    try:
+        return inspect.signature(function).bind_partial(None, *args, **kwargs).arguments | dict(kwargs)
+    except (TypeError, ValueError):
+        return kwargs
 
 
 def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> CounterfactualBatch:

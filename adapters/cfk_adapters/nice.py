@@ -10,7 +10,7 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import RawMethod, hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask, released_cells
+from cfk_plugin.source import CounterfactualBatch, ask, desired_of, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,7 +62,7 @@ class NiceSource:
 
     def __init__(self, explainer: Any, context: AdaptContext) -> None:
         self._explainer = explainer
-        self._features = list(context.features)
+        self._features, self._classes = list(context.features), context.classes
         self.name = f"nice:{getattr(explainer, 'optimization', 'unknown')}"
 
     def __repr__(self) -> str:
@@ -101,6 +101,7 @@ class NiceSource:
         options = dict(options)
         if isinstance(options.get("target_class"), (int, np.integer)):  # NICE wants a list and says so by TypeError
             options["target_class"] = [int(options["target_class"])]
+        desired = desired_of(options, self._classes)
         kind = self._explainer.data.X_train.dtype
 
         explainer = ask(lambda: _working_copy(self._explainer))
@@ -114,7 +115,7 @@ class NiceSource:
             raise AdapterError("NICE's answer does not have one value per feature")
         table = np.array(found, dtype=object).reshape(len(found), len(self._features))
         return CounterfactualBatch.one_each(
-            _frame(table, self._features), np.array([answer is not None for answer in answers], dtype=bool)
+            _frame(table, self._features), np.array([answer is not None for answer in answers], dtype=bool), desired
         )
 
 

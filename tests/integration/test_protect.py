@@ -27,6 +27,7 @@ from cfk_plugin import (
     Suppressed,
     protect,
 )
+from cfk_plugin.counterfactual import Outcome
 from cfk_plugin.explanations import Explanations
 
 CITIES = ["Antwerp", "Bruges", "Ghent", "Liege", "Namur"]
@@ -242,7 +243,9 @@ def test_forms_of_the_same_goal(desired: Any) -> None:
     raw = TRAIN.head(12)
     plain = KAnonymizer(policy=POLICY).fit(POPULATION, model=granted, desired="granted").transform(raw)
     result = KAnonymizer(policy=POLICY).fit(POPULATION, model=granted, desired=desired).transform(raw)
-    assert result == plain
+    told = Outcome() if callable(desired) else Outcome("granted")
+    same = [replace(e, outcome=told) if isinstance(e, GeneralizedCounterfactual) else e for e in plain]
+    assert list(result) == same
     facts = KAnonymizer(policy=POLICY).fit(POPULATION, model=granted, desired="opposite")
     turned = facts.transform(raw, factuals=pd.concat([REFUSED.head(1)] * 12))
     assert [entry.status for entry in turned] == [entry.status for entry in plain]

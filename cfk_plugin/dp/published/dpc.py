@@ -283,10 +283,10 @@ class DPC:
             self.labels_from = "the model's predictions"
             return ask(table)
         self.labels_from = f"the target column {target!r}"
-        if ask.known is None:
+        if ask.classes is None:
             return table[target].to_numpy()
         at, distinct = pd.factorize(table[target])
-        known = {to_text(label): label for label in ask.known}
+        known = {to_text(label): label for label in ask.classes}
         if (at < 0).any() or any(to_text(value) not in known for value in distinct):
             raise ModelError(f"the target column {target!r} holds values that are not among the model's classes")
         return np.array([known[to_text(value)] for value in distinct])[at]

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from cfk_adapters import dice as adapter
-from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Outcome, Suppressed
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.hookspecs import AdaptContext
@@ -91,7 +91,7 @@ def entries(asked: list[int], withheld: tuple[int, ...] = ()) -> Explanations:
         [
             Suppressed(query, "infeasible")
             if i in withheld
-            else GeneralizedCounterfactual(query, region, private, CERTIFICATE)
+            else GeneralizedCounterfactual(query, region, private, CERTIFICATE, outcome=Outcome(1))
             for i, query in enumerate(asked)
         ],
         policy=PrivacyPolicy(guarantee="nominal", k=5),
