@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import math
+from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +192,7 @@ class DiceSource:
         query = np.repeat(np.arange(len(shown)), asked)
         return CounterfactualBatch(found, np.asarray(slots, dtype=np.int64), query)
 
-    def _restore_one(self, examples: Any, released: Sequence[Mapping[str, str]]) -> Any:
+    def _restore_one(self, examples: Any, released: Sequence[Mapping[str, Any]]) -> Any:
         from dice_ml.utils.serialize import DummyDataInterface
 
         outcome = examples.data_interface.outcome_name
@@ -200,9 +202,10 @@ class DiceSource:
         label = examples.new_outcome
         if isinstance(label, (list, tuple)):  # a regressor's desired range
             label = f"{label[0]}–{label[1]}"
-        rows = [{**cells, outcome: label} for cells in released]
+        own = {name: factual[name].tolist()[0] for name in columns}
+        rows = [{**_like(cells, own), outcome: label} for cells in released]
         frame = pd.DataFrame(rows, columns=columns, dtype=object) if rows else None
-        return type(examples)(
+        rebuilt = type(examples)(
             data_interface=DummyDataInterface(outcome),
             final_cfs_df=frame,
             test_instance_df=factual,
@@ -214,6 +217,9 @@ class DiceSource:
             desired_class=examples.desired_class,
             model_type=examples.model_type,
         )
+        if frame is not None:  # DiCE's own takes a text for a number
+            rebuilt.print_list = partial(_print_list, list(own.values()))
+        return rebuilt
 
 
 def ask_dice(call: Callable[[], Native], none_found: list[Exception] | None = None) -> Native | None:
@@ -236,6 +242,31 @@ def _shown(examples: Any) -> pd.DataFrame | None:
         if frame is not None and len(frame):
             return pd.DataFrame(frame)
     return None
+
+
+def _like(cells: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return cells in the types that the query's have in DiCE's table, where they survive that."""
+    found = dict(cells)
+    for name, cell in cells.items():
+        kind = type(own[name])
+        if kind is str:
+            found[name] = str(cell)
+        elif kind in (int, float) and type(cell) in (int, float) and kind(cell) == cell:
+            found[name] = kind(cell)
+    return found
+
+
+def _print_list(own: Sequence[Any], li: Sequence[Sequence[Any]], show_only_changes: bool) -> None:
+    """Print rows as DiCE does, a dash for what is as in the query; texts and numbers alike."""
+    for row in li:
+        shown = ["-" if _is_close(new, old) else new for new, old in zip(row, own, strict=True)]
+        print(shown if show_only_changes else row)  # noqa: T201 - it is what DiCE's does
+
+
+def _is_close(new: Any, old: Any) -> bool:
+    if isinstance(new, str) or isinstance(old, str):
+        return bool(new == old)
+    return math.isclose(new, old, rel_tol=abs(old / 10_000))
 
 
 def _given_out(native: Native) -> int:
