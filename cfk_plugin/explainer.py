@@ -141,7 +141,7 @@ class ProtectedExplainer:
             return self._protected_method(name)
         if name in self._forwarded_names():
             return self._forwarded(name)
-        passed = ", ".join(name for name in dir(self) if not name.startswith("_"))
+        passed = ", ".join(sorted({"explain", *kept.methods(), *self._forwarded_names()}))
         raise NotForwardedError(
             f"{name!r} of {kept.name} is not passed on, as it may give out training rows; this protected explainer has "
             f"{passed}. Ask the explainer itself where you hold it. To add the name, let the adapter map it in "
@@ -159,7 +159,7 @@ class ProtectedExplainer:
 
     def __dir__(self) -> list[str]:
         """List what it has."""
-        return sorted({*super().__dir__(), *KEPT[self].methods(), *self._forwarded_names()})
+        return sorted({*dir(type(self)), *KEPT[self].methods(), *self._forwarded_names()})
 
     def __repr__(self) -> str:
         """Name what is wrapped; the explainer's own repr may show rows."""
