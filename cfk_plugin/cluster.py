@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -30,6 +31,37 @@ class Counted(NamedTuple):
     coding: Coding
     cells: NDArray[np.int32]
     people: NDArray[np.int64]
+
+
+class Sent:
+    """How workers read and number records: made for a job and nowhere kept, as it is pickled with values and key.
+
+    Coding, domains and order refuse to be pickled. Workers are the data holder's, and have the rows.
+
+    Parameters
+    ----------
+    coding : Coding
+    order : KeyedOrder, optional
+        Of the same coding.
+    """
+
+    def __init__(self, coding: Coding, order: KeyedOrder | None = None) -> None:
+        self.coding, self.order = coding, order
+
+    def numbers(self, frame: pd.DataFrame) -> NDArray[np.uint64]:
+        """Return the keyed number of each record of a table; 0 without an order."""
+        return np.zeros(len(frame), dtype=np.uint64) if self.order is None else self.order.of(frame)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel in parts."""
+        names = [field.name for field in fields(Domain)]
+        parts = {name: [getattr(domain, n) for n in names] for name, domain in self.coding.domains.items()}
+        return _arrived, (self.coding.schema, parts, None if self.order is None else self.order.key)
+
+
+def _arrived(schema: Schema, parts: Mapping[str, Sequence[Any]], key: bytes | None) -> Sent:
+    coding = Coding(schema, {name: Domain(*values) for name, values in parts.items()})
+    return Sent(coding, None if key is None else KeyedOrder(coding, key))
 
 
 class RowsOnCluster(NoRows):
@@ -82,10 +114,10 @@ class RowsOnCluster(NoRows):
         PopulationError
             If it fails. The message has no text of the failure, which may quote rows.
         """
-        coding = self._counted.coding
-        names = coding.schema.features
+        sent = Sent(self._counted.coding)
+        names = sent.coding.schema.features
         table = selected(self._df, names)
-        return _to_pandas(spread(table, names, lambda frame: work(coding.conform(frame)), columns))
+        return _to_pandas(spread(table, names, lambda frame: work(sent.coding.conform(frame)), columns))
 
 
 _CHANGED = "the table on the cluster is not what it was when it was counted; cache or store it, and count it again"
@@ -143,18 +175,18 @@ def _people(df: Any, known: Counted, order: KeyedOrder | None = None, wanted: ND
     """
     functions, schema = spark_functions(), known.coding.schema
     names, subject = schema.features, schema.subject
-    index = index_rows(known.cells)
+    cells, sent = known.cells, Sent(known.coding, order)
+    index = index_rows(cells)
 
     def places(frame: pd.DataFrame) -> pd.DataFrame:
-        cell = find_rows(known.cells, np.column_stack(known.coding.quasi(frame)), index)
+        cell = find_rows(cells, np.column_stack(sent.coding.quasi(frame)), index)
         if (cell < 0).any():
             raise PopulationError(_CHANGED)
         number = np.zeros(len(frame), dtype=np.uint64)
         asked = np.ones(len(frame), dtype=bool)
         if wanted is not None:
             asked = np.isin(cell, wanted)
-        if order is not None:
-            number[asked] = order.of(frame[asked])
+        number[asked] = sent.numbers(frame[asked])
         table = pd.DataFrame({"cell": cell, "number": signed(number)})
         return table[asked] if subject is None else table.assign(asked=asked, person=frame[subject].to_numpy())
 

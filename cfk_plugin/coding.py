@@ -1,10 +1,10 @@
-"""Coding: records as codes and numbers in a population's terms. It knows domains and no row, so it may travel."""
+"""Coding: records as codes and numbers in a population's terms. It knows domains and no row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from cfk_plugin import keyed
 from cfk_plugin.cells import collapse
 from cfk_plugin.columns import conform, conform_values, ordered, select, table_of, values_of
 from cfk_plugin.domain import Domain
+from cfk_plugin.errors import PopulationError
 from cfk_plugin.schema import Schema
 from cfk_plugin.tokens import tokens_of
 
@@ -51,6 +52,10 @@ class Coding:
     def __repr__(self) -> str:
         """Show counts, never a value."""
         return f"Coding({len(self.domains)} features)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold every value."""
+        raise PopulationError("a Coding holds values of rows and refuses to be pickled")
 
     def encode(self, frame: pd.DataFrame) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Return codes and numbers of every feature of a table, each of shape (n, n_features); see `Domain.encode`."""
@@ -128,7 +133,7 @@ class Coding:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeyedOrder:
-    """Lines records up by numbers that need the key to compute; it travels with the key to whom is to compute them.
+    """Lines records up by numbers that need the key to compute.
 
     Attributes
     ----------
@@ -142,6 +147,10 @@ class KeyedOrder:
     def __repr__(self) -> str:
         """Show counts, never the key."""
         return f"KeyedOrder({len(self.coding.domains)} features)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold the key."""
+        raise PopulationError("a KeyedOrder holds the key and refuses to be pickled")
 
     def __call__(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
         """Return the keyed number of each record, coded (`Coding.encode`)."""

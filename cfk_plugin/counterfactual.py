@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, TypeVar
 
+from cfk_plugin.errors import InputError
 from cfk_plugin.policy import NOT_STOPPED, PrivacyPolicy
 from cfk_plugin.prototype import PrototypeCounterfactual, PrototypePolicy
 from cfk_plugin.region import Interval, Part, Region, json_value, part_of, part_to_text
@@ -41,6 +42,18 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
 """Why an explanation is withheld: code and plain words. Neither depends on a value of a row."""
 
 
+_Kind = TypeVar("_Kind", bound=type)
+
+
+def _fields_hidden(kind: _Kind) -> _Kind:
+    """Make a dataclass pass for an ordinary class: what writes out objects writes every field of a dataclass.
+
+    `dataclasses.asdict`, web frameworks and printers do. Here some fields are for the data holder alone.
+    """
+    del kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Counterfactual:
     """One raw counterfactual instance. Host side only: its `repr` shows no value.
@@ -61,12 +74,14 @@ class Counterfactual:
         return f"Counterfactual(query={self.query}, {len(self.values)} values withheld)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fields_hidden
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Certificate:
     """What an independent recount found for one released region. Holds no value of a row.
 
-    `public` is what may go to the receiver. The other counts are for the data holder: k_private says whether the
-    released private values are somebody's, which is itself a leak.
+    `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the data holder:
+    k_private says whether the released private values are somebody's, which is itself a leak. So they are attributes
+    and in `to_dict`; nothing takes them along unasked: it refuses to be pickled, and is no dataclass for others.
 
     Attributes
     ----------
@@ -152,6 +167,25 @@ class Certificate:
     ledger: str | None = field(default=None, compare=False)
     k_intersection: int | None = field(default=None, compare=False)
 
+    def __repr__(self) -> str:
+        """Show what may go to the receiver."""
+        return f"Certificate({', '.join(f'{name}={value!r}' for name, value in self.public().items())})"
+
+    def __copy__(self) -> Certificate:
+        """Return itself, as it cannot be changed."""
+        return self
+
+    def __deepcopy__(self, _: object) -> Certificate:
+        """Return itself, as it cannot be changed."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold counts that are for the data holder."""
+        raise InputError(
+            "a certificate, and with it a released entry, holds counts for the data holder alone and refuses to be "
+            "pickled; send what may leave, to_dict() of the entry, and keep to_dict() of the certificate"
+        )
+
     @property
     def not_stopped(self) -> list[str]:
         """Attacks that the guarantee does not stop; see the threat model in the documentation."""
@@ -167,7 +201,11 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for the data holder."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def counted(self, **counts: Any) -> Certificate:
+        """Return it with counts that were not known when it was issued."""
+        return Certificate(**{**self.to_dict(), **counts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +318,7 @@ class GeneralizedCounterfactual:
         }
 
 
+@_fields_hidden
 @dataclass(frozen=True, slots=True)
 class Suppressed:
     """An explanation that is withheld.
@@ -307,6 +346,10 @@ class Suppressed:
         """Accept documented reasons only, so that no free text can carry a value out."""
         if self.reason not in SUPPRESSION_REASONS:
             raise ValueError("unknown suppression reason; use a key of SUPPRESSION_REASONS")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out what is for the data holder."""
+        return Suppressed, (self.query, self.reason, self.columns)
 
     def text(self, factual: object = None, phrases: object = None) -> str:  # noqa: ARG002 - as a released entry takes
         """Say that the explanation is withheld, and why."""

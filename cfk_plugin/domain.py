@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -97,6 +97,10 @@ class Domain:
     def __repr__(self) -> str:
         """Name the attribute; show none of its values."""
         return f"Domain({self.attribute.name!r}, {self.attribute.kind}, {self.size} values)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold every value."""
+        raise PopulationError(f"the domain of {self.attribute.name!r} holds values of rows and refuses to be pickled")
 
     @property
     def size(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,5 +71,5 @@ def with_effective(
         same = [cells[at] for at in np.flatnonzero(which == i) if found[at] == region]
         members = population.members(region)
         left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
-        completed[i] = (region, replace(certificate, k_effective=population.people(left)))
+        completed[i] = (region, certificate.counted(k_effective=population.people(left)))
     return completed

@@ -35,6 +35,10 @@ class AdapterError(CFKError, TypeError):
     """No adapter knows the explainer, or the explainer answered with something unreadable."""
 
 
+class NotForwardedError(AdapterError, AttributeError):
+    """A name of an explainer that its adapter does not pass on, as rows may be behind it."""
+
+
 class PluginError(CFKError, RuntimeError):
     """A plugin could not be loaded or broke its contract."""
 

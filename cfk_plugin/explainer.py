@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
-from types import FunctionType, MethodType
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
-import wrapt
 from numpy.typing import NDArray
 
 from cfk_plugin.about import Call
@@ -19,7 +18,7 @@ from cfk_plugin.candidates import Chooser
 from cfk_plugin.columns import ordered, select
 from cfk_plugin.counterfactual import Entry, Finding, Suppressed
 from cfk_plugin.entries import EntryStage, failing_closed, withheld
-from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, quiet
+from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, NotForwardedError, quiet
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.intake import require_features
 from cfk_plugin.protection.base import Progress
@@ -29,15 +28,45 @@ from cfk_plugin.tracking import RunLogger, observe
 _log = logging.getLogger("cfk_plugin")
 
 
-class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
-    """Stands in for an explainer: same type checks, same method names, protected results. Made by `protect`.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Kept:
+    """What a protected explainer stands for and works with."""
+
+    explainer: Any
+    source: CounterfactualSource
+    name: str
+    anonymizer: KAnonymizer
+    track: bool | RunLogger
+    groups: str | None
+    chooser: Chooser | None
+
+    def methods(self) -> Mapping[str, Any]:
+        """Return the explainer's methods that give out counterfactuals."""
+        with quiet("the adapter cannot say what it maps", AdapterError):
+            return dict(self.source.methods)
+
+    def forwarded(self) -> tuple[str, ...]:
+        """Return the names that are given as they are."""
+        with quiet("the adapter cannot say what it forwards", AdapterError):
+            return tuple(getattr(self.source, "forwarded", ()))
+
+
+KEPT: WeakKeyDictionary[ProtectedExplainer, _Kept] = WeakKeyDictionary()
+"""Beside the objects and not on them, so that none of their attributes leads to an explainer."""
+
+
+class ProtectedExplainer:
+    """Stands in for an explainer: its methods that give out counterfactuals, protected. Made by `protect`.
 
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
     result types; the result is rebuilt and holds no training row. Only `explain` asks for candidates and chooses among
-    them. Other attributes are the explainer's own: whoever holds this object inside the process can reach the explainer
-    and its data, so give callers results, not this object. It refuses to be pickled, as it would take the training rows
-    along.
+    them. Of everything else the explainer has, that is given which its adapter names in ``forwarded``; all other names
+    raise `NotForwardedError`. No attribute of this object leads to the explainer, but nothing in Python can be kept
+    from code that runs in the same process and looks for it: give callers results, not this object. It refuses to be
+    pickled and copied, as it would take the training rows along.
     """
+
+    __slots__ = ("__weakref__",)  # what it stands for is kept beside it: no attribute may lead there
 
     def __init__(
         self,
@@ -48,13 +77,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         groups: str | None = None,
         chooser: Chooser | None = None,
     ) -> None:
-        super().__init__(explainer)
-        self._self_source = source
-        self._self_name = str(source.name)
-        self._self_anonymizer = anonymizer
-        self._self_track = track
-        self._self_groups = groups
-        self._self_chooser = chooser
+        KEPT[self] = _Kept(explainer, source, str(source.name), anonymizer, track, groups, chooser)
 
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
         """Explain queries; the only counterfactuals that leave are protected ones.
@@ -83,12 +106,13 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         AdapterError
             If what the explainer returned cannot be read as counterfactuals, or does not belong to the queries.
         """
-        if not isinstance(queries, pd.DataFrame) and "explain" in self._self_source.methods:
+        kept = KEPT[self]
+        if not isinstance(queries, pd.DataFrame) and "explain" in kept.methods():
             return self._protected_method("explain")(queries, **options)
-        population = self._self_anonymizer.population_
+        population = kept.anonymizer.population_
         frame = require_features(queries, population.schema.features, "queries")
-        call, ask = Call.of(queries, self._self_groups), self._self_source.generate
-        if (chooser := self._self_chooser) is not None:
+        call, ask = Call.of(queries, kept.groups), kept.source.generate
+        if (chooser := kept.chooser) is not None:
             call, ask = replace(call, candidates=chooser.m), chooser.ask
         features = select(frame, population.schema.features)
         what = "the adapter raised {}; its text is withheld as it may quote rows"
@@ -108,37 +132,62 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return self.explain(queries, **options)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the protected form of a method that gives out counterfactuals; else the explainer's attribute."""
-        if name in self._self_source.methods:
+        """Return the protected form of a method that gives out counterfactuals, or what the adapter forwards."""
+        kept = KEPT[self]
+        if name in kept.methods():
             return self._protected_method(name)
-        return getattr(self.__wrapped__, name)
+        if name in self._forwarded_names():
+            return self._forwarded(name)
+        passed = ", ".join(sorted({"explain", *kept.methods(), *self._forwarded_names()}))
+        raise NotForwardedError(
+            f"{name!r} of {kept.name} is not passed on, as it may give out training rows; this protected explainer has "
+            f"{passed}. Ask the explainer itself where you hold it. To add the name, let the adapter map it in "
+            "`methods` if it returns counterfactuals, or name it in `forwarded` if nothing of a row is in it: see "
+            "docs/how-to/write-an-adapter.md"
+        )
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """Pass for the explainer's class, but not for a function: pickle libraries copy those by what they hold."""
-        wrapped = self.__wrapped__
-        return type(self) if isinstance(wrapped, (FunctionType, MethodType)) else wrapped.__class__
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse changes."""
+        raise NotForwardedError(f"{name!r} cannot be set on a protected explainer; set it before you protect it")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        """Refuse changes."""
+        raise NotForwardedError(f"{name!r} cannot be deleted from a protected explainer")
+
+    def __dir__(self) -> list[str]:
+        """List what it has."""
+        return sorted({*dir(type(self)), *KEPT[self].methods(), *self._forwarded_names()})
 
     def __repr__(self) -> str:
         """Name what is wrapped; the explainer's own repr may show rows."""
-        return f"ProtectedExplainer({self._self_name}, {self._self_anonymizer!r})"
-
-    def __str__(self) -> str:
-        """Do as `repr`."""
-        return repr(self)
-
-    def __format__(self, spec: str) -> str:
-        """Do as `repr`."""
-        return format(repr(self), spec)
+        kept = KEPT[self]
+        return f"ProtectedExplainer({kept.name}, {kept.anonymizer!r})"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled."""
         raise InputError("a protected explainer holds training rows and refuses to be pickled")
 
-    def _protected_method(self, name: str) -> Callable[..., Any]:
-        source = self._self_source
+    def _forwarded_names(self) -> tuple[str, ...]:
+        return KEPT[self].forwarded()
 
+    def _forwarded(self, name: str) -> Any:
+        """Return an attribute as it is, and a method as a function, which does not lead to its explainer."""
+        with quiet(f"{name} of the explainer cannot be read", NotForwardedError):
+            value = getattr(KEPT[self].explainer, name)
+        if not callable(value):
+            return value
+        del value
+
+        def forwarded(*args: Any, **kwargs: Any) -> Any:
+            with quiet(f"{name} of the explainer failed", AdapterError):
+                return getattr(KEPT[self].explainer, name)(*args, **kwargs)
+
+        forwarded.__name__ = name
+        return forwarded
+
+    def _protected_method(self, name: str) -> Callable[..., Any]:
         def protected(*args: Any, **kwargs: Any) -> Any:
+            source = KEPT[self].source  # not of the function: who sends it to another process would send the explainer
             nothing, started = None, Call().started
             try:
                 with quiet(f"{name} failed", AdapterError, let=CFKError), protecting():
@@ -147,7 +196,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
                 nothing = error.native
             if nothing is not None:  # raised out here, so that it carries no context
                 raise nothing
-            call = replace(Call.of(queries, self._self_groups), started=started)
+            call = replace(Call.of(queries, KEPT[self].groups), started=started)
             explanations = self._release(batch, queries, call, None)
             with quiet(f"the adapter cannot rebuild what {name} returns; use explain()", AdapterError, let=CFKError):
                 restored = source.restore(native, explanations)
@@ -164,7 +213,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
     ) -> Explanations:
         """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
         self._check(batch, queries)
-        self._self_anonymizer.goal_of_call(batch.desired)  # another outcome is refused, and not withheld
+        KEPT[self].anonymizer.goal_of_call(batch.desired)  # another outcome is refused, and not withheld
         try:
             with failing_closed():
                 best, stage = chooser.best(batch, queries, progress)
@@ -178,7 +227,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
             raise AdapterError("an adapter answered queries that were not asked")
         if len(batch.frame):
-            features = self._self_anonymizer.population_.schema.features
+            features = KEPT[self].anonymizer.population_.schema.features
             require_features(batch.frame, features, "the explainer's answer")
 
     def _release(
@@ -190,7 +239,7 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         stage: EntryStage | None = None,
     ) -> Explanations:
         self._check(batch, queries)
-        anonymizer, instance_based = self._self_anonymizer, self._self_source.instance_based
+        anonymizer, instance_based = KEPT[self].anonymizer, KEPT[self].source.instance_based
         goal = anonymizer.goal_of_call(batch.desired)
         entries: list[Entry] = [Suppressed(int(q), "none_found") for q in batch.query]
         findings: list[Finding | None] = [None] * len(entries)
@@ -214,7 +263,9 @@ class ProtectedExplainer(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query), call)
 
     def _finish(self, entries: list[Entry], findings: list[Finding | None], call: Call) -> Explanations:
-        def record(result: Explanations) -> bool:
-            return observe(result, self._self_track)
+        kept = KEPT[self]
 
-        return self._self_anonymizer.result_.wrap(entries, findings, self._self_name, call, record)
+        def record(result: Explanations) -> bool:
+            return observe(result, kept.track)
+
+        return kept.anonymizer.result_.wrap(entries, findings, kept.name, call, record)

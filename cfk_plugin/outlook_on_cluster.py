@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.cluster import signed, unsigned
+from cfk_plugin.cluster import Sent, signed, unsigned
 from cfk_plugin.goal import Goal
 from cfk_plugin.grid import rows_for_cells
 
@@ -75,11 +75,11 @@ def _frequent(population: Population, model: LabelModel) -> str:
 
 def _least(population: Population, model: LabelModel, wanted: _Wanted, most: int) -> NDArray[np.uint64]:
     """Return the least keyed numbers of the records that are tried, ascending; equal records have equal ones."""
-    order = population.order
+    sent = Sent(population.coding, population.order)
 
     def least(frame: pd.DataFrame) -> pd.DataFrame:
         tried = frame[wanted.rows(model(frame).astype(object))]
-        numbers = np.sort(order.of(tried))[:most]
+        numbers = np.sort(sent.numbers(tried))[:most]
         return pd.DataFrame({"number": signed(numbers)})
 
     return np.sort(unsigned(population.map_rows(least, "number long")["number"]))[:most]
@@ -89,14 +89,14 @@ def _votes(
     population: Population, model: LabelModel, wanted: _Wanted, drawn: NDArray[np.uint64]
 ) -> dict[int, NDArray[np.bool_]]:
     """Return for each of the records whether each cell has the desired outcome with its private values."""
-    order, coding, cells = population.order, population.coding, population.cells
+    sent, cells = Sent(population.coding, population.order), population.cells
 
     def vote(frame: pd.DataFrame) -> pd.DataFrame:
-        numbers, first = np.unique(order.of(frame), return_index=True)
+        numbers, first = np.unique(sent.numbers(frame), return_index=True)
         at = first[np.isin(numbers, drawn)]
         records = frame.iloc[at]
         said = [
-            wanted.cells(model(rows_for_cells(coding, records, np.full(len(cells), i), cells)).astype(object))
+            wanted.cells(model(rows_for_cells(sent.coding, records, np.full(len(cells), i), cells)).astype(object))
             for i in range(len(records))
         ]
         packed = [np.packbits(answers).tobytes() for answers in said]

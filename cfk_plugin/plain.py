@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from pandas.api import types
 
 from cfk_plugin.attribute import Attribute
 from cfk_plugin.domain import Domain
+from cfk_plugin.errors import PopulationError
 from cfk_plugin.hierarchy import Hierarchy
 from cfk_plugin.schema import Schema
 
@@ -24,6 +25,14 @@ class Sealed(NamedTuple):
 
     facts: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]]
+
+    def __repr__(self) -> str:
+        """Show names, never a value."""
+        return f"Sealed({', '.join([*self.facts, *self.arrays])})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: quasi-identifiers are among the facts."""
+        raise PopulationError("what was sealed with a population holds values of rows and refuses to be pickled")
 
 
 class Counts(NamedTuple):

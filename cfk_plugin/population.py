@@ -187,10 +187,9 @@ class Population(People):
         found = keyed.configured(key)
         facts, arrays = bundle.read(path, found)
         counts = Counts.from_plain(facts["population"], arrays)
-        coding, sealed = (
-            Coding(counts.schema, counts.domains),
-            Sealed(MappingProxyType(facts), MappingProxyType(arrays)),
-        )
+        coding = Coding(counts.schema, counts.domains)
+        others = {name: fact for name, fact in facts.items() if name != "population"}  # that one lists values
+        sealed = Sealed(MappingProxyType(others), MappingProxyType(arrays))
         self = cls(coding, counts.cells, counts.people, NoRows(counts.people), found, sealed)
         self.__dict__["fingerprint"] = counts.fingerprint
         if counts.order_key is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -199,7 +199,7 @@ class RecordedRelease:
             return verdict
         region, certificate = verdict
         known = [people for people in (certificate.k_effective, decision.effective) if people is not None]
-        return region, replace(certificate, k_effective=min(known, default=None))
+        return region, certificate.counted(k_effective=min(known, default=None))
 
 
 def _noted(verdict: Verdict, decision: Decision) -> Verdict:
@@ -207,4 +207,4 @@ def _noted(verdict: Verdict, decision: Decision) -> Verdict:
     if isinstance(verdict, Refusal):
         return verdict
     region, certificate = verdict
-    return region, replace(certificate, ledger=decision.outcome, k_intersection=decision.people)
+    return region, certificate.counted(ledger=decision.outcome, k_intersection=decision.people)

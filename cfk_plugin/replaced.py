@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError, InputError
-from cfk_plugin.explainer import ProtectedExplainer
+from cfk_plugin.explainer import KEPT, ProtectedExplainer
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.protection.base import Progress
 from cfk_plugin.source import CounterfactualSource
@@ -26,12 +26,14 @@ class Prototypes(Protocol):
 
 
 class ReplacedExplainer(ProtectedExplainer):
-    """Stands in for an explainer: same type checks, and answers that do not depend on what the explainer finds.
+    """Stands in for an explainer, with answers that do not depend on what the explainer finds.
 
     Which counterfactuals an explainer finds, and how many, depends on training rows without any noise, so differential
     privacy leaves no use for them: `explain` answers from prototypes, and the explainer's own methods are refused.
-    Other attributes are the explainer's own, as with `ProtectedExplainer`.
+    So is all else that it has, whatever its adapter forwards: what is no row may still depend on rows.
     """
+
+    __slots__ = ()
 
     def __init__(
         self,
@@ -41,9 +43,8 @@ class ReplacedExplainer(ProtectedExplainer):
         track: bool | RunLogger = False,
         groups: str | None = None,
     ) -> None:
-        # Of the prototypes only the repr is used there.
+        # They stand where the anonymizer stands, of which only the repr is used then.
         super().__init__(explainer, source, prototypes, track, groups)  # type: ignore[arg-type]
-        self._self_prototypes = prototypes
 
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Explanations:  # noqa: ARG002
         """Answer queries with prototypes, one each.
@@ -67,7 +68,13 @@ class ReplacedExplainer(ProtectedExplainer):
         """
         if options:
             raise InputError(f"prototypes answer each query once; leave out {', '.join(options)}")
-        return self._self_prototypes.explain(queries, track=self._self_track, groups=self._self_groups)
+        kept = KEPT[self]
+        prototypes: Any = kept.anonymizer
+        answers: Explanations = prototypes.explain(queries, track=kept.track, groups=kept.groups)
+        return answers
+
+    def _forwarded_names(self) -> tuple[str, ...]:
+        return ()
 
     def _protected_method(self, name: str) -> Callable[..., Any]:
         def refused(*_: Any, **__: Any) -> Any:

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.errors import AdapterError, quiet
+from cfk_plugin.region import Interval, Part, natural
 
 if TYPE_CHECKING:
     from cfk_plugin.explanations import Explanations
@@ -175,6 +176,9 @@ class CounterfactualSource(Protocol):
     methods : mapping
         The explainer's own public methods that return counterfactuals, name to a callable taking what the method
         takes and returning ``(batch, native_result, queries)``. They keep their names on the protected explainer.
+    forwarded : tuple of str, optional
+        Other names of the explainer, attributes and methods, that a protected explainer gives as they are: nothing of
+        a row may be in them, or be reached from them. Without this attribute there are none.
     """
 
     name: str
@@ -227,9 +231,25 @@ def is_protecting() -> bool:
     return _PROTECTING.get()
 
 
-def released_cells(entries: Iterable[Any]) -> list[dict[str, str] | None]:
-    """Return the table cells of each explanation, feature to text; None for one that is withheld."""
-    return [entry.cells() if entry.status == "released" else None for entry in entries]
+def released_cells(entries: Iterable[Any]) -> list[dict[str, Any] | None]:
+    """Return the table cells of each explanation, feature to value; None for one that is withheld.
+
+    What is a single value, because it was left as it is, has the type of its column; all else is text.
+    """
+    return [typed_cells(entry) if entry.status == "released" else None for entry in entries]
+
+
+def typed_cells(entry: Any) -> dict[str, Any]:
+    """Return the table cells of one released explanation; see `released_cells`."""
+    single = {name: natural(value) for name, part in entry.parts().items() for value in _single(part)}
+    return {**entry.cells(), **single}
+
+
+def _single(part: Part) -> list[Any]:
+    """Return the value of a part that is one alone; a missing value is text, as None says that nothing was found."""
+    if isinstance(part, Interval):
+        return [part.low] if part.low is not None and part.low == part.high and not part.missing else []
+    return [value for value in part if value is not None] if len(part) == 1 else []
 
 
 def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:

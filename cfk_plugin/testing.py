@@ -4,20 +4,29 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import random
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.counterfactual import Certificate, Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.explanations import Explanations
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.source import RankingSource
+from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.region import Region
+from cfk_plugin.source import CounterfactualBatch, NoneFoundError, RankingSource
 
 if TYPE_CHECKING:
-    from cfk_plugin.source import CounterfactualBatch, CounterfactualSource
+    from cfk_plugin.source import CounterfactualSource
+
+Arguments = Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]]
 
 
 def check_adapter(
@@ -28,9 +37,16 @@ def check_adapter(
     *,
     plugins: Iterable[Any] = (),
     deterministic: bool = False,
+    arguments: Arguments | None = None,
+    rows: pd.DataFrame | None = None,
     **options: Any,
 ) -> CounterfactualBatch:
     """Adapt an explainer, ask it, and check every rule of the contract.
+
+    What the source maps in `methods` and names in `forwarded` is called, and what comes out is searched for values of
+    the explainer's counterfactuals, and of `rows`, that are not among the queries: texts and numbers of four or more
+    characters, and whole rows. So give queries whose counterfactuals have values that occur nowhere else. What is not
+    found this way may still be there.
 
     Parameters
     ----------
@@ -46,6 +62,11 @@ def check_adapter(
         Adapters to try before the installed ones.
     deterministic : bool
         Whether the explainer gives the same answer twice.
+    arguments : mapping, optional
+        How methods that are mapped or forwarded are called: name to a sequence of arguments and a mapping of named
+        ones. Default of each: the queries, and the options.
+    rows : DataFrame, shape (n, n_features), optional
+        Training rows, which are searched for, too.
     **options
         Passed to the source's `generate`.
 
@@ -72,6 +93,25 @@ def check_adapter(
     check_repr(source, batch, queries)
     if deterministic:
         check_same_answer(batch, source.generate(queries, **options))
+    frames = [batch.frame, *([] if rows is None else [rows[list(features)]])]
+
+    def called(name: str, method: Callable[..., Any]) -> Any:
+        args, named = (arguments or {}).get(name, ((queries,), options))
+        failure = ""
+        try:
+            return method(*args, **named)
+        except NoneFoundError:
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
+            failure = type(error).__name__
+        raise AssertionError(f"{name} raised {failure}; say in `arguments` how it is called")
+
+    for name, method in source.methods.items():
+        frames += check_method(source, name, called(name, method), features)
+    check_forwarded(source, explainer, called, _Raw(frames, queries, features))
+    check_random_state_unchanged(random_before)
+    check_queries_unchanged(queries, queries_before)
+    check_explainer_unchanged(explainer, explainer_before)
     return batch
 
 
@@ -124,6 +164,43 @@ def check_source(source: CounterfactualSource) -> None:
     assert isinstance(source.name, str), "`name` must be a short text"
     assert isinstance(source.instance_based, bool), "`instance_based` must be True or False"
     assert all(callable(method) for method in source.methods.values()), "`methods` must map names to callables"
+    forwarded = getattr(source, "forwarded", ())
+    is_closed = isinstance(forwarded, (tuple, list)) and all(isinstance(name, str) for name in forwarded)
+    assert is_closed, "`forwarded` must be a tuple of names"
+    twice = {"explain", "__call__", *source.methods} & set(forwarded)
+    assert not twice, f"`forwarded` names what is protected: {', '.join(sorted(twice))}"
+
+
+def check_method(source: CounterfactualSource, name: str, answer: Any, features: Sequence[str]) -> list[pd.DataFrame]:
+    """Check what a mapped method returned, and that `restore` keeps nothing of it; return its counterfactuals."""
+    if answer is None:  # nothing was found
+        return []
+    kinds = [type(part) for part in answer] if isinstance(answer, tuple) else []
+    fits = len(kinds) == 3 and issubclass(kinds[0], CounterfactualBatch) and issubclass(kinds[2], pd.DataFrame)
+    assert fits, f"{name} must return (batch, native_result, queries)"
+    batch, native, queries = answer
+    check_batch(batch, len(queries), features)
+    raw = _Raw([batch.frame], queries, features)
+    for what, made in (("withheld", _withheld), ("released as something else", _made_up)):
+        entries = [made(int(query), features) for query in batch.query]
+        failure = ""
+        try:
+            restored = source.restore(native, Explanations(entries, policy=PrivacyPolicy(), columns=features))
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
+            failure = type(error).__name__
+        assert not failure, f"`restore` raised {failure} for what {name} returned, where all was {what}"
+        assert native is None or restored is not native, f"`restore` gives back what {name} returned; build it anew"
+        assert not raw.is_in(restored), f"`restore` keeps values of what {name} returned, where all was {what}"
+    return [batch.frame]
+
+
+def check_forwarded(source: CounterfactualSource, explainer: Any, called: Callable[[str, Any], Any], raw: _Raw) -> None:
+    """Check that no value of a row is in what is forwarded: an attribute, or what a method returns."""
+    for name in getattr(source, "forwarded", ()):
+        assert hasattr(explainer, name), f"`forwarded` names {name}, which the explainer does not have"
+        value = getattr(explainer, name)
+        found = called(name, value) if callable(value) else value
+        assert not raw.is_in(found), f"`forwarded` names {name}, which leads to values of rows"
 
 
 def check_queries_unchanged(queries: pd.DataFrame, before: pd.DataFrame) -> None:
@@ -181,3 +258,76 @@ def _visible_state(explainer: Any) -> tuple[Any, ...]:
         return names, pickle.dumps(explainer)
     except Exception:  # noqa: BLE001 - lambdas and explainers that refuse: names must do
         return names, None
+
+
+def _withheld(query: int, _: Sequence[str]) -> Entry:
+    return Suppressed(query, "infeasible")
+
+
+def _made_up(query: int, features: Sequence[str]) -> Entry:
+    """Return a released entry that has no value of any row."""
+    region = Region({name: frozenset(["released"]) for name in features})
+    certificate = Certificate(
+        k=2, k_desired=None, k_consistent=2, k_private=None, private_matches=None, ncp=0.0, pureness=1.0,
+        pureness_low=1.0, pureness_high=1.0, exact=True, prosecutor_risk=0.5, optimal=False, gap=None, method="made up",
+        guarantee="nominal", policy_hash="", population="", majority=None,
+    )  # fmt: skip
+    return GeneralizedCounterfactual(query, region, {}, certificate)
+
+
+class _Raw:
+    """Rows that must not be found: values that tell, and whole rows, that the queries do not have themselves."""
+
+    def __init__(self, frames: Sequence[pd.DataFrame], queries: pd.DataFrame, features: Sequence[str]) -> None:
+        self.features = list(features)
+        raw = pd.concat([frame[self.features].astype(object) for frame in frames], ignore_index=True)
+        known = {value for name in queries for value in map(str, queries[name])}
+        values = {value for name in self.features for value in raw[name].tolist() if len(str(value)) >= 4}
+        values = {value for value in values if not pd.isna(value) and not isinstance(value, (bool, np.bool_))}
+        told = {value for value in values if str(value) not in known}
+        self.numbers = {float(value) for value in told if isinstance(value, (int, float, np.number))}
+        texts = "|".join(re.escape(str(value)) for value in told)
+        self.texts = re.compile(rf"(?<![\w.])(?:{texts})(?![\w.])") if texts else None
+        own = set(_rows_of(queries[self.features])) if set(self.features) <= set(queries) else set()
+        self.rows = set(_rows_of(raw)) - own
+
+    def is_in(self, thing: Any) -> bool:
+        """Say whether something shows such a value, or leads to one."""
+        return self._tells(repr(thing)) or any(map(self._tells, _reachable(thing)))
+
+    def _tells(self, thing: Any) -> bool:
+        if isinstance(thing, (str, bytes)):
+            text = thing if isinstance(thing, str) else thing.decode("latin-1")
+            return self.texts is not None and self.texts.search(text) is not None
+        if isinstance(thing, (int, float, np.number)):
+            return not isinstance(thing, bool) and float(thing) in self.numbers
+        if isinstance(thing, pd.DataFrame) and set(self.features) <= set(thing.columns):
+            return not self.rows.isdisjoint(_rows_of(thing[self.features]))
+        if isinstance(thing, dict) and set(self.features) <= set(thing):
+            return tuple(str(thing[name]) for name in self.features) in self.rows
+        if isinstance(thing, (list, tuple)) and len(thing) == len(self.features):
+            return tuple(map(str, thing)) in self.rows
+        return False
+
+
+def _rows_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
+    return [tuple(map(str, row)) for row in frame.astype(object).to_numpy().tolist()]
+
+
+def _reachable(thing: Any) -> Iterator[Any]:
+    """Go through everything that an object leads to, code and modules left out."""
+    waiting, seen = [thing], {}
+    while waiting:
+        here = waiting.pop()
+        if id(here) in seen or isinstance(here, (ModuleType, type, CodeType)):
+            continue
+        seen[id(here)] = here  # kept, so that no other object takes its place in memory
+        yield here
+        if isinstance(here, FunctionType):
+            waiting += [here.__closure__, here.__defaults__, here.__kwdefaults__, here.__dict__]
+            continue
+        if isinstance(here, (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray, np.ndarray)):
+            waiting += np.asarray(here, dtype=object).tolist()  # arrays keep what is in them from the collector
+        if isinstance(here, np.ndarray):
+            waiting.append(here.base)
+        waiting += gc.get_referents(here)

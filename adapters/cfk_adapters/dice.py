@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import math
+from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import pandas as pd
 from cfk_plugin.counterfactual import GeneralizedCounterfactual
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import RawMethod, hookimpl
-from cfk_plugin.source import CounterfactualBatch, NoneFoundError, ask, desired_of
+from cfk_plugin.source import CounterfactualBatch, NoneFoundError, ask, desired_of, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -203,10 +205,14 @@ class DiceSource:
         test = examples.test_instance_df
         columns = [*(name for name in test.columns if name != outcome), outcome]
         factual = pd.DataFrame({name: [test[name].iat[0]] for name in columns})
-        released = [entry for entry in entries if isinstance(entry, GeneralizedCounterfactual)]
-        rows = [{**entry.cells(), outcome: self._label(entry.outcome)} for entry in released]
+        own = {name: factual[name].tolist()[0] for name in columns}
+        rows = [
+            {**_like(cells, own), outcome: self._label(entry.outcome)}
+            for entry, cells in zip(entries, released_cells(entries), strict=True)
+            if isinstance(entry, GeneralizedCounterfactual) and cells
+        ]
         frame = pd.DataFrame(rows, columns=columns, dtype=object) if rows else None
-        return type(examples)(
+        rebuilt = type(examples)(
             data_interface=DummyDataInterface(outcome),
             final_cfs_df=frame,
             test_instance_df=factual,
@@ -218,6 +224,9 @@ class DiceSource:
             desired_class=rows[0][outcome] if rows and examples.desired_range is None else examples.desired_class,
             model_type=examples.model_type,
         )
+        if frame is not None:  # DiCE's own takes a text for a number
+            rebuilt.print_list = partial(_print_list, list(own.values()))
+        return rebuilt
 
     def _label(self, certified: Outcome) -> Any:
         """Return the outcome that was certified, as DiCE has it: the position of a class; else in words."""
@@ -247,6 +256,31 @@ def _shown(examples: Any) -> pd.DataFrame | None:
         if frame is not None and len(frame):
             return pd.DataFrame(frame)
     return None
+
+
+def _like(cells: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return cells in the types that the query's have in DiCE's table, where they survive that."""
+    found = dict(cells)
+    for name, cell in cells.items():
+        kind = type(own[name])
+        if kind is str:
+            found[name] = str(cell)
+        elif kind in (int, float) and type(cell) in (int, float) and kind(cell) == cell:
+            found[name] = kind(cell)
+    return found
+
+
+def _print_list(own: Sequence[Any], li: Sequence[Sequence[Any]], show_only_changes: bool) -> None:
+    """Print rows as DiCE does, a dash for what is as in the query; texts and numbers alike."""
+    for row in li:
+        shown = ["-" if _is_close(new, old) else new for new, old in zip(row, own, strict=True)]
+        print(shown if show_only_changes else row)  # noqa: T201 - it is what DiCE's does
+
+
+def _is_close(new: Any, old: Any) -> bool:
+    if isinstance(new, str) or isinstance(old, str):
+        return bool(new == old)
+    return math.isclose(new, old, rel_tol=abs(old / 10_000))
 
 
 def _given_out(native: Native) -> int:

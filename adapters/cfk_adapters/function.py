@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,8 @@ class FunctionSource:
         self._features = list(context.features)
         self.name = getattr(explainer, "__name__", type(explainer).__name__)
         self.instance_based = bool(getattr(explainer, "instance_based", False))
+        # What decorators and logs ask of a function; an object may have anything under any name.
+        self.forwarded = ("__name__", "__qualname__") if isinstance(explainer, FunctionType) else ()
 
     def __repr__(self) -> str:
         """Name the explainer."""

@@ -168,6 +168,7 @@ class NearestSource:
 
     name = "nearest"
     instance_based = True
+    forwarded = ("desired", "features")
 
     def __init__(self, explainer: NearestUnlikeNeighbour, context: AdaptContext) -> None:
         self._explainer = explainer

@@ -61,7 +61,24 @@ def test_dice(rows: pd.DataFrame, queries: pd.DataFrame, model: Any, method: str
     dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
     data = dice_ml.Data(dataframe=rows, continuous_features=["age", "income"], outcome_name="approved")
     explainer = dice_ml.Dice(data, dice_ml.Model(model=model, backend="sklearn"), method=method)
-    batch = check_adapter(explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True, total_CFs=2)
+    ten = pd.concat([queries] * 4, ignore_index=True).head(10)  # the fewest that DiCE takes
+    short: dict[str, Any] = {"total_CFs": 10, **({"maxiterations": 2} if method == "genetic" else {})}
+    arguments: dict[str, Any] = {
+        "local_feature_importance": ([queries[:1]], short),
+        "feature_importance": ([queries[:1]], {**short, "global_importance": False}),
+        "global_feature_importance": ([ten], {**short, "posthoc_sparsity_param": None}),
+    }
+    batch = check_adapter(
+        explainer,
+        queries,
+        FEATURES,
+        "approved",
+        plugins=ADAPTERS,
+        deterministic=True,
+        arguments=arguments,
+        rows=rows[FEATURES],
+        total_CFs=2,
+    )
     assert len(batch.frame)
     ranked = check_candidates(explainer, queries, FEATURES, "approved", plugins=ADAPTERS)
     assert len(ranked.frame) > len(queries)

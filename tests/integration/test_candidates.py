@@ -14,9 +14,11 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import Ledger, Population, PrivacyPolicy, Schema, hookimpl, protect
+from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, hookimpl, protect
 from cfk_plugin.candidates import choose_candidates
 from cfk_plugin.errors import AdapterError, CFKError, InputError, PolicyError
+from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.plugins import load_plugins
 from cfk_plugin.source import CounterfactualBatch
 
 M = 4
@@ -65,7 +67,7 @@ def test_the_chosen_one_leaves_in_the_place_of_the_nearest(guarantee: Any) -> No
     explainer, private = nearest(), protected(policy=policy, candidates=M)
     result = private.explain(QUERIES)
     positions = explainer.candidates(QUERIES, M)
-    anonymizer = private._self_anonymizer
+    anonymizer = KAnonymizer(policy=policy).fit(POPULATION, model=model, desired=1)
     rows, query = explainer.rows(positions.reshape(-1)), np.repeat(np.arange(len(QUERIES)), M)
     choice = choose_candidates(anonymizer, rows, query, QUERIES)
     assert [*result] == [choice.entries[i] for i in choice.chosen]
@@ -176,9 +178,11 @@ def test_dice_is_asked_for_as_many() -> None:
         queries = QUERIES[fitted.predict(QUERIES) == 0].head(3)
         result = private.explain(queries, **options)
         assert len(result.released) == len(result) == len(queries)
-        batch = private._self_source.candidates(queries, 3, **options)
+        source = load_plugins().adapt(explainer, AdaptContext(POPULATION.schema.features))
+        batch = source.candidates(queries, 3, **options)
         assert np.bincount(batch.query).tolist() == [3] * len(queries)
-        choice = choose_candidates(private._self_anonymizer, batch.frame, batch.query[batch.slot], queries)
+        anonymizer = KAnonymizer(policy=POLICY).fit(POPULATION, model=fitted, desired=1)
+        choice = choose_candidates(anonymizer, batch.frame, batch.query[batch.slot], queries)
         assert [e.region for e in result] == [choice.entries[i].region for i in choice.chosen]
         asked = {"query_instances": queries, "total_CFs": 2, "desired_class": 1, **options}
         own = private.generate_counterfactuals(**asked)  # DiCE's own method, of which nothing is left out

@@ -213,7 +213,7 @@ def outputs(result: Explanations) -> Iterator[str]:
         yield repr(entry) + str(entry) + repr(entry.to_dict()) + entry.text(stranger)
         if isinstance(entry, GeneralizedCounterfactual):
             yield repr(entry.cells()) + repr(entry.certificate) + repr(entry.region) + repr(entry.region.to_dict())
-            yield repr(entry.certificate.to_dict()) + repr(entry.parts()) + pickle.dumps(entry).decode("latin-1")
+            yield repr(entry.certificate.to_dict()) + repr(entry.parts())
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_candidates(watch: Watch, population: Population, guarantee: Any) -> Non
     result = watch.run(lambda: private.explain(QUERIES))
     assert len(result.released) == len(QUERIES)
     assert set(result.findings) == {"native"}
-    assert_clean(repr(private) + repr(private._self_chooser), watch.results)
+    assert_clean(repr(private), watch.results)
     with pytest.raises(CFKError) as refused:
         protect(lambda rows: WANTED, model=model, population=population, policy=policy, candidates=4)
     assert_clean(everything(refused.value))

@@ -11,7 +11,7 @@ import pytest
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.cells import counted_once, find_rows, index_rows
-from cfk_plugin.cluster import signed, unsigned
+from cfk_plugin.cluster import Sent, signed, unsigned
 from cfk_plugin.errors import MissingDependencyError, PopulationError
 from cfk_plugin.rows import NoRows, RowsInMemory
 
@@ -41,12 +41,14 @@ def test_no_rows_refuse() -> None:
             refused()
 
 
-def test_what_numbers_records_travels_and_does_not_show_its_key() -> None:
+def test_what_numbers_records_travels_to_workers_alone_and_does_not_show_its_key() -> None:
     order = Population.from_frame(TRAIN, SCHEMA, key=b"a secret").order
     assert "a secret" not in repr(order) + repr(order.coding)
     assert "30" not in repr(order) + repr(order.coding)
-    there = cloudpickle.loads(cloudpickle.dumps(order))
-    assert there.of(TRAIN).tolist() == order.of(TRAIN).tolist()
+    with pytest.raises(PopulationError, match="holds the key"):
+        cloudpickle.dumps(order)
+    there = cloudpickle.loads(cloudpickle.dumps(Sent(order.coding, order)))
+    assert there.numbers(TRAIN).tolist() == order.of(TRAIN).tolist()
 
 
 def test_people_are_counted_at_the_first_of_their_cells() -> None:

@@ -263,7 +263,7 @@ def test_rebuilt_result_is_dices_own_and_works(
     for frame in (first.final_cfs_df, first.final_cfs_df_sparse):
         assert frame.index.tolist() == [0]
         assert frame.iloc[0].to_dict() == {
-            "age": "24–27", "income": "61.5", "job": "{clerk, nurse}", "education": "low", "smoker": "True",
+            "age": "24–27", "income": 61.5, "job": "{clerk, nurse}", "education": "low", "smoker": "True",
             "approved": 1,
         }  # fmt: skip
     for only_changes in (False, True):

@@ -13,6 +13,7 @@ from cfk_adapters import function
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
+from cfk_plugin.region import Interval
 from cfk_plugin.source import CounterfactualBatch
 
 FEATURES = ["age", "city"]
@@ -159,6 +160,9 @@ def test_instance_based_is_what_the_explainer_says() -> None:
 class Entry(SimpleNamespace):
     def cells(self) -> dict[str, str]:
         return {"age": "20–30", "city": "{A, B}"}
+
+    def parts(self) -> dict[str, Any]:
+        return {"age": Interval(20, 30), "city": frozenset("AB")}
 
 
 ENTRIES = [Entry(query=0, status="released"), Entry(query=1, status="suppressed")]

@@ -15,6 +15,7 @@ from cfk_plugin.errors import AdapterError, InputError
 from cfk_plugin.heom import Heom
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
+from cfk_plugin.region import Interval
 
 TRAIN = pd.DataFrame(
     {
@@ -142,8 +143,9 @@ def test_adapter_says_it_is_instance_based_and_restores_a_table() -> None:
     assert native is None
     assert len(batch.frame) == len(queries) == 5
     cells = {"age": "20–25", "city": "A", "member": "True", "income": "1.5"}
-    released = SimpleNamespace(query=0, status="released", cells=lambda: cells)
+    parts = {"age": Interval(20, 25), "city": frozenset("A"), "member": frozenset([True]), "income": Interval(1.5, 1.5)}
+    released = SimpleNamespace(query=0, status="released", cells=lambda: cells, parts=lambda: parts)
     withheld = SimpleNamespace(query=1, status="suppressed")
     table = source.restore(native, [released, withheld])
-    assert table.iloc[0].to_dict() == cells
+    assert table.iloc[0].to_dict() == {**cells, "member": True, "income": 1.5}
     assert table.iloc[1].tolist() == [None] * 4

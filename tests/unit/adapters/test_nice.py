@@ -17,6 +17,7 @@ from cfk_adapters import nice as adapter
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
+from cfk_plugin.region import Interval
 
 nice = pytest.importorskip("nice", reason="needs `pip install --no-deps NICEx==0.2.3`")
 
@@ -156,9 +157,8 @@ def test_restored_answer_is_an_array_of_cells(rows: pd.DataFrame, labels: np.nda
     assert list(queries) == FEATURES
     assert queries["age"].dtype.kind == "i"
     cells = {"age": "20–30", "income": "61.5", "job": "{clerk, nurse}", "smoker": "True"}
-    answer = source.restore(
-        native,
-        [SimpleNamespace(status="released", cells=lambda: cells), SimpleNamespace(status="suppressed")],
-    )
+    parts = {"age": Interval(20, 30), "income": Interval(61.5, 61.5), "smoker": frozenset([True])}
+    released = SimpleNamespace(status="released", cells=lambda: cells, parts=lambda: parts)
+    answer = source.restore(native, [released, SimpleNamespace(status="suppressed")])
     assert answer.dtype == object
-    assert answer.tolist() == [list(cells.values()), [None] * 4]
+    assert answer.tolist() == [["20–30", 61.5, "{clerk, nurse}", True], [None] * 4]
