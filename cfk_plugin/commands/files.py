@@ -6,12 +6,13 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError
+from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError, quiet
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.schema import Schema
 
@@ -30,35 +31,84 @@ _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "categories": dict,
     "nullable": list,
 }
+_DIGITS = 40  # of a whole number in JSON
 _MODEL_FILES = (".joblib", ".pkl", ".pickle")
 
 
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table from CSV or Parquet, as its name ends."""
     _exists(path)
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return pd.read_parquet(path)
-        return pd.read_csv(path)
-    except Exception as error:  # noqa: BLE001 - the text of a parser's error quotes rows
-        failure = type(error).__name__
-    raise InputError(f"{path}: not a readable CSV or Parquet table ({failure})")
+    with quiet(f"{path}: not a readable CSV or Parquet table ({{}})", InputError):
+        return pd.read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else pd.read_csv(path)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
+    return parse_json(read_bytes(path), path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file as it is."""
     _exists(path)
+    with quiet(f"{path}: cannot be read", InputError):
+        return path.read_bytes()
+
+
+def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+    """Read a JSON object from bytes, strictly: no key twice, no number that is none."""
+    where = ""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with quiet("cannot be read", InputError, let=_UnfitError):
+            found = json.loads(
+                content.decode("utf-8"),
+                object_pairs_hook=_once,
+                parse_constant=_finite,
+                parse_float=_finite,
+                parse_int=_whole,
+            )
+    except _UnfitError as error:
+        where = str(error)
+    except InputError:
+        where = _place(content)
+    if where:
+        raise InputError(f"{path}: not valid JSON ({where})")
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: not valid JSON (no object at the top)")
+    return found
+
+
+class _UnfitError(InputError):
+    """JSON that parsers read differently, or that holds something that is no number."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _UnfitError("an object has a key twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    if not isfinite(number := float(text)):
+        raise _UnfitError("a number is not finite")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise _UnfitError(f"a number has more than {_DIGITS} digits")
+    return int(text)
+
+
+def _place(content: bytes) -> str:
+    """Say where JSON ends to be some; the parser's own text quotes it."""
+    try:
+        json.loads(content.decode("utf-8"))
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-    except (OSError, UnicodeDecodeError) as error:
-        where = type(error).__name__
-    else:
-        if isinstance(content, dict):
-            return content
-        where = "no object at the top"
-    raise InputError(f"{path}: not valid JSON ({where})")
+        return f"line {error.lineno}, column {error.colno}"
+    except (ValueError, RecursionError) as error:
+        return type(error).__name__
+    return "cannot be read"
 
 
 def read_schema(path: Path, train: pd.DataFrame) -> Schema:
@@ -74,11 +124,11 @@ def read_schema(path: Path, train: pd.DataFrame) -> Schema:
             expected = kind.get(_SCHEMA_KEYS[name], "a column name")  # type: ignore[call-overload]
             raise SchemaError(f"{path}: {name} must be {expected}")
     try:
-        return Schema.from_frame(train, **content)
+        with quiet("a setting has the wrong form", SchemaError, let=CFKError):
+            schema = Schema.from_frame(train, **content)
     except CFKError as error:
         raise SchemaError(f"{path}: {error}") from None
-    except Exception as error:
-        raise SchemaError(f"{path}: a setting has the wrong form ({type(error).__name__})") from error
+    return schema
 
 
 def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
@@ -104,12 +154,10 @@ def load_model(location: str) -> Any:
     _exists(path)
     if path.suffix.lower() not in _MODEL_FILES:
         raise ModelError(f"{path}: not a model; give a {' or '.join(_MODEL_FILES)} file, or an MLflow model URI")
-    try:
+    with quiet(f"{path}: the model cannot be loaded", ModelError):
         import joblib
 
         model = joblib.load(path)
-    except Exception as error:
-        raise ModelError(f"{path}: the model cannot be loaded ({type(error).__name__})") from error
     if not hasattr(model, "predict") and not callable(model):
         raise ModelError(f"{path}: holds a {type(model).__name__}, which has no predict method")
     return model
@@ -118,12 +166,8 @@ def load_model(location: str) -> Any:
 def _load_mlflow(location: str) -> Any:
     import mlflow
 
-    try:
+    with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
         return mlflow.pyfunc.load_model(location)
-    except CFKError:
-        raise
-    except Exception as error:
-        raise ModelError(f"{location}: MLflow cannot load this model ({type(error).__name__})") from error
 
 
 def write_output(path: Path, frame: pd.DataFrame, text: str) -> None:
@@ -178,15 +222,10 @@ def load_function(name: str) -> Callable[..., Any]:
         raise InputError(f"{name}: give a function as module:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    failure = ""
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except AttributeError:
-        failure = f"the module has no {attribute}"
-    except Exception as error:  # noqa: BLE001 - a module runs its own code, whose errors may quote rows
-        failure = type(error).__name__
-    if failure:
-        raise InputError(f"{name}: cannot be imported ({failure})")
+    with quiet(f"{name}: cannot be imported ({{}})", InputError):  # a module runs its own code
+        found = getattr(importlib.import_module(module), attribute, None)
+    if found is None:
+        raise InputError(f"{name}: cannot be imported (the module has no {attribute})")
     if not callable(found):
         raise InputError(f"{name}: is no function")
     function: Callable[..., Any] = found
