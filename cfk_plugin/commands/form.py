@@ -72,12 +72,14 @@ def require_version(content: Mapping[str, Any]) -> None:
 def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
     """Compare a file with the JSON Schema, which lists every key that may occur; `columns` may be named."""
     from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
 
+    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_whole)
     form = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))
     known = {key for part in [form, *form["$defs"].values()] for key in part.get("properties", {})}
     found: list[Finding] = []
     with quiet("the file cannot be compared with the JSON Schema", InputError):
-        errors = Draft202012Validator(form).iter_errors(content)
+        errors = extend(Draft202012Validator, type_checker=types)(form).iter_errors(content)
         found = [Finding(_place(e.absolute_path, {*known, *columns}), _said(e)) for e in islice(errors, _MANY)]
     return sorted(set(found), key=lambda finding: finding.where)
 
@@ -190,6 +192,11 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> Iterator[
         yield "mechanism is not the policy's"
     if policy.method == "dp" and not certificate.seeded and ("Gaussian" in said["mechanism"]) != (policy.delta > 0):
         yield "mechanism is not the policy's"
+
+
+def _is_whole(checker: object, value: object) -> bool:  # noqa: ARG001 - as jsonschema calls it
+    """Say whether a number is written as a whole one, as it is by us: 1.0 is not."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _place(path: Sequence[Any], known: set[str]) -> str:
