@@ -148,6 +148,8 @@ def _private(path: Path, passphrase: str | None) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     content = _read(path)
+    if b"PUBLIC KEY" in content:
+        raise SignatureError(f"{path.name}: is a public key; sign with the private key")
     locked = b"ENCRYPTED" in content
     if locked and not passphrase:
         raise SignatureError(f"{path.name}: is encrypted; set CFK_SIGN_PASSPHRASE")

@@ -101,9 +101,9 @@ def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding
         if entry["status"] == "suppressed":
             yield from _of_suppressed(entry, f"explanation {i}", policy)
     released = [(f"explanation {i}", e["certificate"]) for i, e in enumerate(entries) if e["status"] == "released"]
-    same = ("fit",) if isinstance(policy, PrototypePolicy) else ("population", "method")
-    for name in same:
-        if len({certificate[name] for _, certificate in released}) > 1:
+    same = released[0][1] if released and isinstance(policy, PrototypePolicy) else ("population", "method")
+    for name in same:  # prototypes are of one fit, with one certificate
+        if any(certificate[name] != released[0][1][name] for _, certificate in released):
             yield Finding(f"certificate.{name}", "is not the same everywhere")
     for where, certificate in released:
         if isinstance(policy, PrivacyPolicy):

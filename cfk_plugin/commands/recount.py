@@ -26,11 +26,11 @@ NEAR = 1e-9
 """Figures this close are equal: a table that was written as text has lost the last bits."""
 
 
-def recount(found: Released, population: Population, policy: PrivacyPolicy, k: int) -> Iterator[Finding]:
-    """Yield what a region does not hold, or its certificate states otherwise."""
+def recount(found: Released, population: Population, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
+    """Yield what a region does not hold, or its certificate states otherwise; without `k`, that of the policy holds."""
     certificate, where = found.certificate, found.where
-    if (people := population.people(found.rows)) < k:
-        yield Finding(where, f"fewer than {k} people: {people}")
+    if (people := population.people(found.rows)) < (k or policy.k):
+        yield Finding(where, f"{people} people, fewer than {'k' if k is None else k}")
     if certificate["k"] != people:
         yield Finding(where, f"{people} people, and the certificate says something else", fails=False)
     if abs(certificate["ncp"] - (loss := ncp(found.region, population))) > NEAR:
@@ -41,7 +41,7 @@ def recount(found: Released, population: Population, policy: PrivacyPolicy, k: i
         values = PrivateValues(population)
         for j, name in enumerate(population.schema.private):
             if name in found.entry["released"] and values.people(j, _span(found, name)) < policy.k:
-                yield Finding(where, f"releases {name}, which fewer than {policy.k} people have")
+                yield Finding(where, f"releases {name}, which fewer than k people have")
     if policy.guarantee == "nominal":  # under the others those count who are mapped to the region
         yield from undiverse(found, population, policy, found.rows)
 
@@ -52,9 +52,9 @@ def undiverse(
     """Yield which of the policy's rules on private values are broken among the people of some rows."""
     figures = SensitiveFigures.of(population, rows)
     if policy.l is not None and figures.diversity is not None and figures.diversity < policy.l:
-        yield Finding(found.where, f"fewer than l = {policy.l} sensitive values")
+        yield Finding(found.where, "fewer than l sensitive values")
     if policy.t is not None and figures.closeness is not None and figures.closeness > policy.t + NEAR:
-        yield Finding(found.where, f"sensitive values are farther than t = {policy.t} from everybody's")
+        yield Finding(found.where, "sensitive values are farther than t from everybody's")
     if policy.alpha is None or not len(rows):
         return
     values, inside = PrivateValues(population), population.people(rows)

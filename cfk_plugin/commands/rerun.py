@@ -135,11 +135,11 @@ class Rerun:
         partition, population = self._partition, self.anonymizer.population_
         policy, groups = self.anonymizer.policy_, self._groups.get(_key(found.region, population))
         if groups is None:
-            yield Finding(found.where, f"its region is none that guarantee {policy.guarantee} maps people to")
+            yield Finding(found.where, "its region is none that the guarantee maps people to")
             return
         mapped = partition.rows_mapped_to(partition.regions[groups[0]])
         if (people := population.people(mapped)) < policy.k:
-            yield Finding(found.where, f"fewer than {policy.k} people are mapped to its region: {people}")
+            yield Finding(found.where, f"{people} people are mapped to its region, fewer than k")
         yield from undiverse(found, population, policy, mapped)
         if policy.guarantee == "catalogue" and not self._is_entry(found, groups):
             yield Finding(found.where, "its region with these private values is no entry of the catalogue")

@@ -100,6 +100,7 @@ def examine(content: Mapping[str, Any], population: Population | None, job: Job)
     report = Report()
     report.findings = unfit(content, () if population is None else population.schema.features)
     if report.findings:
+        report.unchecked.append("anything else: the form has to be right first")
         return report
     policy = policy_of(content)
     if policy is None:
@@ -128,7 +129,6 @@ def _of_regions(
 ) -> Iterator[Finding]:
     found, wrong = read(content, population, policy)
     yield from wrong
-    k = policy.k if job.k is None else job.k
     judge = None
     if job.model is not None:
         model, features = load_model(job.model), population.frame[list(population.schema.features)]
@@ -139,7 +139,7 @@ def _of_regions(
     known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
     for each in found:
         report.counts.append(population.people(each.rows))
-        yield from recount(each, population, policy, k)
+        yield from recount(each, population, policy, job.k)
         if each.certificate["method"] not in known:
             yield Finding(each.where, "certificate.method is the name of no method or plugin that is installed here")
         if population.has_key and each.certificate["population"] != population.fingerprint:
