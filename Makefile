@@ -36,7 +36,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=python3.11 ..." if sys.version_info < (3, 11) else 0)'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -c 'import xgboost' 2>/dev/null || test "$$(uname -sm)" != "Linux x86_64" || { $(SMALL_XGBOOST); } || true
-	@$(PIP) install --editable ".[dice,spark,dp,dev]"
+	@$(PIP) install --editable ".[dice,spark,dp,sign,dev]"
 	@# NICEx pins old releases of numpy and pandas but runs on current ones.
 	@$(PIP) install --no-deps NICEx==0.2.3
 	@touch $@

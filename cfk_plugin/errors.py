@@ -67,6 +67,14 @@ class BundleError(CFKError, ValueError):
     """A sealed bundle cannot be written, or is not what it was when it was sealed."""
 
 
+class SignatureError(CFKError, ValueError):
+    """A key or a file cannot be used to sign or to verify."""
+
+
+class WrongSignatureError(SignatureError):
+    """A file is not what the owner of the key signed: it was changed, or the signature is another's or none."""
+
+
 class ReportError(CFKError, RuntimeError):
     """A report cannot be made, read or written."""
 

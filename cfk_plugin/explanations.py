@@ -24,7 +24,7 @@ from cfk_plugin.figures import figures_of, rate
 from cfk_plugin.prototype import PrototypeCounterfactual, PrototypePolicy
 from cfk_plugin.tracking import RunLogger
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Explanations(Sequence[Entry]):
@@ -198,13 +198,15 @@ class Explanations(Sequence[Entry]):
         return pd.DataFrame(rows)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return what may leave as JSON; the format is the JSON Schema `explanations-1.schema.json`."""
+        """Return what may leave as JSON, by query; the format is the JSON Schema `explanations-2.schema.json`."""
+        asked = Counter(entry.query for entry in self._entries)
         return json.dumps(
             {
                 "schema_version": SCHEMA_VERSION,
                 "policy": self.policy.to_dict(),
                 "columns": list(self.columns),
-                "explanations": [entry.to_dict() for entry in self._entries],
+                "asked": [{"query": query, "explanations": asked[query]} for query in sorted(asked)],
+                "explanations": [entry.to_dict() for entry in sorted(self._entries, key=lambda entry: entry.query)],
             },
             indent=indent,
             allow_nan=False,

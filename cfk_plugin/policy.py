@@ -57,7 +57,8 @@ class PrivacyPolicy:
     guarantee : {"reciprocal", "catalogue", "nominal"}
         Against whom k holds. "nominal": k people are in the region (the paper's definition; somebody who reruns the
         algorithm is often left with fewer, at times with one). "reciprocal": k people are mapped to the region, so
-        rerunning the protection for everybody leaves k. "catalogue": private values are released as well only where
+        working out everybody's region leaves k; of those who are released with it there may be one, see
+        `anonymity_set`. "catalogue": private values are released as well only where
         the model is consistent with k of them, so asking the model about everybody leaves k; the counterfactual is
         replaced by the nearest entry of a fixed catalogue.
     anonymity_set : {"population", "eligible"}

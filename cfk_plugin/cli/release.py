@@ -1,4 +1,4 @@
-"""cfk demo, protect, verify, plugins."""
+"""cfk demo, protect, verify, sign, plugins."""
 
 from __future__ import annotations
 
@@ -78,22 +78,58 @@ def protect(
 
 @command(
     "verify",
-    "cfk verify released.json train.csv -s schema.json\ncfk verify released.json train.csv -s schema.json --k 20",
+    "cfk verify released.json train.csv -s schema.json\n"
+    "cfk verify released.json train.csv -s schema.json --key release.key.pub\n"
+    "cfk verify released.json train.csv -s schema.json -m model.joblib --desired low --rerun\n"
+    "cfk verify released.json --key release.key.pub",
 )
 def verify(
     released: Annotated[Path, typer.Argument(help="Released explanations, JSON.")],
-    train: Annotated[Path, typer.Argument(help="The people to count, CSV or Parquet.")],
-    schema: Schema,
+    train: Annotated[Path | None, typer.Argument(help="The people to count, CSV or Parquet.")] = None,
+    schema: Annotated[Path | None, typer.Option("--schema", "-s", help="As it was for the release.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Public key of whoever signed; what is not signed fails.")] = None,
+    signature: Annotated[Path | None, typer.Option(help="Default: RELEASED.sig.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="JSON with the policy that it must have been made under.")] = None,
     k: K = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="As for protect; pureness is asked again.")] = None,
+    desired: Desired = "opposite",
+    rerun: Annotated[bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")] = False,
 ) -> int:
-    """Recount released explanations against a population, from the regions alone.
+    """Check released explanations: form, signature, people, values, and what the certificates say.
 
-    Exit code 0 when every region holds k people, 1 when one does not, 3 when nothing was released or a
-    certificate says something else than the recount. Without --k, the k of the file's own policy is asked for.
+    Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to look: nothing was
+    released, the table is another one, or prototypes, which cannot be counted. What was not checked is said.
     """
     from cfk_plugin.commands import verify as work
 
-    return work.run(released, train, schema, k, console())
+    job = work.Job(
+        released=released,
+        train=train,
+        schema=schema,
+        key=key,
+        signature=signature,
+        policy=policy,
+        k=k,
+        model=model,
+        desired=desired,
+        rerun=rerun,
+    )
+    return work.run(job, console())
+
+
+@command("sign", "cfk sign --new-key release.key\ncfk sign released.json --key release.key")
+def sign(
+    path: Annotated[Path | None, typer.Argument(metavar="FILE", help="What is signed, byte by byte.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Your private key.")] = None,
+    new_key: Annotated[Path | None, typer.Option(help="Make a private key here, and a public one beside it.")] = None,
+) -> int:
+    """Sign a file with Ed25519, for cfk verify --key; the signature is FILE.sig.
+
+    CFK_SIGN_PASSPHRASE encrypts and opens the private key.
+    """
+    from cfk_plugin.commands import sign as work
+
+    return work.run(path, key, new_key, console())
 
 
 @command("plugins", "cfk plugins\nCFK_DISABLE_PLUGINS=nice cfk plugins")

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "categories": dict,
     "nullable": list,
 }
+_DIGITS = 40  # of a whole number in JSON
 _MODEL_FILES = (".joblib", ".pkl", ".pickle")
 
 
@@ -44,18 +46,71 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
+    return parse_json(read_bytes(path), path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file as it is."""
     _exists(path)
+    with quiet(f"{path}: cannot be read", InputError):
+        return path.read_bytes()
+
+
+def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+    """Read a JSON object from bytes, strictly: no key twice, no number that is none."""
+    where = ""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with quiet("cannot be read", InputError, let=_UnfitError):
+            found = json.loads(
+                content.decode("utf-8"),
+                object_pairs_hook=_once,
+                parse_constant=_finite,
+                parse_float=_finite,
+                parse_int=_whole,
+            )
+    except _UnfitError as error:
+        where = str(error)
+    except InputError:
+        where = _place(content)
+    if where:
+        raise InputError(f"{path}: not valid JSON ({where})")
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: not valid JSON (no object at the top)")
+    return found
+
+
+class _UnfitError(InputError):
+    """JSON that parsers read differently, or that holds something that is no number."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _UnfitError("an object has a key twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    if not isfinite(number := float(text)):
+        raise _UnfitError("a number is not finite")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise _UnfitError(f"a number has more than {_DIGITS} digits")
+    return int(text)
+
+
+def _place(content: bytes) -> str:
+    """Say where JSON ends to be some; the parser's own text quotes it."""
+    try:
+        json.loads(content.decode("utf-8"))
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-    except (OSError, UnicodeDecodeError) as error:
-        where = type(error).__name__
-    else:
-        if isinstance(content, dict):
-            return content
-        where = "no object at the top"
-    raise InputError(f"{path}: not valid JSON ({where})")
+        return f"line {error.lineno}, column {error.colno}"
+    except (ValueError, RecursionError) as error:
+        return type(error).__name__
+    return "cannot be read"
 
 
 def read_schema(path: Path, train: pd.DataFrame) -> Schema:

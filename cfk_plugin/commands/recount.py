@@ -1,153 +1,104 @@
-"""Recount a file of released explanations against a population: all that `cfk verify` does."""
+"""Recount released regions against a population: everything that the file and the table alone can show."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from cfk_plugin import bins
-from cfk_plugin.errors import CFKError, InputError
-from cfk_plugin.region import Region, json_value, part_from_dict
+import numpy as np
+
+from cfk_plugin.commands.form import Finding
+from cfk_plugin.metrics.information import ncp
+from cfk_plugin.metrics.intervals import clopper_pearson
+from cfk_plugin.metrics.sensitive import SensitiveFigures
+from cfk_plugin.private import PrivateValues
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfk_plugin.commands.released import Released
+    from cfk_plugin.policy import PrivacyPolicy
     from cfk_plugin.population import Population
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One explanation of the file, recounted.
-
-    Attributes
-    ----------
-    position : int
-        Position in the file.
-    k : int or None
-        People inside the region; None for a suppressed explanation.
-    stated : int or None
-        What its certificate says.
-    problem : str
-        What is wrong; empty when nothing is.
-    fails : bool
-        Whether the problem breaks the guarantee; otherwise it asks for a look.
-    """
-
-    position: int
-    k: int | None = None
-    stated: int | None = None
-    problem: str = ""
-    fails: bool = False
+CELLS, SAMPLES = 10_000, 2_000
+"""Up to so many combinations are asked one by one for pureness, and so many of more."""
+NEAR = 1e-9
+"""Figures this close are equal: a table that was written as text has lost the last bits."""
 
 
-def stated_k(content: Mapping[str, Any]) -> int | None:
-    """Return the k of the policy that a file of explanations says it was made with."""
-    policy = content.get("policy")
-    k = policy.get("k") if isinstance(policy, dict) else None
-    return k if isinstance(k, int) and not isinstance(k, bool) else None
+def recount(found: Released, population: Population, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
+    """Yield what a region does not hold, or its certificate states otherwise; without `k`, that of the policy holds."""
+    certificate, where = found.certificate, found.where
+    if (people := population.people(found.rows)) < (k or policy.k):
+        yield Finding(where, f"{people} people, fewer than {'k' if k is None else k}")
+    if certificate["k"] != people:
+        yield Finding(where, f"{people} people, and the certificate says something else", fails=False)
+    if abs(certificate["ncp"] - (loss := ncp(found.region, population))) > NEAR:
+        yield Finding(where, f"ncp is {loss:.6g}, and the certificate says something else", fails=False)
+    if not _may_be_pureness(found, population):
+        yield Finding(where, "pureness is no share of the region's combinations, or its interval is none of it")
+    if policy.rare_values == "withhold":
+        values = PrivateValues(population)
+        for j, name in enumerate(population.schema.private):
+            if name in found.entry["released"] and values.people(j, _span(found, name)) < policy.k:
+                yield Finding(where, f"releases {name}, which fewer than k people have")
+    if policy.guarantee == "nominal":  # under the others those count who are mapped to the region
+        yield from undiverse(found, population, policy, found.rows)
 
 
-def refuse_prototypes(content: Mapping[str, Any]) -> None:
-    """Refuse a file of prototypes: what is guaranteed of them is how they were made, and no rows show it.
-
-    Raises
-    ------
-    InputError
-        If an explanation is a prototype, or the policy one of prototypes.
-    """
-    entries, policy = content.get("explanations"), content.get("policy")
-    listed = entries if isinstance(entries, list) else []
-    if any(isinstance(entry, dict) and "prototype" in entry for entry in listed) or (
-        isinstance(policy, dict) and "epsilon" in policy
-    ):
-        raise InputError(
-            "it holds prototypes, which no people can be counted for: epsilon is of the way they were made, and is "
-            "audited by fitting again"
-        )
-
-
-def recount(content: Mapping[str, Any], population: Population, k: int) -> list[Finding]:
-    """Count the people inside every released region; where the policy asks for bins, look for values beside them.
-
-    Parameters
-    ----------
-    content : mapping
-        What `Explanations.to_json` wrote.
-    population : Population
-    k : int
-        Least number of people.
-
-    Returns
-    -------
-    list of Finding
-        One per explanation, in order.
-
-    Raises
-    ------
-    InputError
-        If the file is none of released explanations, or of another schema.
-    """
-    entries = content.get("explanations")
-    if not isinstance(entries, list):
-        raise InputError("not a file of released explanations: it has no list `explanations`")
-    policy = content.get("policy")
-    in_bins = isinstance(policy, dict) and policy.get("private_values") == "bins"
-    return [_entry(entry, i, population, k, in_bins) for i, entry in enumerate(entries)]
-
-
-def verdict(findings: Sequence[Finding]) -> str:
-    """Return ``fail``, ``review`` (nothing released, or a certificate that differs) or ``pass``."""
-    if any(f.fails for f in findings):
-        return "fail"
-    if any(f.problem for f in findings) or all(f.k is None for f in findings):
-        return "review"
-    return "pass"
-
-
-def _entry(entry: object, position: int, population: Population, k: int, in_bins: bool) -> Finding:
-    if not isinstance(entry, dict) or entry.get("status") not in ("released", "suppressed"):
-        raise InputError(f"explanation {position}: no status; not a file of released explanations")
-    if entry["status"] == "suppressed":
-        if entry.get("region") or entry.get("released"):
-            return Finding(position, problem="suppressed, but holds values", fails=True)
-        return Finding(position)
-    count = population.count(_region(entry, position, population))
-    certificate = entry.get("certificate")
-    stated = certificate.get("k") if isinstance(certificate, dict) else None
-    shared = population.schema.names("quasi-identifier", "identifier", "subject")
-    if exact := [name for name in entry.get("released") or {} if name in shared]:
-        return Finding(position, count, stated, f"releases {', '.join(exact)} exactly", fails=True)
-    if otherwise := [name for name in entry.get("withheld") or () if name in (entry.get("released") or {})]:
-        return Finding(position, count, stated, f"releases {', '.join(otherwise)}, said to be withheld", fails=True)
-    if unbinned := _unbinned(entry, population) if in_bins else []:
-        return Finding(position, count, stated, f"releases {', '.join(unbinned)} otherwise than as a bin", fails=True)
-    if count < k:
-        return Finding(position, count, stated, f"fewer than {k} people", fails=True)
-    if stated != count:
-        return Finding(position, count, stated, "the certificate says something else")
-    return Finding(position, count, stated)
-
-
-def _unbinned(entry: Mapping[str, Any], population: Population) -> list[str]:
-    """Return the private attributes with declared bins that are released as something else; missing is no value."""
-    found = []
-    for name, value in (entry.get("released") or {}).items():
-        if value is None or name not in population.domains or population.domains[name].attribute.bins is None:
+def undiverse(
+    found: Released, population: Population, policy: PrivacyPolicy, rows: NDArray[np.int64]
+) -> Iterator[Finding]:
+    """Yield which of the policy's rules on private values are broken among the people of some rows."""
+    figures = SensitiveFigures.of(population, rows)
+    if policy.l is not None and figures.diversity is not None and figures.diversity < policy.l:
+        yield Finding(found.where, "fewer than l sensitive values")
+    if policy.t is not None and figures.closeness is not None and figures.closeness > policy.t + NEAR:
+        yield Finding(found.where, "sensitive values are farther than t from everybody's")
+    if policy.alpha is None or not len(rows):
+        return
+    values, inside = PrivateValues(population), population.people(rows)
+    for j, name in enumerate(population.schema.private):
+        if name not in found.entry["released"]:
             continue
-        domain, edges = population.domains[name], population.domains[name].attribute.bins or ()
-        ends = [bins.part(domain, at) for at in range(len(edges) - 1)]
-        declared = [{"low": json_value(part.low), "high": json_value(part.high)} for part in ends]
-        if value not in declared:
-            found.append(name)
-    return found
+        domain, span = population.domains[name], _span(found, name)
+        if name in found.exact and domain.attribute.kind == "numeric":
+            span = values.close(j, span[0], float(domain.encode_values([found.exact[name]])[1][0]))
+        share, everywhere = values.people(j, span, rows) / inside, values.people(j, span) / population.n_people
+        if share > policy.alpha and share > policy.min_lift * everywhere:
+            yield Finding(found.where, f"more people share what is released of {name} than alpha allows")
 
 
-def _region(entry: Mapping[str, Any], position: int, population: Population) -> Region:
-    parts, quasi = entry.get("region"), population.schema.quasi_identifiers
-    if not isinstance(parts, dict) or set(parts) != set(quasi):
-        raise InputError(f"explanation {position}: its region is not over the quasi-identifiers {', '.join(quasi)}")
-    try:
-        return Region({name: part_from_dict(parts[name]) for name in quasi})
-    except CFKError:
-        raise
-    except Exception as error:
-        raise InputError(f"explanation {position}: its region cannot be read ({type(error).__name__})") from error
+def sizes(found: Released, population: Population) -> set[int]:
+    """Return how many combinations may have been counted; `CELLS` + 1 stands for all that are more.
+
+    A number of the counterfactual's own that no row has adds one to its attribute, unless it is released.
+    """
+    axes = [(int(population.domains[name].inside(part).sum()), name) for name, part in found.region.items()]
+    if len(found.exact) < len(population.schema.private):
+        axes += [(len(axis), name) for name, axis in found.axes.items()]
+    possible = {1}
+    for n, name in axes:
+        may_add = population.domains[name].attribute.kind == "numeric" and name not in found.exact
+        possible = {min(size * m, CELLS + 1) for size in possible for m in ((n, n + 1) if may_add else (n,))}
+    return possible
+
+
+def _span(found: Released, name: str) -> tuple[int, int]:
+    """Return the codes of what is released of a private attribute; none for a number that no row has."""
+    axis = found.axes[name]
+    return (int(axis[0]), int(axis[-1]) + 1) if len(axis) and axis[0] >= 0 else (0, 0)
+
+
+def _may_be_pureness(found: Released, population: Population) -> bool:
+    said, possible = found.certificate, sizes(found, population)
+    if said["exact"]:
+        return any(0 < size <= CELLS and _is_share(said["pureness"], size) for size in possible)
+    if max(possible) <= CELLS or not _is_share(said["pureness"], SAMPLES):
+        return False
+    low, high = clopper_pearson(round(said["pureness"] * SAMPLES), SAMPLES)
+    return bool(abs(said["pureness_low"] - low) <= NEAR and abs(said["pureness_high"] - high) <= NEAR)
+
+
+def _is_share(share: float, of: int) -> bool:
+    return bool(abs(share * of - round(share * of)) <= NEAR * of)

@@ -21,11 +21,11 @@ def certificate(**fields: Any) -> PrototypeCertificate:
         "guarantee": "pure",
         "epsilon": 1.0,
         "delta": 0.0,
-        "unit": "person",
-        "neighbours": "one person added or removed",
-        "mechanism": "discrete Laplace",
+        "unit": "one person",
+        "neighbours": "tables that differ by one person, added or removed",
+        "mechanism": "discrete Laplace, OpenDP 0.16.0",
         "model_access": "public",
-        "fit": "9f2c",
+        "fit": "9f2c9f2c9f2c9f2c",
     }
     return PrototypeCertificate(**{**said, **fields})
 
@@ -44,5 +44,5 @@ def prototypes(*entries: Any, under: PrototypePolicy | None = None, **provenance
 
 def unproven(*entries: Any) -> Explanations:
     """Return a result of which nothing is guaranteed."""
-    claimed = certificate(guarantee="none", mechanism="as published")
+    claimed = certificate(guarantee="none", mechanism="functional mechanism as published; prototypes without noise")
     return prototypes(*(entries or [prototype(0, of=claimed)]), under=policy(method="dpc"), method="dpc")

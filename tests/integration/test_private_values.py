@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from cfk_adapters.function import FunctionSource
 from cfk_adapters.nice import NiceSource
 from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.cli import app
-from cfk_plugin.commands.recount import recount, verdict
 from cfk_plugin.hookspecs import AdaptContext
 
 TRAIN = pd.DataFrame(
@@ -31,7 +30,7 @@ BINS = {"salary": [0, 20, 40, 60, 100]}
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age"], bins=BINS)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 ME = {"age": 50, "salary": 10, "job": "a"}
-FORM = json.loads((Path(__file__).parents[2] / "cfk_plugin/schemas/explanations-1.schema.json").read_text("utf-8"))
+FORM = json.loads((Path(__file__).parents[2] / "cfk_plugin/schemas/explanations-2.schema.json").read_text("utf-8"))
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
@@ -127,12 +126,21 @@ def test_sentences() -> None:
     )
 
 
+def verified(content: dict[str, Any], folder: Path) -> Result:
+    """Verify a file as the command line does."""
+    TRAIN.to_csv(folder / "train.csv", index=False)
+    (folder / "schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "bins": BINS}), encoding="utf-8")
+    (folder / "released.json").write_text(json.dumps(content), encoding="utf-8")
+    paths = [str(folder / name) for name in ("released.json", "train.csv", "schema.json")]
+    return CliRunner().invoke(app, ["verify", *paths[:2], "--schema", paths[2]])
+
+
 @pytest.mark.parametrize("settings", [{"private_values": "bins"}, {"rare_values": "withhold"}, {"alpha": 0.5}])
-def test_files_are_valid_and_pass(settings: dict[str, Any]) -> None:
+def test_files_are_valid_and_pass(settings: dict[str, Any], tmp_path: Path) -> None:
     result = explain(5, 8, **settings)
     content = json.loads(result.to_json())
     Draft202012Validator(FORM).validate(content)
-    assert verdict(recount(content, POPULATION, 3)) == "pass"
+    assert verified(content, tmp_path).exit_code == 0
     assert result.to_frame()["status"].tolist() == ["released"] * 2
 
 
@@ -155,23 +163,24 @@ def test_forms_in_files_and_tables() -> None:
         ({"salary": {"low": 60, "high": 100}, "age": 28}, "releases age exactly"),
     ],
 )
-def test_recount_finds_exact_values(change: dict[str, Any], problem: str) -> None:
+def test_verify_finds_exact_values(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
     content = json.loads(explain(8, private_values="bins").to_json())
     content["explanations"][0]["released"] |= change
-    assert recount(content, POPULATION, 3)[0].problem == problem
-    assert verdict(recount(content, POPULATION, 3)) == "fail"
+    result = verified(content, tmp_path)
+    assert (result.exit_code, problem in result.output) == (1, True)
 
 
-def test_recount_finds_what_is_said_to_be_withheld() -> None:
+def test_verify_finds_what_is_said_to_be_withheld(tmp_path: Path) -> None:
     content = json.loads(explain(8, rare_values="withhold").to_json())
     content["explanations"][0]["released"]["salary"] = 85
-    assert recount(content, POPULATION, 3)[0].problem == "releases salary, said to be withheld"
+    result = verified(content, tmp_path)
+    assert (result.exit_code, "releases salary, said to be withheld" in result.output) == (1, True)
 
 
-def test_missing_values_pass_the_recount() -> None:
+def test_a_missing_value_is_none_that_the_table_does_not_have(tmp_path: Path) -> None:
     content = json.loads(explain(8, private_values="bins").to_json())
     content["explanations"][0]["released"]["salary"] = None
-    assert verdict(recount(content, POPULATION, 3)) == "pass"
+    assert verified(content, tmp_path).exit_code == 1
 
 
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_the_table_has_values_and_no_k() -> None:
 def test_the_data_holder_sees_the_certificate() -> None:
     table = prototypes().audit_frame()
     assert table["epsilon"].tolist()[::2] == [1.0, 1.0]
-    assert table["fit"].tolist()[::2] == ["9f2c", "9f2c"]
+    assert table["fit"].tolist()[::2] == ["9f2c9f2c9f2c9f2c", "9f2c9f2c9f2c9f2c"]
     assert table.loc[1, "reason"] == "none_found"
 
 

@@ -127,13 +127,31 @@ def break_epsilon(content: dict[str, Any]) -> None:
     content["policy"]["epsilon"] = 0
 
 
+def break_mechanism(content: dict[str, Any]) -> None:
+    content["explanations"][0]["certificate"]["mechanism"] = "he earns 52"
+
+
+def break_covers(content: dict[str, Any]) -> None:
+    content["explanations"][0]["certificate"]["covers"] = "everything"
+
+
 def break_seed(content: dict[str, Any]) -> None:
     content["explanations"][0]["certificate"]["seeded"] = True
 
 
 @pytest.mark.parametrize(
     "harm",
-    [break_values, break_k, break_fingerprint, break_mixture, break_kind, break_epsilon, break_seed],
+    [
+        break_values,
+        break_k,
+        break_fingerprint,
+        break_mixture,
+        break_kind,
+        break_epsilon,
+        break_seed,
+        break_mechanism,
+        break_covers,
+    ],
     ids=lambda harm: harm.__name__,
 )
 def test_other_content_of_prototypes_is_refused(harm: Callable[[dict[str, Any]], None]) -> None:
@@ -141,6 +159,18 @@ def test_other_content_of_prototypes_is_refused(harm: Callable[[dict[str, Any]],
     harm(content)
     with pytest.raises(ValidationError):
         VALIDATOR.validate(content)
+
+
+def break_asked(content: dict[str, Any]) -> None:
+    del content["asked"]
+
+
+def break_part(content: dict[str, Any]) -> None:
+    released(content)["region"]["age"]["values"] = [24]
+
+
+def break_not_stopped(content: dict[str, Any]) -> None:
+    released(content)["certificate"]["not_stopped"] = ["somebody earns 41"]
 
 
 def break_bin(content: dict[str, Any]) -> None:
@@ -191,6 +221,9 @@ def released(content: dict[str, Any]) -> dict[str, Any]:
         break_suppression,
         break_bin,
         break_withheld,
+        break_asked,
+        break_part,
+        break_not_stopped,
     ],
     ids=lambda harm: harm.__name__,
 )

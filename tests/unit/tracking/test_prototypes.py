@@ -69,7 +69,7 @@ def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
         "cfk.dp.guarantee": "pure",
         "cfk.dp.model_access": "public",
         "cfk.dp.covers": certificate().covers,
-        "cfk.dp.fit": "9f2c",
+        "cfk.dp.fit": "9f2c9f2c9f2c9f2c",
     }
 
 

@@ -1,0 +1,202 @@
+"""Ask the model again, and build again what a guarantee stands on: whether each region is one of it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.anonymizer import KAnonymizer
+from cfk_plugin.columns import to_number, to_text
+from cfk_plugin.commands.form import Finding
+from cfk_plugin.commands.recount import CELLS, NEAR, SAMPLES, sizes, undiverse
+from cfk_plugin.commands.released import Released
+from cfk_plugin.errors import InputError
+from cfk_plugin.goal import Goal
+from cfk_plugin.grid import Grid, rows_for_cells
+from cfk_plugin.label_model import LabelModel
+from cfk_plugin.metrics.intervals import clopper_pearson
+from cfk_plugin.region import Interval
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfk_plugin.domain import Domain
+    from cfk_plugin.partition import Partition
+    from cfk_plugin.policy import PrivacyPolicy
+    from cfk_plugin.population import Population
+    from cfk_plugin.region import Part
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The model, and the outcome that is desired of it.
+
+    Attributes
+    ----------
+    population : Population
+    model : object with ``predict``, or callable
+    desired : label or "opposite"
+    """
+
+    population: Population
+    model: Any
+    desired: Any
+
+    @cached_property
+    def labels(self) -> LabelModel:
+        """The model as it is asked."""
+        return LabelModel(self.model, self.population.schema.features)
+
+    def wrong_pureness(self, found: Released) -> Iterator[Finding]:
+        """Yield a pureness that is not what the model says of a region's combinations."""
+        said = found.certificate
+        grid = Grid.of(found.region, self.population, [0] * len(found.region), self._private_axes(found))
+        whole = grid.size <= CELLS
+        cells = grid.all() if whole else grid.sample(SAMPLES, np.random.default_rng(0))
+        shares = [(int(good.sum()), len(good)) for good in self._desired(found, cells)]
+        if whole and said["exact"]:
+            possible = [size for size in sizes(found, self.population) if size <= CELLS]
+            if not any(_is_pureness(said["pureness"], good, n, size) for good, n in shares for size in possible):
+                yield Finding(found.where, "pureness is not what the model says")
+            return
+        intervals = [clopper_pearson(good, n) for good, n in shares]
+        if not any(low <= said["pureness_high"] and said["pureness_low"] <= high for low, high in intervals):
+            yield Finding(found.where, "pureness is not what the model says of other combinations")
+
+    def _private_axes(self, found: Released) -> Sequence[NDArray[np.int32]]:
+        private = self.population.schema.private
+        return () if len(found.exact) == len(private) else [found.axes[name] for name in private]
+
+    def _desired(self, found: Released, cells: NDArray[np.int32]) -> list[NDArray[np.bool_]]:
+        """Say of each combination whether it gets the desired outcome: for ``opposite``, for each that it may be."""
+        population = self.population
+        person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # replaced
+        table = population.conform(pd.DataFrame([{**person, **found.exact}], dtype=object).infer_objects())
+        which = np.zeros(len(cells), dtype=np.int64)
+        said = self.labels(rows_for_cells(population, table, which, self._outside(found, cells))).astype(object)
+        goal = Goal(self.desired)
+        if not goal.is_opposite:
+            return [goal.met(said)]
+        return [flags for label in set(said.tolist()) for flags in (said == label, said != label)]
+
+    def _outside(self, found: Released, cells: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Give exact private values that no row has the code that stands for the row's own."""
+        own = cells.copy()
+        at = len(found.region)
+        for j, name in enumerate(self.population.schema.private[: cells.shape[1] - at]):
+            if name in found.exact and found.axes[name][0] < 0:
+                own[:, at + j] = self.population.domains[name].size
+        return own
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """What the guarantee maps people to, built anew.
+
+    Attributes
+    ----------
+    anonymizer : KAnonymizer
+        Fitted on the population, the policy and the model.
+    """
+
+    anonymizer: KAnonymizer
+
+    @classmethod
+    def of(cls, judge: Judge, policy: PrivacyPolicy) -> Rerun:
+        """Fit anew."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            anonymizer = KAnonymizer(policy=replace(policy, on_infeasible="suppress"))
+            return cls(anonymizer.fit(judge.population, model=judge.model, desired=judge.desired))
+
+    @property
+    def applies(self) -> bool:
+        """Whether the guarantee fixes regions beforehand; for a nominal one the counterfactual would be needed."""
+        return self.anonymizer.ground_.partition is not None
+
+    @property
+    def _partition(self) -> Partition:
+        found = self.anonymizer.ground_.partition
+        if found is None:
+            raise InputError("a nominal guarantee fixes no regions beforehand")
+        return found
+
+    def wrong(self, found: Released) -> Iterator[Finding]:
+        """Yield why a region is not one that the guarantee maps people to; nothing where it does not apply."""
+        if not self.applies:
+            return
+        partition, population = self._partition, self.anonymizer.population_
+        policy, groups = self.anonymizer.policy_, self._groups.get(_key(found.region, population))
+        if groups is None:
+            yield Finding(found.where, "its region is none that the guarantee maps people to")
+            return
+        mapped = partition.rows_mapped_to(partition.regions[groups[0]])
+        if (people := population.people(mapped)) < policy.k:
+            yield Finding(found.where, f"{people} people are mapped to its region, fewer than k")
+        yield from undiverse(found, population, policy, mapped)
+        if policy.guarantee == "catalogue" and not self._is_entry(found, groups):
+            yield Finding(found.where, "its region with these private values is no entry of the catalogue")
+
+    @cached_property
+    def _groups(self) -> Mapping[str, list[int]]:
+        groups: dict[str, list[int]] = {}
+        for group, region in enumerate(self._partition.regions):
+            groups.setdefault(_key(region, self.anonymizer.population_), []).append(group)
+        return groups
+
+    def _is_entry(self, found: Released, groups: Sequence[int]) -> bool:
+        """Say whether one of the catalogue's entries of these groups would be released like this."""
+        offered = [said for group in groups for said in self._offered(group)]
+        return _said(found.entry, self.anonymizer.population_) in offered
+
+    def _offered(self, group: int) -> list[str]:
+        """Return what the catalogue releases with the region of a group, by asking for each of its entries."""
+        if group not in self._known:
+            catalogue, population = self.anonymizer.ground_.catalogue, self.anonymizer.population_
+            rows = np.empty(0, dtype=np.int64) if catalogue is None else catalogue.rows
+            rows = rows[self._partition.group_of_row[rows] == group]
+            answers = self.anonymizer.transform(population.rows(rows)).released if len(rows) else ()
+            self._known[group] = [_said(entry.to_dict(), population) for entry in answers]
+        return self._known[group]
+
+    @cached_property
+    def _known(self) -> dict[int, list[str]]:
+        return {}
+
+
+def _is_pureness(share: float, good: int, asked: int, size: int) -> bool:
+    """Say whether a share fits: of the combinations asked `good` are desired, any of the `size` others may be."""
+    counted = share * size
+    return abs(counted - round(counted)) <= NEAR * size and good <= round(counted) <= good + max(size - asked, 0)
+
+
+def _key(region: Mapping[str, Part], population: Population) -> str:
+    """Write a region in one way, whatever the types of its values."""
+    return json.dumps({name: _plain(part, population.domains[name]) for name, part in sorted(region.items())})
+
+
+def _plain(part: Part, domain: Domain) -> list[Any]:
+    if not isinstance(part, Interval):
+        return sorted(domain.code(value) if value is not None else domain.missing_code for value in part)
+    if domain.attribute.kind == "ordinal":
+        return [list(part.levels or ()), part.missing]
+    return [None if end is None else to_number(end) for end in (part.low, part.high)] + [part.missing]
+
+
+def _said(entry: Mapping[str, Any], population: Population) -> str:
+    """Write what an entry releases of private values in one way."""
+
+    def plain(value: Any, domain: Domain) -> Any:
+        if value is None or isinstance(value, dict):
+            return value
+        return to_number(value) if domain.attribute.kind == "numeric" else to_text(value)
+
+    released = {name: plain(value, population.domains[name]) for name, value in sorted(entry["released"].items())}
+    return json.dumps([released, sorted(entry["withheld"])])

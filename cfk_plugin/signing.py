@@ -1,0 +1,202 @@
+"""Signatures of files: who wrote a release, and that no byte of it has changed since (Ed25519)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfk_plugin.errors import MissingDependencyError, SignatureError, WrongSignatureError, quiet
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+_MEANT_FOR = b"cfk_plugin signature 1\0"  # signed with the content, so that a signature made for something else is none
+_FORM = re.compile(rb"cfk-signature-1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{86}==)\n")
+
+
+def new_key(path: str | Path, passphrase: str | None = None) -> Path:
+    """Make a pair of keys: the private one at `path`, for its owner alone, and the public one beside it.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where no file is yet.
+    passphrase : str, optional
+        Encrypts the private key.
+
+    Returns
+    -------
+    Path
+        Of the public key, ``path`` with ``.pub``: what others verify with. Give it to them by another way than the
+        files, or they cannot know whose it is.
+
+    Raises
+    ------
+    SignatureError
+        If a file is there already, or none can be written.
+    MissingDependencyError
+        If the package cryptography is not installed.
+    """
+    _require()
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    private, public = Path(path), _beside(Path(path), ".pub")
+    if taken := [place.name for place in (private, public) if os.path.lexists(place)]:
+        raise SignatureError(f"{', '.join(taken)}: is there already; a key is never overwritten, give another path")
+    locked = form.BestAvailableEncryption(passphrase.encode()) if passphrase else form.NoEncryption()
+    key = Ed25519PrivateKey.generate()
+    _create(private, key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked), 0o600)
+    _create(public, key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo), 0o644)
+    return public
+
+
+def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Path:
+    """Sign the bytes of a file as they are, and write the signature beside it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. Whatever is in it: a signature says who stands for it, and not that it is right.
+    key : str or Path
+        A private key of `new_key`.
+    passphrase : str, optional
+        Of the key.
+
+    Returns
+    -------
+    Path
+        Of the signature, ``path`` with ``.sig``; an earlier one is replaced.
+
+    Raises
+    ------
+    SignatureError
+        If the key or the file cannot be used.
+    MissingDependencyError
+        If the package cryptography is not installed.
+    """
+    private, content = _private(Path(key), passphrase), _read(Path(path))
+    signature = base64.b64encode(private.sign(_MEANT_FOR + content))
+    beside = _beside(Path(path), ".sig")
+    with quiet(f"{beside.name}: cannot be written", SignatureError):
+        beside.write_bytes(b"cfk-signature-1 %s %s\n" % (_name(private.public_key()), signature))
+    return beside
+
+
+def verify(path: str | Path, key: str | Path, signature: str | Path | None = None) -> bytes:
+    """Return the bytes of a file if they are those that were signed; these bytes, and no others, are to be used.
+
+    Parameters
+    ----------
+    path : str or Path
+    key : str or Path
+        The public key of whoever signed.
+    signature : str or Path, optional
+        Default: ``path`` with ``.sig``.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    SignatureError
+        If the key or the file cannot be read.
+    WrongSignatureError
+        If there is no signature, it is of another file or by another key, or a byte of either has changed.
+    MissingDependencyError
+        If the package cryptography is not installed.
+    """
+    public, content = _public(Path(key)), _read(Path(path))
+    beside = _beside(Path(path), ".sig") if signature is None else Path(signature)
+    if not beside.is_file():
+        raise WrongSignatureError(f"{beside.name}: no such file; what is not signed was not made by who has the key")
+    found = _FORM.fullmatch(_read(beside))
+    if found is None:
+        raise WrongSignatureError(f"{beside.name}: is no signature, or only a part of one")
+    if found[1] != _name(public):
+        raise WrongSignatureError(f"{beside.name}: signed with another key than {Path(key).name}")
+    made = base64.b64decode(found[2])
+    if base64.b64encode(made) != found[2] or not _fits(public, made, content):
+        raise WrongSignatureError(f"{Path(path).name}: not what was signed; it has changed, or is another file")
+    return content
+
+
+def _fits(public: Ed25519PublicKey, made: bytes, content: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        public.verify(made, _MEANT_FOR + content)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _name(public: Ed25519PublicKey) -> bytes:
+    """Return what a key is called in signatures: the beginning of its SHA-256."""
+    return hashlib.sha256(public.public_bytes_raw()).hexdigest()[:16].encode()
+
+
+def _private(path: Path, passphrase: str | None) -> Ed25519PrivateKey:
+    _require()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content = _read(path)
+    if b"PUBLIC KEY" in content:
+        raise SignatureError(f"{path.name}: is a public key; sign with the private key")
+    locked = b"ENCRYPTED" in content
+    if locked and not passphrase:
+        raise SignatureError(f"{path.name}: is encrypted; set CFK_SIGN_PASSPHRASE")
+    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise SignatureError(f"{path.name}: others may read this private key; chmod 600 it")
+    with quiet(f"{path.name}: no private key, or another passphrase", SignatureError):
+        key = load_pem_private_key(content, passphrase.encode() if passphrase and locked else None)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise SignatureError(f"{path.name}: not an Ed25519 key; make one with cfk sign --new-key")
+    return key
+
+
+def _public(path: Path) -> Ed25519PublicKey:
+    _require()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    content = _read(path)
+    if b"PRIVATE" in content:
+        raise SignatureError(f"{path.name}: is a private key; verify with the public one, {path.name}.pub")
+    with quiet(f"{path.name}: no public key", SignatureError):
+        key = load_pem_public_key(content)
+    if not isinstance(key, Ed25519PublicKey):
+        raise SignatureError(f"{path.name}: not an Ed25519 key; make one with cfk sign --new-key")
+    return key
+
+
+def _require() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError("signatures need cryptography: pip install 'cfk-plugin[sign]'") from None
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def _read(path: Path) -> bytes:
+    with quiet(f"{path.name}: cannot be read", SignatureError):
+        return path.read_bytes()
+
+
+def _create(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that is not there yet; the mode is its own from the first moment."""
+    with (
+        quiet(f"{path.name}: cannot be written", SignatureError),
+        os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
+    ):
+        file.write(content)
