@@ -311,6 +311,7 @@ class GeneralizedCounterfactual:
         return {
             "query": self.query,
             "status": self.status,
+            "outcome": self.outcome.to_dict(),
             "region": self.region.to_dict(),
             "released": {name: _private_json(value) for name, value in self.released.items()},
             "withheld": list(self.withheld),

@@ -18,11 +18,12 @@ from cfk_plugin.commands.form import Finding
 from cfk_plugin.commands.recount import CELLS, NEAR, SAMPLES, sizes, undiverse
 from cfk_plugin.commands.released import Released
 from cfk_plugin.errors import InputError
-from cfk_plugin.goal import Goal
+from cfk_plugin.goal import OPPOSITE, Goal
 from cfk_plugin.grid import Grid, rows_for_cells
 from cfk_plugin.label_model import LabelModel
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.region import Interval
+from cfk_plugin.region import Interval, json_value
+from cfk_plugin.source import DesiredRange
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,8 +56,11 @@ class Judge:
         return LabelModel(self.model, self.population.schema.features)
 
     def wrong_pureness(self, found: Released) -> Iterator[Finding]:
-        """Yield a pureness that is not what the model says of a region's combinations."""
+        """Yield a pureness that is not what the model says of a region's combinations, and another outcome."""
         said = found.certificate
+        if self.desired != OPPOSITE and found.entry["outcome"] not in (None, {"label": json_value(self.desired)}):
+            yield Finding(found.where, "is about another outcome than --desired names")
+            return
         grid = Grid.of(found.region, self.population, [0] * len(found.region), self._private_axes(found))
         whole = grid.size <= CELLS
         cells = grid.all() if whole else grid.sample(SAMPLES, np.random.default_rng(0))
@@ -75,13 +79,17 @@ class Judge:
         return () if len(found.exact) == len(private) else [found.axes[name] for name in private]
 
     def _desired(self, found: Released, cells: NDArray[np.int32]) -> list[NDArray[np.bool_]]:
-        """Say of each combination whether it gets the desired outcome: for ``opposite``, for each that it may be."""
+        """Say of each combination whether it gets the outcome that the entry names; where none, each it may be."""
         population = self.population
         person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # replaced
         table = population.conform(pd.DataFrame([{**person, **found.exact}], dtype=object).infer_objects())
         which = np.zeros(len(cells), dtype=np.int64)
         said = self.labels(rows_for_cells(population, table, which, self._outside(found, cells))).astype(object)
-        goal = Goal(self.desired)
+        outcome, goal = found.entry["outcome"], Goal(self.desired)
+        if outcome is not None and "low" in outcome:
+            return [DesiredRange(outcome["low"], outcome["high"])(said)]
+        if outcome is not None:
+            return [said == outcome["label"] if "label" in outcome else said != outcome["not"]]
         if not goal.is_opposite:
             return [goal.met(said)]
         return [flags for label in set(said.tolist()) for flags in (said == label, said != label)]
