@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cfk_plugin.counterfactual import Entry, Suppressed
+from cfk_plugin.errors import AdapterError, CFKError, InputError, LedgerError, ModelError
 from cfk_plugin.region import Interval, json_value
 
 if TYPE_CHECKING:
@@ -34,6 +35,20 @@ RECORD: Mapping[str, str] = MappingProxyType(
     }
 )
 """What a record has, and the types; ``features`` is a list of `FEATURE`."""
+
+_REASONS: Mapping[type[CFKError], str] = MappingProxyType(
+    {
+        LedgerError: "ledger_failed",
+        ModelError: "model_failed",
+        AdapterError: "explainer_failed",
+        InputError: "explainer_failed",  # of its answer: queries are checked before it is asked
+    }
+)
+
+
+def reason_of(failure: CFKError) -> str:
+    """Return why everything is withheld after a failure that would otherwise be the caller's to handle."""
+    return next((reason for kind, reason in _REASONS.items() if isinstance(failure, kind)), "protector_failed")
 
 
 def record_of(
