@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cfk_plugin.commands.files import load_model
+from cfk_plugin.commands.inputs import label_among
 from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
 from cfk_plugin.goal import OPPOSITE
 from cfk_plugin.label_model import LabelModel
@@ -176,41 +178,29 @@ def _explainer(location: str) -> Any:
     raise InputError(f"{location}: {failure}")
 
 
-_NAMED = 10  # labels that a message lists
-
-
 def _outcome(text: str, model: Any, population: Population, console: Console) -> Any:
     """Return the label that is meant.
 
-    The model's classes say which there are; without any, what it answers to made-up rows; and where none can be made
-    up, what is meant is guessed, and the console says so. Labels are named: they are the model's, and no row's.
+    The model's classes say which there are; without any, what it answers to made-up rows may. Where neither does, the
+    label is guessed from its spelling, and the console says that it could not be checked.
 
     Raises
     ------
     InputError
-        If the model does not have it, or none of its kind.
+        If the model does not have it, or answers with text where it is a number, or the other way round.
     """
     if text == OPPOSITE:
         return text
-    classes, tried = _classes(model), None
-    if classes is None and (rows := made_up(population, _TRIED)) is not None:
-        try:
-            tried = pd.unique(LabelModel(model, population.schema.features)(rows)).tolist()
-        except ModelError:
-            tried = None  # made-up values need not be what it takes; a model that fails is found out by requests
-    known = tried if classes is None else classes
-    for label in known or ():
-        if str(label) == text:
-            return label
-    if classes is not None:
-        raise InputError(f"--desired {text} is no class of the model; its classes are {_listed(classes)}")
-    guess = _read(text)
+    if (classes := _classes(model)) is not None:
+        return label_among(classes, text)
+    guess, tried = _read(text), _tried(model, population)
+    with suppress(InputError):
+        return label_among(tried, text)
     if tried and not any(isinstance(label, str) == isinstance(guess, str) for label in tried):
-        raise InputError(f"--desired {text} is no outcome of the model; it answers {_listed(tried)}")
-    seen = f"to {_TRIED} made-up rows it answers {_listed(tried)}" if tried else "it cannot be tried without real rows"
+        return label_among(tried, text)  # which says what there is
     console.print(
-        f"warning: whether the model ever answers {guess!r} could not be checked ({seen}); "
-        "if it never does, every explanation is withheld",
+        f"warning: --desired {text}: no made-up row has this outcome, so it could not be checked that the model has "
+        "it; if it has not, every explanation is withheld",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -232,6 +222,15 @@ def _classes(model: Any) -> list[Any] | None:
         return None
 
 
+def _tried(model: Any, population: Population) -> list[Any]:
+    """Return what a model answers to made-up rows; nothing where there are none, or it does not take them."""
+    rows = made_up(population, _TRIED)
+    try:
+        return [] if rows is None else pd.unique(LabelModel(model, population.schema.features)(rows)).tolist()
+    except ModelError:
+        return []
+
+
 def _read(text: str) -> Any:
     for kind in (int, float):
         try:
@@ -239,8 +238,3 @@ def _read(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def _listed(labels: list[Any]) -> str:
-    more = f", and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-    return ", ".join(map(str, labels[:_NAMED])) + more
