@@ -71,9 +71,7 @@ def command(name: str, examples: str, group: typer.Typer = app) -> Callable[[Cal
                 code = function(*args, **kwargs)
             except CFKError as error:
                 _fail(str(error), error)
-            except (typer.Exit, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001 - its text and its traceback may quote training rows
+            except Exception as error:  # noqa: BLE001 - its text and its traceback may quote training rows
                 _fail(f"unexpected {type(error).__name__}; CFK_DEBUG=1 shows where", error)
             raise typer.Exit(code)
 
@@ -84,7 +82,7 @@ def command(name: str, examples: str, group: typer.Typer = app) -> Callable[[Cal
     return register
 
 
-def _fail(message: str, error: BaseException) -> None:
+def _fail(message: str, error: Exception) -> None:
     if os.environ.get("CFK_DEBUG"):
         raise error
     typer.echo(f"cfk: {' '.join(message.split())}", err=True)

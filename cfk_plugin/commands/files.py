@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError, quiet
+from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.schema import Schema
 
@@ -36,8 +36,13 @@ _MODEL_FILES = (".joblib", ".pkl", ".pickle")
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table from CSV or Parquet, as its name ends."""
     _exists(path)
-    with quiet(f"{path}: not a readable CSV or Parquet table", InputError):  # a parser's errors quote rows
-        return pd.read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else pd.read_csv(path)
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return pd.read_parquet(path)
+        return pd.read_csv(path)
+    except Exception as error:  # noqa: BLE001 - the text of a parser's error quotes rows
+        failure = type(error).__name__
+    raise InputError(f"{path}: not a readable CSV or Parquet table ({failure})")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -99,10 +104,12 @@ def load_model(location: str) -> Any:
     _exists(path)
     if path.suffix.lower() not in _MODEL_FILES:
         raise ModelError(f"{path}: not a model; give a {' or '.join(_MODEL_FILES)} file, or an MLflow model URI")
-    with quiet(f"{path}: the model cannot be loaded", ModelError):
+    try:
         import joblib
 
         model = joblib.load(path)
+    except Exception as error:
+        raise ModelError(f"{path}: the model cannot be loaded ({type(error).__name__})") from error
     if not hasattr(model, "predict") and not callable(model):
         raise ModelError(f"{path}: holds a {type(model).__name__}, which has no predict method")
     return model
@@ -111,8 +118,12 @@ def load_model(location: str) -> Any:
 def _load_mlflow(location: str) -> Any:
     import mlflow
 
-    with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
+    try:
         return mlflow.pyfunc.load_model(location)
+    except CFKError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{location}: MLflow cannot load this model ({type(error).__name__})") from error
 
 
 def write_output(path: Path, frame: pd.DataFrame, text: str) -> None:
@@ -167,10 +178,15 @@ def load_function(name: str) -> Callable[..., Any]:
         raise InputError(f"{name}: give a function as module:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    with quiet(f"{name}: cannot be imported", InputError):  # a module runs its own code, whose errors may quote rows
-        found = getattr(importlib.import_module(module), attribute, None)
-    if found is None:
-        raise InputError(f"{name}: cannot be imported (the module has no {attribute})")
+    failure = ""
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except AttributeError:
+        failure = f"the module has no {attribute}"
+    except Exception as error:  # noqa: BLE001 - a module runs its own code, whose errors may quote rows
+        failure = type(error).__name__
+    if failure:
+        raise InputError(f"{name}: cannot be imported ({failure})")
     if not callable(found):
         raise InputError(f"{name}: is no function")
     function: Callable[..., Any] = found

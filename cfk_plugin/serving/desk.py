@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ import pandas as pd
 
 from cfk_plugin.columns import select
 from cfk_plugin.counterfactual import Suppressed
-from cfk_plugin.errors import CFKError, PolicyError, quiet
+from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
 from cfk_plugin.intake import Intake, take_in, take_in_records
 from cfk_plugin.records import reason_of, record_of
 
@@ -129,26 +128,13 @@ class Desk:
         except CFKError as failure:
             said = str(failure) if type(failure) is CFKError else type(failure).__name__
             _log.warning("explanations withheld: %s in the pipeline", said)
-            reason = reason_of(failure)
+            of_answer = isinstance(failure, InputError)  # queries have been checked
+            reason = "explainer_failed" if of_answer else reason_of(failure)
         return [Suppressed(query, reason) for query in range(len(intake))]
 
     def _record(self, entry: Entry, intake: Intake) -> dict[str, Any]:
-        """Return the record of an entry, which JSON can hold; one that cannot be made costs its own entry alone.
-
-        Queries and answers are checked before (`Intake`), so that nothing fails here that is on record as released:
-        what does all the same is a fault of ours, is withheld, and stays on record. That errs on the careful side, as
-        a ledger must not have less than what left.
-        """
-        names, domains = self._features, self._population.domains
-        try:
-            with quiet("{}", CFKError):
-                factual = {name: self._factual(intake, j, entry.query) for j, name in enumerate(names)}
-                record = record_of(entry, factual, names, domains)
-                json.dumps(record, ensure_ascii=False, allow_nan=False).encode()
-                return record
-        except CFKError as failure:
-            _log.warning("an explanation is withheld, as it could not be written: %s", failure)
-        return record_of(Suppressed(entry.query, "protector_failed"), None, (), {})
+        factual = {name: self._factual(intake, j, entry.query) for j, name in enumerate(self._features)}
+        return record_of(entry, factual, self._features, self._population.domains)
 
     def _factual(self, intake: Intake, j: int, query: int) -> Any:
         """Return a value of the person who asks as the population has them: a number or a date, not text of one."""
