@@ -8,7 +8,7 @@ import signal
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -71,7 +71,7 @@ def run(job: Job, host: str, port: int, limits: Limits, console: Console) -> int
             log_level="warning",
             access_log=False,
             server_header=False,
-            http=_connections(limits),
+            http=type("Connection", (_Connection,), {"limits": limits}),
             ws="none",
             lifespan="off",
             h11_max_incomplete_event_size=_LONGEST_HEADERS,
@@ -88,43 +88,50 @@ _LONGEST_HEADERS = 16_384  # bytes
 _LAST_SECONDS = 5  # that requests have left when the server is told to end
 
 
-def _connections(limits: Limits) -> type[asyncio.Protocol]:
-    """Return how connections are read: no more than the limit, and none that sends no request in time.
+class _Connection(H11Protocol):
+    """A connection that is dropped if it sends no request in time, or takes no answer, or is one too many.
 
-    The web server has a deadline for what comes after a request, and none for a first byte or for headers that are
-    sent one by one: such clients would take every connection there is.
+    The web server has a deadline for what comes after a request, and none for a first byte, for headers that are sent
+    one by one, or for answers that nobody reads: such clients would take every connection there is.
     """
 
-    class Connection(H11Protocol):
-        deadline: asyncio.TimerHandle | None = None
+    limits: ClassVar[Limits]
+    _deadline: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > limits.connections:
-                transport.abort()
-            self._watch()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            transport.abort()
+        self._watch()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._watch()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
 
-        def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self.limits.seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _watch(self) -> None:
+        """Give a client that is not being answered its time to send a request; it is given once."""
+        if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
-            super().connection_lost(exc)
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.limits.reading, self.transport.abort)
 
-        def _watch(self) -> None:
-            """Give a client that is not being answered its time to send a request; it is given once."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._unwatch()
-            elif self.deadline is None:
-                self.deadline = self.loop.call_later(limits.reading, self.transport.abort)
-
-        def _unwatch(self) -> None:
-            if self.deadline is not None:
-                self.deadline.cancel()
-                self.deadline = None
-
-    return Connection
+    def _unwatch(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 def answer_of(job: Job, console: Console) -> Answer:

@@ -363,6 +363,26 @@ def files(tmp_path: Path) -> Callable[..., list[str]]:
     return command
 
 
+class Broken:
+    """An explainer that cannot be loaded, and says why with a row."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, (str(PEOPLE.iloc[0].to_dict()),)
+
+
+def _refuse(row: str) -> None:
+    raise SystemExit(row)
+
+
+def test_an_explainer_that_cannot_be_loaded_says_no_row(files: Callable[..., list[str]]) -> None:
+    command = files(Yes(), "yes")
+    Path(command[1]).write_bytes(cloudpickle.dumps(Broken()))
+    refused = CliRunner().invoke(cli, command)
+    assert refused.exit_code == 2
+    assert "cannot be loaded (SystemExit)" in refused.output + refused.stderr
+    assert not quoted(refused.output + refused.stderr)
+
+
 def test_an_outcome_that_the_model_does_not_have_is_refused_at_the_start(files: Callable[..., list[str]]) -> None:
     tree = DecisionTreeClassifier(max_depth=3).fit(PEOPLE[["age", "pay"]], accepts(PEOPLE))
     for model, desired, known in ((tree, "2", "0, 1"), (tree, "yes", "0, 1"), (Yes(), "1", "no, yes")):
