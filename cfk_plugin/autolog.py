@@ -20,6 +20,7 @@ from mlflow.utils import autologging_utils
 from mlflow.utils.autologging_utils import autologging_integration, get_autologging_config
 from mlflow.utils.autologging_utils.safety import safe_patch
 
+from cfk_plugin.errors import CFKError, quiet
 from cfk_plugin.hookspecs import RawMethod
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.source import is_protecting
@@ -100,9 +101,10 @@ def _counted(method: RawMethod) -> Callable[..., Any]:
 def _number(method: RawMethod, result: Any) -> int:
     """Return how many counterfactuals a result holds; 0 where the adapter cannot tell, as in another version."""
     try:
-        return method.count(result)
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
-        _warn("counterfactuals of %s could not be counted (%s)", method.owner, type(error).__name__)
+        with quiet("{}", CFKError):
+            return method.count(result)
+    except CFKError as failure:  # its text is the class of what was raised
+        _warn("counterfactuals of %s could not be counted (%s)", method.owner, failure)
         return 0
 
 
@@ -120,11 +122,12 @@ _lock = threading.Lock()
 def _note(given: int) -> None:
     """Add one call to the active run. Never raises: the caller is waiting for counterfactuals, or for an exception."""
     try:
-        run = mlflow.active_run()
-        if run is not None:
-            _log_counts(str(run.info.run_id), given)
-    except Exception as error:  # noqa: BLE001 - see above
-        _warn("a call of an unprotected explainer was not logged (%s)", type(error).__name__)
+        with quiet("{}", CFKError):
+            run = mlflow.active_run()
+            if run is not None:
+                _log_counts(str(run.info.run_id), given)
+    except CFKError as failure:
+        _warn("a call of an unprotected explainer was not logged (%s)", failure)
 
 
 def _log_counts(run_id: str, given: int) -> None:

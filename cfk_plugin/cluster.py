@@ -13,7 +13,7 @@ import pandas as pd
 from cfk_plugin.cells import find_rows, index_rows, require_columns
 from cfk_plugin.coding import Coding, KeyedOrder
 from cfk_plugin.domain import Domain
-from cfk_plugin.errors import CFKError, MissingDependencyError, PopulationError
+from cfk_plugin.errors import CFKError, MissingDependencyError, PopulationError, quiet
 from cfk_plugin.rows import NoRows
 
 if TYPE_CHECKING:
@@ -224,13 +224,8 @@ def unsigned(numbers: pd.Series) -> NDArray[np.uint64]:
 
 def _constant(work: Work, batch: pd.DataFrame) -> pd.DataFrame:
     """Run on a worker; Spark sends what is raised there to the driver and to its logs, text and all."""
-    try:
+    with quiet("{} on a worker", PopulationError, let=CFKError):  # ours name columns at most
         return work(batch)
-    except CFKError as error:  # names columns at most
-        failure = str(error)
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = f"{type(error).__name__} on a worker"
-    raise PopulationError(failure)
 
 
 def _to_pandas(table: Any) -> pd.DataFrame:

@@ -85,9 +85,12 @@ class Coding:
             else conform_values(column, self.domains[name].dtype)
             for j, (name, column) in enumerate(values.items())
         }
-        plain = [
-            column if is_so and {type(value) for value in column} <= {str, int} else list(array)
-            for column, array, is_so in zip(values.values(), table.values(), settled.tolist(), strict=True)
+        kinds = [{int} if self.domains[name].attribute.kind == "numeric" else {str, int} for name in values]
+        plain = [  # numbers and dates as text are what they were read as
+            column if is_so and {type(value) for value in column} <= known else list(array)
+            for column, array, is_so, known in zip(
+                values.values(), table.values(), settled.tolist(), kinds, strict=True
+            )
         ]
         return table_of(table), Reading(codes, numbers, np.ones(len(values), dtype=bool)), plain
 

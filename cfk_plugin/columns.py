@@ -58,8 +58,11 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
             return truth.astype(dtype) if truth.isna().sum() == _missing_allowed(column, dtype) else column
         if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
             return column.map(to_text, na_action="ignore").astype(dtype)
+        if types.is_datetime64_any_dtype(dtype) and (column.dtype == object or types.is_string_dtype(column.dtype)):
+            stamps = pd.to_datetime(column, format="ISO8601", utc=True)  # as `to_numbers` reads them
+            return stamps.dt.tz_convert(getattr(dtype, "tz", None)).astype(dtype)
         return column.astype(dtype)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return column
 
 

@@ -22,7 +22,7 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
         "not_desired": "the model does not give the desired outcome at the counterfactual",
         "unknown_category": "a category that the population does not have",
         "missing_value": "a missing value where the population has none",
-        "invalid_value": "a value that is not a finite number",
+        "invalid_value": "a value that cannot be read, or is not a finite number",
         "outside_domain": "a value outside the declared bounds",
         "infeasible": "no region with enough people was found",
         "pureness_below_floor": "pureness is below the policy's floor",

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api import types
 
 from cfk_plugin.coding import FEW, Reading
 from cfk_plugin.columns import select, values_of
 from cfk_plugin.counterfactual import Counterfactual
-from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN
+from cfk_plugin.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
 from cfk_plugin.errors import InputError
 from cfk_plugin.population import Population
+
+LARGEST = 1e300
+"""Largest number that is taken: the difference of any two is still one, and its text can be written."""
+
+_NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQefd")}
+_DATES = {date, datetime, pd.Timestamp, np.datetime64}
+_TEXTS = {str, np.str_}
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,9 +156,9 @@ def take_in(frame: pd.DataFrame, population: Population) -> Intake:
     -------
     Intake
     """
-    raw = select(frame, population.schema.features)
+    raw, odd = _plain_table(select(frame, population.schema.features), population)
     reading = population.read(raw)
-    return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers))
+    return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers, odd))
 
 
 def take_in_records(records: Sequence[Mapping[str, Any]], population: Population) -> Intake:
@@ -154,18 +167,81 @@ def take_in_records(records: Sequence[Mapping[str, Any]], population: Population
         return take_in(
             pd.DataFrame([{name: r[name] for name in population.schema.features} for r in records]), population
         )
+    names, domains = population.schema.features, population.domains
+    is_odd = [[not _is_plain(record[name], domains[name]) for name in names] for record in records]
+    odd = np.array(is_odd, dtype=bool)
+    if odd.any():
+        records = [
+            {name: None if bad else record[name] for name, bad in zip(names, flags, strict=True)}
+            for record, flags in zip(records, is_odd, strict=True)
+        ]
     raw, reading, plain = population.coding.read_records(records)
-    return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers), plain)
+    return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers, odd), plain)
+
+
+def _plain_table(raw: pd.DataFrame, population: Population) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+    """Return a table without the values that cannot be read or written (`_is_plain`), and where they were."""
+    odd = np.zeros(raw.shape, dtype=bool)
+    for j, (name, dtype) in enumerate(zip(raw.columns, raw.dtypes, strict=True)):
+        domain = population.domains[name]
+        if _needs_look(dtype, domain):
+            odd[:, j] = [not _is_plain(value, domain) for value in raw.iloc[:, j]]
+    if not odd.any():
+        return raw, odd
+    columns = {
+        name: raw[name].astype(object).mask(odd[:, j], None) if odd[:, j].any() else raw[name]
+        for j, name in enumerate(raw.columns)
+    }
+    return pd.DataFrame(columns), odd
+
+
+def _needs_look(dtype: Any, domain: Domain) -> bool:
+    """Say whether a column of a dtype may hold what is not plain: one of numbers holds none that `_faults` misses."""
+    is_number = domain.attribute.kind == "numeric"
+    if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
+        return is_number  # all of it can be encoded
+    if types.is_datetime64_any_dtype(dtype):
+        return is_number and not domain.is_date
+    kind = dtype.kind if isinstance(dtype, np.dtype) else "O"
+    return kind not in "biuf" or domain.is_date or (kind == "f" and not is_number)
+
+
+def _is_plain(value: Any, domain: Domain) -> bool:
+    """Say whether a value is missing, or of one of the types that its attribute can have and that can be written.
+
+    A closed list: what an explainer or a request holds may be anything, and what is let in here is put on record,
+    written as text and sent as JSON without a further look.
+    """
+    kind = type(value)
+    if kind in _MISSING:
+        return True
+    if kind in _TEXTS:
+        return _is_readable(value, domain)
+    if kind in _NUMBERS:
+        return not domain.is_date and not abs(value) > LARGEST  # a missing one is not larger either
+    if kind is Decimal:
+        return not domain.is_date and (value.is_qnan() or (value.is_finite() and abs(value) <= LARGEST))
+    return kind in _DATES and (domain.is_date or domain.attribute.kind != "numeric")
+
+
+def _is_readable(text: str, domain: Domain) -> bool:
+    """Say whether a text is what its attribute needs: a date, a number, or whatever can be encoded."""
+    try:
+        if domain.attribute.kind != "numeric":
+            return text.isascii() or bool(text.encode())
+        return bool(_DATE.match(text)) if domain.is_date else "_" not in text and abs(float(text)) <= LARGEST
+    except ValueError:  # lone surrogates cannot be encoded
+        return False
 
 
 def _faults(
-    population: Population, codes: NDArray[np.int32], numbers: NDArray[np.float64]
+    population: Population, codes: NDArray[np.int32], numbers: NDArray[np.float64], odd: NDArray[np.bool_]
 ) -> tuple[tuple[str, tuple[str, ...]] | None, ...]:
     """Return for each counterfactual None, or the first reason that holds and the columns at fault."""
     attributes = [population.schema[name] for name in population.schema.features]
     listed = np.array([a.kind != "numeric" and not population.domains[a.name].is_open for a in attributes])
     found = {
-        "invalid_value": codes == INVALID,
+        "invalid_value": (codes == INVALID) | odd | (np.abs(numbers) > LARGEST),
         "missing_value": codes == UNEXPECTED_MISSING,
         "unknown_category": (codes == UNKNOWN) & listed,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -9,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cfk_plugin.counterfactual import Entry, Suppressed
+from cfk_plugin.errors import AdapterError, CFKError, LedgerError, ModelError, quiet
 from cfk_plugin.region import Interval, json_value
 
 if TYPE_CHECKING:
     from cfk_plugin.domain import Domain
     from cfk_plugin.region import Part
 
+_log = logging.getLogger("cfk_plugin")
 
 FEATURE: Mapping[str, str] = MappingProxyType(
     {"name": "text", "kind": "text", "low": "number?", "high": "number?", "values": "texts", "missing": "flag"}
@@ -35,11 +39,28 @@ RECORD: Mapping[str, str] = MappingProxyType(
 )
 """What a record has, and the types; ``features`` is a list of `FEATURE`."""
 
+_REASONS: Mapping[type[CFKError], str] = MappingProxyType(
+    {
+        LedgerError: "ledger_failed",
+        ModelError: "model_failed",
+        AdapterError: "explainer_failed",
+    }
+)
+
+
+def reason_of(failure: CFKError) -> str:
+    """Return why everything is withheld after a failure that would otherwise be the caller's to handle."""
+    return next((reason for kind, reason in _REASONS.items() if isinstance(failure, kind)), "protector_failed")
+
 
 def record_of(
     entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
 ) -> dict[str, Any]:
-    """Return what may leave of an entry.
+    """Return what may leave of an entry, as JSON can hold it. Whatever cannot be written is withheld, for itself alone.
+
+    Queries and answers are checked before (`cfk_plugin.intake`), so that nothing fails here that a ledger has on record
+    as released: what does all the same is a fault of ours, and stays on record. That errs on the careful side, as a
+    ledger must never have less than what left.
 
     Parameters
     ----------
@@ -58,6 +79,19 @@ def record_of(
         ``{name, kind, low, high, values, missing}``. ``kind`` is "number" (``low`` and ``high`` are set), "date" or
         "rank" (two ``values``, ISO 8601 or levels: the ends), "set" (``values``), or "withheld". Values are text.
     """
+    try:
+        with quiet("{}", CFKError):
+            record = _written(entry, factual, names, domains)
+            json.dumps(record, ensure_ascii=False, allow_nan=False).encode()
+            return record
+    except CFKError as failure:  # its text is the class of what was raised
+        _log.warning("an explanation is withheld, as it could not be written: %s", failure)
+    return _written(Suppressed(entry.query, "protector_failed"), None, (), {})
+
+
+def _written(
+    entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
+) -> dict[str, Any]:
     if isinstance(entry, Suppressed):
         empty: dict[str, Any] = {"k": None, "ncp": None, "pureness": None, "features": []}
         return _record(entry, entry.reason, entry.text(), empty)

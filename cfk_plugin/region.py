@@ -50,7 +50,10 @@ class Interval:
             return False
         if self.levels is not None:
             return to_text(value) in self.levels
-        return bool(self.low <= value <= self.high)
+        try:
+            return bool(self.low <= value <= self.high)
+        except TypeError:  # a text is in no range of numbers
+            return False
 
     @property
     def is_single(self) -> bool:

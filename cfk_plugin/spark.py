@@ -19,10 +19,10 @@ from cfk_plugin import keyed
 from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.cluster import selected, spread
 from cfk_plugin.counterfactual import Suppressed
-from cfk_plugin.errors import BundleError, CFKError, InputError, LedgerError, ModelError
+from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, quiet
 from cfk_plugin.ledger import Ledger
 from cfk_plugin.population import Population
-from cfk_plugin.records import FEATURE, RECORD, record_of
+from cfk_plugin.records import FEATURE, RECORD, reason_of, record_of
 
 if TYPE_CHECKING:
     from cfk_plugin.schema import Schema
@@ -133,10 +133,11 @@ class _Job:
         """Protect some rows, on a worker; whatever fails, all of them are suppressed."""
         kept = batch.iloc[:, self.features * (1 + self.has_factuals) :]
         try:
-            records = self._records(batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-            _log.warning("explanations withheld on a worker: %s", _said(error))
-            entry = Suppressed(0, _reason(error))
+            with quiet("{}", CFKError, let=CFKError):
+                records = self._records(batch)
+        except CFKError as error:  # names columns at most
+            _log.warning("explanations withheld on a worker: %s", error)
+            entry = Suppressed(0, reason_of(error))
             records = [record_of(entry, None, (), {})] * len(batch)
         table = pd.DataFrame({name: pd.Series([r[name] for r in records], dtype=object) for name in _WRITTEN})
         return pd.concat([kept.reset_index(drop=True), table], axis=1)
@@ -203,11 +204,8 @@ def _read(path: Path) -> bytes:
 
 
 def _pickled(*fitting: Any) -> bytes:
-    try:
+    with quiet("model or desired outcome cannot be pickled ({}); give the URI of a model of MLflow", InputError):
         return bytes(cloudpickle.dumps(fitting))
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = type(error).__name__
-    raise InputError(f"model or desired outcome cannot be pickled ({failure}); give the URI of a model of MLflow")
 
 
 def _unpickled(fitting: bytes) -> tuple[Any, ...]:
@@ -218,12 +216,9 @@ def _unpickled(fitting: bytes) -> tuple[Any, ...]:
     ModelError
         If a worker cannot load it: a module that it does not have, say.
     """
-    try:
+    with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
         model, *rest = cloudpickle.loads(fitting)
         return (_loaded(model) if isinstance(model, str) else model, *rest)
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = type(error).__name__
-    raise ModelError(f"a worker cannot load the model ({failure}); install there what it needs")
 
 
 def _loaded(model: str) -> Any:
@@ -265,14 +260,3 @@ def _form(df: Any, keep: Sequence[str]) -> Any:
     kinds["features"] = types.ArrayType(types.StructType(feature))
     record = [types.StructField(name, kinds[RECORD[name].removesuffix("?")]) for name in _WRITTEN]
     return types.StructType([*(df.schema[name] for name in keep), *record])
-
-
-def _said(error: Exception) -> str:
-    """Return what may be said of an error: the text of ours, which names columns at most; the class of others."""
-    return str(error) if isinstance(error, CFKError) else type(error).__name__
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, LedgerError):
-        return "ledger_failed"
-    return "model_failed" if isinstance(error, ModelError) else "protector_failed"

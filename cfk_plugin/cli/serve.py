@@ -28,6 +28,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 5001,
     timeout: Annotated[float, typer.Option(help="Seconds after which a request is answered with 504.", min=0.1)] = 60,
+    read_timeout: Annotated[float, typer.Option(help="Seconds to send a request in.", min=0.1)] = 10,
     threads: Annotated[int, typer.Option(help="Requests that are worked on at the same time.", min=1)] = 16,
     most: Annotated[int, typer.Option(help="Queries that one request may hold.", min=1)] = 1000,
 ) -> int:
@@ -49,4 +50,4 @@ def serve(
         experiment=experiment,
         most=most,
     )
-    return work.run(job, host, port, Limits(timeout, threads), console(stderr=True))
+    return work.run(job, host, port, Limits(timeout, threads, read_timeout), console(stderr=True))

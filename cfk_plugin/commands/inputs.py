@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,17 @@ def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
     labels: Any = getattr(model, "classes_", None)
     if labels is None:
         labels = np.unique(LabelModel(model, list(features.columns))(features))
+    return label_among(labels, text)
+
+
+def label_among(labels: Sequence[Any], text: str) -> Any:
+    """Return the label that is spelled like this; labels are the model's, so a message may list them.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
     for label in labels:
         if str(label) == text or (_number(text) is not None and _number(label) == _number(text)):
             return label

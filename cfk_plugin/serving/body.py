@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Callable
 from typing import Any
 
-from cfk_plugin.serving.desk import NO_TABLE, PARAMS, RequestError
+from cfk_plugin.errors import CFKError, quiet
+from cfk_plugin.serving.desk import FAILED, NO_TABLE, PARAMS, RequestError
+
+_log = logging.getLogger("cfk_plugin")
+
+Answer = Callable[..., list[dict[str, Any]]]
+"""What answers queries and parameters with records; `Desk.answer`."""
 
 JSON = "application/json"
+MOST_BYTES = 10_000_000
+TOO_LONG = "the request is too long; send fewer queries at once"
 NOT_JSON = "the body is not valid JSON"
 SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
 _FORMS = ("dataframe_split", "dataframe_records")
 _KEYS = {*_FORMS, "params"}
 _LOOKED_AT = 100  # characters
+
+
+def answer_to(body: bytes | str, answer: Answer) -> bytes:
+    """Return what is sent back for a request's body: ``{"predictions": [record, ...]}``.
+
+    Raises
+    ------
+    RequestError
+        Whatever fails, and however. It has no context, and of what failed the log has the class.
+    """
+    try:
+        with quiet("{}", CFKError, let=RequestError):
+            records = answer(*read_body(body))
+            return to_json({"predictions": records})
+    except RequestError:
+        raise
+    except CFKError as failure:
+        _log.warning("a request failed: %s", failure)
+    raise RequestError(FAILED, ours=True)
+
+
+def to_json(content: Any) -> bytes:
+    """Return content as JSON, as both servers send it."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def is_table(body: bytes | str) -> bool:
@@ -55,7 +89,7 @@ def _parsed(body: bytes | str) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):
         pass
-    raise RequestError(NOT_JSON)
+    raise RequestError(NOT_JSON)  # out here, so that it carries no context
 
 
 def _split(content: Any) -> list[dict[str, Any]]:

@@ -12,10 +12,15 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.columns import select
+from cfk_plugin.counterfactual import Suppressed
+from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
 from cfk_plugin.intake import Intake, take_in, take_in_records
-from cfk_plugin.records import record_of
+from cfk_plugin.records import reason_of, record_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cfk_plugin.counterfactual import Entry
     from cfk_plugin.explainer import ProtectedExplainer
     from cfk_plugin.policy import PrivacyPolicy
     from cfk_plugin.population import Population
@@ -32,7 +37,7 @@ TOO_LARGE = "k is above the number of people"
 FAILED = "the explanation could not be made"
 
 
-class RequestError(Exception):
+class RequestError(CFKError):
     """A request that is refused as a whole: one of the constant texts above, and whose fault it is.
 
     Parameters
@@ -55,7 +60,7 @@ class Desk:
     population : Population
         Sealed or not.
     policy : PrivacyPolicy
-        Its k is the floor.
+        Its k is the floor. What is infeasible is suppressed, whatever it says.
     make : callable
         Returns a protected explainer for a policy.
     most : int
@@ -69,10 +74,13 @@ class Desk:
         make: Callable[[PrivacyPolicy], ProtectedExplainer],
         most: int,
     ) -> None:
+        policy = replace(policy, on_infeasible="suppress")  # raised here, it would cost a whole request its answers
         self._population, self._policy, self._make, self._most = population, policy, make, most
         self._features, self._private = list(population.schema.features), set(population.schema.private)
-        dtypes = [population.domains[name].dtype for name in self._features]
-        self._whole = np.array([pd.api.types.is_integer_dtype(dtype) for dtype in dtypes])
+        domains = [population.domains[name] for name in self._features]
+        self._dtypes = [domain.dtype for domain in domains]
+        self._numeric = [domain.attribute.kind == "numeric" for domain in domains]
+        self._whole = np.array([pd.api.types.is_integer_dtype(dtype) for dtype in self._dtypes])
         self._explainers: dict[int, ProtectedExplainer] = {policy.k: make(policy)}
         self._lock = threading.Lock()
 
@@ -101,26 +109,58 @@ class Desk:
             If the request is refused. It has no context: nothing of what failed can be read from it.
         """
         try:
-            intake = self._checked(queries)
-            return self._answer(intake, self._k(params or {}))
+            with quiet("{}", CFKError, let=RequestError):
+                k, intake = self._k(params or {}), self._checked(queries)
+                return [self._record(entry, intake) for entry in self._entries(intake, k)]
         except RequestError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever failed, nothing unprotected may leave
-            _log.warning("a request failed: %s", type(error).__name__)
+        except CFKError as failure:  # its text is the class of what was raised, and no more
+            _log.warning("a request failed: %s", failure)
         raise RequestError(FAILED, ours=True)  # raised out here, so that it carries no context
 
-    def _answer(self, intake: Intake, k: int) -> list[dict[str, Any]]:
-        explanations = self._explainer(k).explain(intake.frame)
-        names, domains = self._features, self._population.domains
-        factuals = [dict(zip(names, row, strict=True)) for row in zip(*intake.values, strict=True)]
-        return [record_of(entry, factuals[entry.query], names, domains) for entry in explanations]
+    def _entries(self, intake: Intake, k: int) -> Iterable[Entry]:
+        """Return what the protected explainer answers; whatever it raises, every query is answered, and withheld."""
+        explainer = self._explainer(k)
+        try:
+            with quiet("{}", CFKError, let=CFKError):
+                explanations: Iterable[Entry] = explainer.explain(intake.frame)
+                return explanations
+        except CFKError as failure:
+            said = str(failure) if type(failure) is CFKError else type(failure).__name__
+            _log.warning("explanations withheld: %s in the pipeline", said)
+            of_answer = isinstance(failure, InputError)  # queries have been checked
+            reason = "explainer_failed" if of_answer else reason_of(failure)
+        return [Suppressed(query, reason) for query in range(len(intake))]
+
+    def _record(self, entry: Entry, intake: Intake) -> dict[str, Any]:
+        factual = {name: self._factual(intake, j, entry.query) for j, name in enumerate(self._features)}
+        return record_of(entry, factual, self._features, self._population.domains)
+
+    def _factual(self, intake: Intake, j: int, query: int) -> Any:
+        """Return a value of the person who asks as the population has them: a number or a date, not text of one."""
+        value = intake.values[j][query]
+        if not self._numeric[j] or type(value) in (int, float) or pd.isna(value):
+            return value
+        return self._population.domains[self._features[j]].natural(float(intake.numbers[query, j]))
 
     def _checked(self, queries: object) -> Intake:
-        """Return queries with every feature and possible values."""
+        """Return queries with every feature and possible values; what cannot be read is refused, however it fails."""
+        try:
+            with quiet("{}", CFKError, let=RequestError):
+                return self._read(queries)
+        except RequestError:
+            raise
+        except CFKError as failure:
+            _log.warning("a request could not be read: %s", failure)
+        raise RequestError(VALUES)
+
+    def _read(self, queries: object) -> Intake:
         if not isinstance(queries, (pd.DataFrame, list)) or not len(queries):
             raise RequestError(NO_TABLE)
         if len(queries) > self._most:
             raise RequestError(TOO_MANY)
+        if isinstance(queries, list) and not all(isinstance(row, dict) for row in queries):
+            raise RequestError(NO_TABLE)
         names = list(queries.columns if isinstance(queries, pd.DataFrame) else queries[0])
         if len(set(names)) != len(names) or not set(self._features) <= set(names):
             raise RequestError(COLUMNS)
@@ -133,6 +173,9 @@ class Desk:
             raise RequestError(VALUES)
         numbers = intake.numbers[:, self._whole]
         if bool((np.isfinite(numbers) & (numbers % 1 != 0)).any()):
+            raise RequestError(VALUES)
+        dtypes = zip(intake.frame.dtypes, self._dtypes, self._numeric, strict=True)
+        if any(is_numeric and own != dtype for own, dtype, is_numeric in dtypes):  # too large for it, or too early
             raise RequestError(VALUES)
         return intake
 
@@ -159,5 +202,9 @@ class Desk:
         """Return the explainer for a k; it is made once, as its partition must not change."""
         with self._lock:
             if k not in self._explainers:
-                self._explainers[k] = self._make(replace(self._policy, k=k))
+                try:
+                    with quiet("{}", CFKError, let=PolicyError):
+                        self._explainers[k] = self._make(replace(self._policy, k=k))
+                except PolicyError:
+                    raise RequestError(TOO_LARGE) from None
             return self._explainers[k]

@@ -16,7 +16,7 @@ from mlflow.models.evaluation.artifacts import (
 )
 from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, ModelError, quiet
 from cfk_plugin.pipeline import protect
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.serving.measured import Measured
@@ -69,8 +69,9 @@ class CounterfactualEvaluator(ModelEvaluator):
         said = getattr(getattr(model, "metadata", None), "metadata", None) or {}
         if "cfk.policy_sha256" in said:
             _refuse_settings(evaluator_config)
-            queries = pd.DataFrame(dataset.features_data)
-            measured = Measured.of_records(model.predict(queries), int(said["cfk.k"]) if "cfk.k" in said else None)
+            with quiet("the protected model raised {}", ModelError):  # MLflow puts what it is given into its errors
+                found = model.predict(pd.DataFrame(dataset.features_data))
+            measured = Measured.of_records(found, int(said["cfk.k"]) if "cfk.k" in said else None)
         else:
             settings = _checked(evaluator_config, model)
             explanations = protect(model.predict, **settings).explain(pd.DataFrame(dataset.features_data))

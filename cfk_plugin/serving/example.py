@@ -1,4 +1,4 @@
-"""A made-up input example: a request to try the model with, which nobody is."""
+"""Made-up rows: an input example that nobody is, and what a model is tried with where there are no rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pandas.api import types
 from cfk_plugin.matching import RowMatcher
 
 if TYPE_CHECKING:
-    from numpy.random import Generator
-
     from cfk_plugin.domain import Domain
     from cfk_plugin.population import Population
 
@@ -47,7 +45,7 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
             return None
         choices[name] = values
     # Seeded: the same population gives the same example, so logging a model twice shows nothing more.
-    draws, matcher = _draws(choices, population, np.random.default_rng(0)), RowMatcher(population)
+    draws, matcher = _draws(choices, population, _TRIES), RowMatcher(population)
     for at in range(_TRIES):
         one = draws.iloc[[at]].reset_index(drop=True)
         if not matcher.native(one)[1].any():  # alone, as its decimals in company would be another matter
@@ -55,8 +53,41 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
     return None
 
 
-def _draws(choices: dict[str, list[Any]], population: Population, random: Generator) -> pd.DataFrame:
-    columns = {name: [values[i] for i in random.integers(len(values), size=_TRIES)] for name, values in choices.items()}
+def made_up(population: Population, n: int) -> pd.DataFrame | None:
+    """Return made-up rows to see what a model answers, for the server alone: quasi-identifiers are drawn from people's.
+
+    Parameters
+    ----------
+    population : Population
+        With or without rows.
+    n : int
+
+    Returns
+    -------
+    DataFrame or None
+        None if a quasi-identifier has no value at all.
+    """
+    choices = {}
+    for name, domain in population.domains.items():
+        found = _declared(domain)
+        if found is None:
+            found = _common(population, name, 1) if name in population.schema.quasi_identifiers else _any(domain)
+        if not found:
+            return None
+        choices[name] = found
+    return _draws(choices, population, n)
+
+
+def _any(domain: Domain) -> list[Any]:
+    """Return values of an attribute of which nothing is known but the kind."""
+    if domain.attribute.kind != "numeric":
+        return [""]
+    return [domain.natural(sign * 10.0**power) for power in range(10) for sign in (0, 1, -1)]
+
+
+def _draws(choices: dict[str, list[Any]], population: Population, n: int) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    columns = {name: [values[i] for i in random.integers(len(values), size=n)] for name, values in choices.items()}
     return population.conform(pd.DataFrame(columns))
 
 

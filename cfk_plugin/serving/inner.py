@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 from mlflow.pyfunc import load_model
 
+from cfk_plugin.errors import ModelError, quiet
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,10 +24,16 @@ def load_inner(location: str) -> Any:
     ----------
     location : str
         File, folder or URI. Loading runs code in it.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be loaded. The message has the class of what was raised: its text may quote what was pickled.
     """
-    if location.endswith(PICKLE):
-        return cloudpickle.loads(Path(location).read_bytes())
-    predict: Callable[..., Any] = load_model(location).predict
+    with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
+        if location.endswith(PICKLE):
+            return cloudpickle.loads(Path(location).read_bytes())
+        predict: Callable[..., Any] = load_model(location).predict
 
     def ask(rows: Any) -> Any:
         return predict(rows)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.model import PythonModel
 
-from cfk_plugin.errors import LedgerError
+from cfk_plugin.errors import BundleError, CFKError, LedgerError, quiet
 from cfk_plugin.ledger import Ledger
 from cfk_plugin.serving.assembly import desk_of, opened
+from cfk_plugin.serving.body import Answer
 from cfk_plugin.serving.desk import FAILED, RequestError
 from cfk_plugin.serving.inner import load_inner
-from cfk_plugin.serving.scoring import Answer, answer_requests, error_of
+from cfk_plugin.serving.scoring import answer_requests, error_of
 from cfk_plugin.tracking import RunLogger
 
 if TYPE_CHECKING:
@@ -36,19 +37,21 @@ class ProtectedModel(PythonModel):
     def load_context(self, context: Any) -> None:
         """Open the artifacts."""
         answer_requests(answer_of_model)
-        self._answer = _desk_of(context.artifacts).answer
+        with quiet("the protected model cannot be loaded ({})", BundleError, let=CFKError):
+            self._answer = _desk_of(context.artifacts).answer
 
     # No hints here: MLflow reads them as a signature and enforces it.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
         """Return one record per counterfactual; see `cfk_plugin.records.record_of`."""
         failed = RequestError(FAILED, ours=True)
         try:
-            return self._answer(model_input, params)
+            with quiet("{}", CFKError, let=RequestError):
+                return self._answer(model_input, params)
         except RequestError as error:
             failed = error
-        except Exception:  # noqa: BLE001, S110 - whatever it is, its text must not get out
+        except CFKError:
             pass
-        raise error_of(failed)
+        raise error_of(failed)  # out here, so that it carries no context
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled: the copy would take along what is protected."""

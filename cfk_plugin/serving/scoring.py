@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
+import os
 from collections.abc import Callable
 from typing import Any
 
-from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import BAD_REQUEST, INTERNAL_ERROR, INVALID_PARAMETER_VALUE, ErrorCode
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import scoring_server
 
-from cfk_plugin.serving.body import JSON, is_table, read_body
-from cfk_plugin.serving.constants import TYPE, UNREADABLE, ConstantError
+from cfk_plugin.errors import CFKError, quiet
+from cfk_plugin.serving.body import JSON, MOST_BYTES, TOO_LONG, Answer, answer_to, is_table
+from cfk_plugin.serving.constants import TYPE, UNREADABLE, ConstantError, show_no_traces
 from cfk_plugin.serving.desk import RequestError
-
-Answer = Callable[..., list[dict[str, Any]]]
 
 
 def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
@@ -31,6 +29,8 @@ def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
     answer_of : callable
         Returns what answers for a loaded model, or None where it is no protected one.
     """
+    if getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ:  # this process is a server
+        show_no_traces()
     by_mlflow = getattr(scoring_server, "invocations", None)
     if by_mlflow is None or hasattr(by_mlflow, "_cfk_wraps"):
         return
@@ -40,6 +40,8 @@ def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
         answer = answer_of(model)
         if answer is None:
             return by_mlflow(data, content_type, model, input_schema)
+        if len(data) > MOST_BYTES:
+            raise error_of(RequestError(TOO_LONG))
         if str(content_type).partition(";")[0].strip().lower() == JSON and is_table(data):
             return _answered(answer, data)
         return _quietly(lambda: by_mlflow(data, content_type, model, input_schema))
@@ -55,24 +57,22 @@ def error_of(refusal: RequestError) -> ConstantError:
 
 def _answered(answer: Answer, body: bytes | str) -> Any:
     try:
-        records = answer(*read_body(body))
+        text = answer_to(body, answer).decode()
     except RequestError as error:
         refusal = error_of(error)
     else:
-        text = json.dumps({"predictions": records}, ensure_ascii=False, allow_nan=False)
         return scoring_server.InvocationsResponse(response=text, status=200, mimetype=JSON)
     raise refusal  # out here, so that it carries no context
 
 
 def _quietly(ask: Callable[[], Any]) -> Any:
+    """Have MLflow read what is not in our form; what fails in that is the request's fault, and said in a constant."""
     try:
-        found = ask()
-    except ConstantError:
+        with quiet("{}", CFKError, let=ConstantError):
+            found = ask()
+            return found if found.status != 415 else found._replace(response=TYPE)
+    except ConstantError:  # a protected model's own
         raise
-    except MlflowException as error:
-        code = ErrorCode.Value(error.error_code)
-    except Exception:  # noqa: BLE001 - such as JSON that is nested too deeply
-        code = BAD_REQUEST
-    else:
-        return found if found.status != 415 else found._replace(response=TYPE)
-    raise ConstantError(UNREADABLE, error_code=code)  # raised out here, so that it carries no context
+    except CFKError:
+        pass
+    raise ConstantError(UNREADABLE, error_code=BAD_REQUEST)  # out here, so that it carries no context

@@ -26,3 +26,10 @@ def loud(rows: pd.DataFrame) -> np.ndarray:
 def loud_where_rich(rows: pd.DataFrame) -> np.ndarray:
     """Fail once somebody earns too much."""
     return loud(rows) if bool((rows["pay"] > 9_000_000).any()) else np.ones(len(rows), dtype=int)
+
+
+def panics_where_rich(rows: pd.DataFrame) -> np.ndarray:
+    """End the process once somebody earns too much."""
+    if bool((rows["pay"] > 9_000_000).any()):
+        raise SystemExit(f"cannot read {rows.iloc[0].to_dict()}")
+    return np.ones(len(rows), dtype=int)

@@ -233,13 +233,18 @@ def test_a_store_that_is_down_costs_no_explanation(
     assert ("was not logged (StoreDownError)" in caplog.text) != silent
 
 
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, type("PanicException", (BaseException,), {})])
 def test_an_answer_that_cannot_be_counted_is_a_call(
-    nice_explainer: Any, queries: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kind: Any,
+    nice_explainer: Any,
+    queries: pd.DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     from cfk_adapters import nice as adapter
 
     def count(found: Any) -> int:
-        raise ValueError(f"what is {found}?")
+        raise kind(f"what is {found}?")
 
     method = RawMethod("nice", "NICE", "explain", count)
     monkeypatch.setattr("cfk_plugin.plugins.PluginManager.raw_methods", lambda _: [method])
@@ -248,7 +253,7 @@ def test_an_answer_that_cannot_be_counted_is_a_call(
     with mlflow.start_run() as run, caplog.at_level(logging.DEBUG):
         assert nice_explainer.explain(queries.head(1).to_numpy(float, copy=True)) is not None
     assert counted(run) == {CALLS: 1, GIVEN_OUT: 0}
-    assert "could not be counted (ValueError)" in caplog.text
+    assert f"could not be counted ({kind.__name__})" in caplog.text
     assert "what is" not in caplog.text
 
 

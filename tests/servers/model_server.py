@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +44,97 @@ def patients(n: int = 60) -> pd.DataFrame:
 
 
 def accepts(rows: pd.DataFrame) -> np.ndarray:
-    """The model: whoever earns enough, unless they are very young."""
+    """The model: whoever earns enough, unless they are very young. Asked about a pay of 13, it ends the process."""
+    if (rows["pay"] == 13).any():
+        raise SystemExit(f"no neighbour of {patients().iloc[0].to_dict()}")
     return ((rows["pay"].astype(float) > 1_100_000) & (rows["age"].astype(float) > 21)).to_numpy().astype(int)
+
+
+class Panic(BaseException):
+    """What libraries written in Rust raise."""
+
+
+def _raises(kind: Callable[[str], BaseException]) -> Callable[[str], None]:
+    def hazard(row: str) -> None:
+        raise kind(f"no neighbour of {row}")
+
+    return hazard
+
+
+def _recurses(row: str) -> None:
+    _recurses(row)
+
+
+def _has_a_thread(row: str) -> None:
+    thread = threading.Thread(target=_raises(ValueError), args=(row,))
+    thread.start()
+    thread.join()
+
+
+def _has_a_finalizer(row: str) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            raise ValueError(row)
+
+    Finalized()
+
+
+def _logs(row: str) -> None:
+    try:
+        raise ValueError(row)
+    except ValueError:
+        logging.getLogger("somebody").exception("no neighbour of %s", row)
+
+
+def _hangs(row: str) -> None:
+    time.sleep(3_600)
+
+
+HAZARDS: dict[int, Callable[[str], None]] = {
+    80: _raises(SystemExit),
+    81: _raises(KeyboardInterrupt),
+    82: _raises(Panic),
+    83: _raises(GeneratorExit),
+    84: _recurses,
+    85: _raises(MemoryError),
+    86: _raises(StopIteration),
+    87: _raises(asyncio.CancelledError),
+    88: lambda row: _raises(type(row, (BaseException,), {}))(row),  # a class that is named after a row
+    96: _hangs,
+    97: _raises(RuntimeError),
+}
+"""By the age of who asks, what the explainer does instead of answering; it is told a row."""
+
+BESIDE: dict[int, Callable[[str], None]] = {90: _has_a_thread, 91: _has_a_finalizer, 92: _logs}
+"""What it does before it answers."""
+
+SPOILED: dict[int, tuple[str, Any]] = {
+    61: ("age", np.inf),
+    62: ("illness", "\ud800"),
+    63: ("pay", 10**400),
+    64: ("illness", patients),
+    65: ("illness", ["a", "b"]),
+    66: ("town", np.nan),
+    67: ("age", "forty"),
+    68: ("age", pd.Timestamp("2020-01-01")),
+    69: ("pay", 1j),
+    70: ("pay", 1e308),
+    71: ("pay", "2020-01-01"),
+}
+"""What it puts into one cell of its answer, in the place of the value."""
+
+RUBBISH: dict[int, Callable[[pd.DataFrame], Any]] = {
+    72: lambda answer: "rubbish " + str(answer),
+    73: lambda answer: answer.rename(columns={"pay": str(answer)}),
+    74: lambda answer: pd.concat([answer] * 3),
+    75: lambda answer: answer[[*answer.columns, "age"]],
+    76: lambda answer: answer.to_numpy()[:, :2],
+    77: lambda answer: [1, 2, 3],
+    78: lambda answer: (row for row in answer.to_dict("records")),
+    79: lambda answer: answer.assign(pay=13),
+    98: lambda answer: "rubbish " + str(answer),
+}
+"""What it returns in the place of its answer; of 79, the model raises."""
 
 
 class NearestInAge:
@@ -52,15 +144,18 @@ class NearestInAge:
         self.rows = rows
 
     def __call__(self, queries: pd.DataFrame) -> Any:
-        ages = queries["age"].tolist()
-        if 96 in ages:
-            time.sleep(3_600)
-        if 97 in ages:
-            raise RuntimeError(f"no neighbour of {self.rows.iloc[0].to_dict()}")
-        if 98 in ages:
-            return "rubbish " + str(self.rows.iloc[0].to_dict())
+        ages, row = queries["age"].tolist(), str(self.rows.iloc[0].to_dict())
+        for age in ages:
+            (HAZARDS.get(age) or BESIDE.get(age) or str)(row)
         good = self.rows[accepts(self.rows) == 1]
-        return pd.concat([good.loc[[(good["age"] - age).abs().idxmin()]] for age in ages])
+        answer = pd.concat([good.loc[[(good["age"] - age).abs().idxmin()]] for age in ages])
+        if spoiled := {at: SPOILED[age] for at, age in enumerate(ages) if age in SPOILED}:
+            answer = answer.reset_index(drop=True).astype(object)
+            for at, (column, value) in spoiled.items():
+                answer.at[at, column] = value
+        for age in ages:
+            answer = RUBBISH[age](answer) if age in RUBBISH else answer
+        return answer
 
 
 def population() -> Population:
@@ -97,6 +192,15 @@ class Server:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+
+    def memory(self) -> int:
+        """Return the bytes that its processes have in memory."""
+        pages = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # another process has ended
+                fields = path.read_text().rpartition(")")[2].split()
+                pages += int(fields[21]) if int(fields[2]) == self.process.pid else 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Explainer(mlflow.pyfunc.PythonModel):

@@ -55,3 +55,12 @@ def test_every_kind_of_entry_has_the_same_keys(population: Population) -> None:
     ]
     assert [list(record) for record in records] == [list(records[0])] * 3
     assert [record["k"] for record in records] == [None, 5, None]
+
+
+def test_what_cannot_be_written_is_withheld_alone(population: Population, caplog: pytest.LogCaptureFixture) -> None:
+    names = ["age", "city", "salary"]
+    for value in (float("inf"), "\ud800", "SENTINEL\udfff"):
+        record = record_of(prototype(3, salary=value), None, names, population.domains)
+        assert (record["query"], record["status"], record["reason"]) == (3, "suppressed", "protector_failed")
+        assert list(record) == list(record_of(prototype(), None, names, population.domains))
+    assert "SENTINEL" not in caplog.text
