@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -57,26 +58,32 @@ class OpenFiles:
     def are_in_place(self) -> bool:
         """Say whether they are still the files at their paths, and the database has not become shorter."""
         now = self._look()
-        if now.database is None or now[:3] != self._seen[:3] or now.size < self._seen.size:
+        if now.database is None or now[:-1] != self._seen[:-1] or now.size < self._seen.size:
             return False
         self._seen = now
         return True
 
     def _look(self) -> _Seen:
-        found = [_state(path) for path in self._paths]
-        files = [None if state is None else (state.st_dev, state.st_ino) for state in found]
-        return _Seen(*files, size=0 if found[0] is None else found[0].st_size)
+        database, log, index = (_state(path, os.stat) for path in self._paths)
+        link = _state(self._paths[0], os.lstat)  # beside what it points to are the other two
+        size = 0 if database is None else database.st_size
+        return _Seen(_mark(database), _mark(link), _mark(log), _mark(index), size)
 
 
 class _Seen(NamedTuple):
     database: tuple[int, int] | None
+    link: tuple[int, int] | None
     log: tuple[int, int] | None
-    index: tuple[int, int] | None
+    shared: tuple[int, int] | None
     size: int
 
 
-def _state(path: str) -> os.stat_result | None:
+def _state(path: str, ask: Callable[[str], os.stat_result]) -> os.stat_result | None:
     try:
-        return os.stat(path)  # noqa: PTH116 - twice per transaction; a Path takes as long as the call
+        return ask(path)
     except OSError:
         return None
+
+
+def _mark(state: os.stat_result | None) -> tuple[int, int] | None:
+    return None if state is None else (state.st_dev, state.st_ino)

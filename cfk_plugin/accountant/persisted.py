@@ -14,7 +14,7 @@ from cfk_plugin.accountant.books import Books, Spend, now
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.ledger import tables
 from cfk_plugin.ledger.chain import Chain
-from cfk_plugin.ledger.database import waiting
+from cfk_plugin.ledger.database import set_limits
 from cfk_plugin.ledger.ledger import Ledger
 
 _T = TypeVar("_T")
@@ -65,9 +65,10 @@ class Kept:
         on_postgresql = self._connection.dialect.name == "postgresql"
         new = (postgresql.insert if on_postgresql else sqlite.insert)(tables.accounts)
         row = select(tables.accounts).where(tables.accounts.c.account == account)
-        with waiting(self._connection):
-            self._connection.execute(new.values(account=account).on_conflict_do_nothing())
-            self._connection.execute(row.with_for_update())  # on SQLite, BEGIN IMMEDIATE has locked everything
+        # On SQLite, BEGIN IMMEDIATE has locked everything.
+        for statement in (new.values(account=account).on_conflict_do_nothing(), row.with_for_update()):
+            set_limits(self._connection)
+            self._connection.execute(statement)
 
     def ceilings(self, account: str) -> list[Budget]:
         """See `Books`."""

@@ -10,7 +10,7 @@ import typer
 from cfk_plugin.cli.frame import app, command, console
 from cfk_plugin.cli.options import KeyFile, LedgerRows, LedgerUrl, Schema
 
-ledger = typer.Typer(help="Make a ledger of releases, look at it, check it, or erase records from it.", no_args_is_help=True)
+ledger = typer.Typer(help="Make a ledger of releases, check it, or erase records from it.", no_args_is_help=True)
 app.add_typer(ledger, name="ledger")
 
 

@@ -6,14 +6,14 @@ import heapq
 import hmac
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, exists, func, insert, select, update
 
 from cfk_plugin.errors import LedgerError
-from cfk_plugin.ledger.database import waiting
+from cfk_plugin.ledger.database import set_limits
 from cfk_plugin.ledger.keys import Key
 from cfk_plugin.ledger.tables import CHAINED, UNCHAINED, chain, meta
 
@@ -121,6 +121,7 @@ class Chain:
         """
         entry = chain.c.content.label("content"), _is_replaced(chain.c.seq).label("replaced")
         found = select(table, *entry).outerjoin(chain, chain.c.seq == table.c.seq)
+        set_limits(self.connection)
         rows = self.connection.execute(found.where(condition)).all()
         if any(row.replaced or content_of(self.key, table, row._mapping) != row.content for row in rows):
             raise LedgerError(_DAMAGED)
@@ -172,8 +173,8 @@ class Chain:
         """Put entries at the end; return their numbers. Whoever else writes waits until the end of the transaction."""
         if not entries:
             return []
-        with waiting(self.connection):
-            facts = self.connection.execute(select(meta).where(meta.c.name.in_((HEAD, IDENTITY))).with_for_update())
+        set_limits(self.connection)
+        facts = self.connection.execute(select(meta).where(meta.c.name.in_((HEAD, IDENTITY))).with_for_update())
         head = Head.read(self.key, {row.name: row.value for row in facts})
         rows = []
         for replaces, content in entries:
@@ -182,7 +183,7 @@ class Chain:
         self.connection.execute(insert(chain), rows)
         self.connection.execute(update(meta).where(meta.c.name == HEAD).values(value=head.written(self.key)))
         self.head = head
-        return [row["seq"] for row in rows]
+        return list(range(head.seq - len(rows) + 1, head.seq + 1))
 
     def _check_counts(self) -> None:
         """Compare how many entries and rows there are with how many there should be."""
@@ -213,7 +214,7 @@ class Chain:
         if head != self.head:
             raise BrokenLedgerError("its chain does not end where it should")
         if not found:
-            raise BrokenLedgerError("the head that was given is not in its chain, so that it is another or an older one")
+            raise BrokenLedgerError("the head that was given is not in its chain; this is an older or another one")
 
     def _compare(self, after: int) -> tuple[int, int]:
         """Return how many entries have lost their rows, and how many rows are not what an entry says."""
@@ -257,6 +258,3 @@ def content_of(key: Key, table: Table, row: Mapping[Any, Any]) -> str:
 
 def _is_replaced(seq: ColumnElement[int]) -> ColumnElement[bool]:
     return exists().where(_LATER.c.replaces == seq)
-
-
-Work = Callable[[Chain], Any]

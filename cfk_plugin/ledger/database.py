@@ -124,14 +124,23 @@ def patience(seconds: float) -> Iterator[Patience]:
 
 
 @contextlib.contextmanager
-def waiting(connection: Connection) -> Iterator[None]:
-    """Run statements that may have to wait for others, for no longer than the request may wait."""
-    with patience(_TIMEOUT) as allowed, allowed:
-        if connection.dialect.name == "postgresql":
+def at_leisure() -> Iterator[None]:
+    """Run, within a transaction, what is not the database's; how long it takes is not counted."""
+    with patience(_TIMEOUT) as allowed:
+        allowed.__exit__()
+        try:
+            yield
+        finally:
+            allowed.__enter__()
+
+
+def set_limits(connection: Connection) -> None:
+    """Let the next statements, which may have to wait for others, wait no longer than the request may still wait."""
+    if connection.dialect.name == "postgresql":
+        with patience(_TIMEOUT) as allowed:
             limited = connection.get_execution_options()[_MODE] in _LIMITED
             values = {"lock": f"{allowed.milliseconds}ms", "all": f"{allowed.milliseconds}ms" if limited else "0"}
-            connection.execute(_LIMITS, values)
-        yield
+        connection.execute(_LIMITS, values)
 
 
 class Database:
@@ -177,13 +186,17 @@ class Database:
         """
         with patience(self._timeout) as allowed:
             for attempt in range(1, _TRIES + 1):
-                result, failure = self._once(work, mode)
+                result, failure = self._once(work, mode, allowed)
                 if failure is None:
                     return result[0]
                 if not failure.passing or attempt == _TRIES or allowed.left <= 0:
                     raise LedgerError(failure.message(shown(self.url)))
                 with allowed:
-                    time.sleep(min(_LONGEST_PAUSE * attempt / _TRIES, allowed.milliseconds / 1000) * secrets.randbelow(1000) / 1000)
+                    time.sleep(
+                        min(_LONGEST_PAUSE * attempt / _TRIES, allowed.milliseconds / 1000)
+                        * secrets.randbelow(1000)
+                        / 1000
+                    )
         raise AssertionError  # the last try has returned or raised
 
     def limit(self) -> contextlib.AbstractContextManager[Patience]:
@@ -204,22 +217,19 @@ class Database:
                 held: Any = connection.connection.driver_connection
                 held.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
-    def _once(self, work: Callable[[Connection], _T], mode: Mode) -> tuple[list[_T], _Failure | None]:
+    def _once(
+        self, work: Callable[[Connection], _T], mode: Mode, allowed: Patience
+    ) -> tuple[list[_T], _Failure | None]:
         """Try a transaction; return its result in a list, or what failed."""
         raised: Exception
         engine = self._engine()
         try:
-            with contextlib.ExitStack() as stack:
-                with patience(self._timeout) as allowed, allowed:
-                    connection = stack.enter_context(_connected(engine, mode))
-                    transaction = stack.enter_context(connection.begin())
-                if connection.dialect.name == "postgresql":
-                    with waiting(connection):
-                        if mode in _GATES:
-                            connection.execute(_GATES[mode], {"gate": _GATE})
-                result = work(connection)
-                with allowed:
-                    transaction.commit()
+            with allowed, _connected(engine, mode) as connection:
+                with connection.begin():
+                    set_limits(connection)
+                    if mode in _GATES and connection.dialect.name == "postgresql":
+                        connection.execute(_GATES[mode], {"gate": _GATE})
+                    result = work(connection)
                 if not _is_in_place(connection.info):
                     # What was written to a file that is not there any more is on record for nobody.
                     raise LedgerError(_gone(self.url))

@@ -308,7 +308,12 @@ class Ledger:
         raise LedgerError("a Ledger holds its key and refuses to be pickled; open it in the process that uses it")
 
     def _open(
-        self, url: str | Path | None, key: bytes | None, key_file: str | Path | None, timeout: float | None, create: bool
+        self,
+        url: str | Path | None,
+        key: bytes | None,
+        key_file: str | Path | None,
+        timeout: float | None,
+        create: bool,
     ) -> None:
         """Find the database and the key; with `create`, make the file and the key."""
         from cfk_plugin.ledger.database import Database, make_file, read_url, shown
@@ -318,18 +323,19 @@ class Ledger:
         self._where, self.backend = shown(location), location.get_backend_name()
         self._seen: Head | None = None
         file = Path(str(location.database)) if self.backend == "sqlite" else None
+        limit = seconds_of(timeout)
         if file is not None:
-            if not file.parent.is_dir():
-                raise LedgerError(f"{file}: the folder of the ledger does not exist")
             there = file.is_file() and file.stat().st_size > 0
             if create and there:
                 raise LedgerError(f"{file}: there is a file already; open it without create=True")
             if not (create or there):
                 raise missing(str(file))
+            if not file.parent.is_dir():
+                raise LedgerError(f"{file}: the folder of the ledger does not exist; make it first")
         self._key = find_key(key, key_file, file, create=create)
         if create and file is not None:
             make_file(file)
-        self._database = Database(location, seconds_of(timeout))
+        self._database = Database(location, limit)
 
     def _run(self, work: Callable[[Chain], _T], mode: Mode) -> _T:
         """Run a function in a transaction, on the ledger that was opened and no other."""
@@ -366,11 +372,9 @@ class Ledger:
         text = encode(candidate.region)  # what could not be read back is refused before anything is decided
         return Release.of(candidate, text, region_digest(self._key, candidate.region))
 
-    def _settle(
-        self, chain: Chain, wanted: Sequence[Release], count: Count, acceptable: Acceptable
-    ) -> list[Decision]:
+    def _settle(self, chain: Chain, wanted: Sequence[Release], count: Count, acceptable: Acceptable) -> list[Decision]:
         from cfk_plugin.ledger import store
-        from cfk_plugin.ledger.database import CallerError
+        from cfk_plugin.ledger.database import CallerError, at_leisure
 
         records = {release.record for release in wanted}
         store.lock(chain.connection, records)
@@ -380,7 +384,8 @@ class Ledger:
         released: list[Release] = []
         for i, release in enumerate(wanted):
             try:
-                decision, given = settled(i, release, histories[release.record], count, acceptable)
+                with at_leisure():
+                    decision, given = settled(i, release, histories[release.record], count, acceptable)
             except Exception as error:  # noqa: BLE001 - it goes on as it is, once everything is rolled back
                 raise CallerError(error) from None
             decisions.append(decision)

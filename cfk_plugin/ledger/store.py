@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, exists, func, select, update
 from sqlalchemy.dialects import postgresql
 
 from cfk_plugin.ledger.chain import Chain
-from cfk_plugin.ledger.database import waiting
+from cfk_plugin.ledger.database import set_limits
 from cfk_plugin.ledger.regions import decode
 from cfk_plugin.ledger.rule import Release
 from cfk_plugin.ledger.tables import locks, releases
@@ -34,9 +34,9 @@ def lock(connection: Connection, records: Iterable[str]) -> None:
     for part in _chunks(sorted(set(records))):
         new = postgresql.insert(locks).values([{"record": record} for record in part]).on_conflict_do_nothing()
         rows = select(locks.c.record).where(locks.c.record.in_(part)).order_by(locks.c.record).with_for_update()
-        with waiting(connection):
-            connection.execute(new)
-            connection.execute(rows)
+        for statement in (new, rows):
+            set_limits(connection)
+            connection.execute(statement)
 
 
 def history(chain: Chain, records: Iterable[str]) -> tuple[dict[str, list[Release]], Rows]:

@@ -1,4 +1,4 @@
-"""The tables of a ledger, and of the budgets beside it. Nothing in them is a value of a person, but released regions."""
+"""The tables of a ledger, and of budgets. Nothing in them is a value of a person, but the regions that were released."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_ledger_that_says_no_version_is_refused(open_ledger: Open, database: sql
 
 
 def test_ledger_is_made_only_where_that_is_asked_for_and_once(open_ledger: Open, url: str) -> None:
-    with pytest.raises(LedgerError, match="no such ledger.*cfk ledger create"):
+    with pytest.raises(LedgerError, match=r"no such ledger.*cfk ledger create"):
         open_ledger(create=False)
     open_ledger(create=True)
     open_ledger(create=False)
@@ -137,7 +137,7 @@ def test_what_is_no_ledger_is_refused_without_quoting_it(url: str, key: bytes) -
 
 def test_missing_folder_and_foreign_file_are_refused(tmp_path: Path, key: bytes) -> None:
     with pytest.raises(LedgerError, match="folder"):
-        Ledger(tmp_path / "no" / "ledger.db", key=key)
+        Ledger(tmp_path / "no" / "ledger.db", key=key, create=True)
     (tmp_path / "text.db").write_text(CANARY * 100)
     with pytest.raises(LedgerError, match="is a ledger") as caught:
         Ledger(tmp_path / "text.db", key=key)
