@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, delete, exists, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, exists, func, insert, select, update
 
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.ledger.database import set_limits
@@ -236,8 +236,8 @@ class Chain:
         return missing, others
 
     def _contents(self, table: Table, after: int) -> Iterator[tuple[int, str]]:
-        for row in self._pages(select(table), table, after):
-            yield row.seq, content_of(self.key, table, row._mapping)
+        for seq, *values in self._pages(select(table.c.seq, *_covered(table)), table, after):
+            yield seq, _content(self.key, table, values)
 
     def _pages(self, statement: Select[Any], table: Table, after: int) -> Iterator[Any]:
         """Yield the rows of a statement by number, a page at a time."""
@@ -252,7 +252,14 @@ class Chain:
 
 def content_of(key: Key, table: Table, row: Mapping[Any, Any]) -> str:
     """Return the keyed digest of a row."""
-    values = [row[column.name] for column in table.columns if column.name not in UNCHAINED]
+    return _content(key, table, [row[column.name] for column in _covered(table)])
+
+
+def _covered(table: Table) -> list[Column[Any]]:
+    return [column for column in table.columns if column.name not in UNCHAINED]
+
+
+def _content(key: Key, table: Table, values: Sequence[Any]) -> str:
     return key.digest(table.name, json.dumps(values, ensure_ascii=True, separators=(",", ":")))
 
 

@@ -192,11 +192,8 @@ class Database:
                 if not failure.passing or attempt == _TRIES or allowed.left <= 0:
                     raise LedgerError(failure.message(shown(self.url)))
                 with allowed:
-                    time.sleep(
-                        min(_LONGEST_PAUSE * attempt / _TRIES, allowed.milliseconds / 1000)
-                        * secrets.randbelow(1000)
-                        / 1000
-                    )
+                    longest = min(_LONGEST_PAUSE * attempt / _TRIES, allowed.milliseconds / 1000)
+                    time.sleep(longest * secrets.randbelow(1000) / 1000)
         raise AssertionError  # the last try has returned or raised
 
     def limit(self) -> contextlib.AbstractContextManager[Patience]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-AT_OPENING = 50_000
+AT_OPENING = 20_000
 """Entries of the chain that are recomputed when a ledger is opened, the last ones; earlier ones are counted."""
 
 

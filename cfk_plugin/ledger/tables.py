@@ -1,4 +1,4 @@
-"""The tables of a ledger, and of budgets. Nothing in them is a value of a person, but the regions that were released."""
+"""The tables of a ledger, and of budgets. Nothing in them is a value of a person, except for released regions."""
 
 from __future__ import annotations
 
