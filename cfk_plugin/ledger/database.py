@@ -6,7 +6,9 @@ import contextlib
 import logging
 import os
 import secrets
+import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -39,6 +41,7 @@ _LIMITS = text("SELECT set_config('lock_timeout', :lock, true), set_config('stat
 _LIMITED = ("read", "settle")  # what a request waits for; whoever looks through all of a ledger may take long
 _MODE, _FILES = "cfk_mode", "cfk_files"
 _TIMEOUT = 5.0  # where nobody has said
+_GRACE = 0.25  # seconds that a server has to say itself that something took too long
 _NAME = "cfk_ledger"  # of the engine in the log
 
 for _logger in ("sqlalchemy.engine.Engine", "sqlalchemy.pool.impl.QueuePool"):
@@ -88,23 +91,30 @@ def shown(url: URL) -> str:
 class Patience:
     """How long a request may still wait for others: seconds for all that it asks of the database together."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_left", "_since")
 
     def __init__(self, seconds: float) -> None:
-        self.left = seconds
+        self._left = seconds
+        self._since: float | None = None  # when waiting began
 
     def __enter__(self) -> None:
         """Start to wait."""
-        self.left += time.monotonic()
+        self._since = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
         """Count what was waited."""
-        self.left -= time.monotonic()
+        self._left, self._since = self.left, None
+
+    @property
+    def left(self) -> float:
+        """What is left, in seconds."""
+        since = self._since
+        return self._left if since is None else self._left - (time.monotonic() - since)
 
     @property
     def milliseconds(self) -> int:
-        """What is left while waiting, or 1: databases take 0 for no limit."""
-        return max(round(1000 * (self.left - time.monotonic())), 1)
+        """What is left, or 1: databases take 0 for no limit."""
+        return max(round(1000 * self.left), 1)
 
 
 _patience: ContextVar[Patience | None] = ContextVar("cfk_ledger_patience", default=None)
@@ -222,7 +232,7 @@ class Database:
         engine = self._engine()
         try:
             with allowed, _connected(engine, mode) as connection:
-                with connection.begin():
+                with _watched(connection, allowed), connection.begin():
                     set_limits(connection)
                     if mode in _GATES and connection.dialect.name == "postgresql":
                         connection.execute(_GATES[mode], {"gate": _GATE})
@@ -261,7 +271,8 @@ class Database:
         settings["connect_args"] = {name: value for name, value in wait.items() if name not in self.url.query}
         # Read committed: a statement that follows a lock must see what was committed while it waited.
         settings |= {"isolation_level": "READ COMMITTED", "pool_timeout": self._timeout}
-        engine = create_engine(self.url, pool_pre_ping=True, **settings)
+        # Connections that were lost meanwhile are found by the next try; a ping could hang as well.
+        engine = create_engine(self.url, **settings)
         event.listen(engine, "connect", _prepare_postgresql)
         return engine
 
@@ -299,6 +310,30 @@ def _connected(engine: Engine, mode: Mode) -> Iterator[Connection]:
         if mode == "survey" and connection.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"  # else every statement would see another state
         yield connection.execution_options(**options)
+
+
+@contextlib.contextmanager
+def _watched(connection: Connection, allowed: Patience) -> Iterator[None]:
+    """Cut the line to a server that does not even say that it takes too long."""
+    if connection.dialect.name != "postgresql" or connection.get_execution_options()[_MODE] not in _LIMITED:
+        yield
+        return
+    held: Any = connection.connection.driver_connection
+    line, done = socket.socket(fileno=os.dup(held.fileno())), threading.Event()
+
+    def watch() -> None:
+        with line:
+            while not done.wait(max(allowed.left, 0) + _GRACE):
+                if allowed.left <= 0:
+                    with contextlib.suppress(OSError):
+                        line.shutdown(socket.SHUT_RDWR)
+                    return
+
+    threading.Thread(target=watch, name="cfk-ledger-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 class _Failure:

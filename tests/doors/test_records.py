@@ -672,6 +672,29 @@ def test_a_locked_server_fails_within_the_limit(
         assert accountant.remaining().epsilon == 0.9
 
 
+def test_a_server_that_hangs_fails_within_the_limit(
+    postgres_url: str,  # noqa: F811 - a fixture
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CFK_LEDGER_KEY", secrets.token_hex(32))
+    engine = engine_of(postgres_url)
+    with Ledger(postgres_url, create=True, timeout=1.0) as ledger, engine.connect() as other:
+        settle(ledger, 1)
+        mine = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        backends = list(other.execute(sqlalchemy.text(mine)).scalars())
+        assert backends
+        for backend in backends:
+            os.kill(backend, signal.SIGSTOP)
+        try:
+            with within(0.8, 1.8), pytest.raises(LedgerError, match="in use by others, or away"):
+                settle(ledger, 1, "new")
+        finally:
+            for backend in backends:
+                os.kill(backend, signal.SIGCONT)
+        assert settle(ledger, 1) == ["again"]
+    engine.dispose()
+
+
 def test_what_one_request_waits_is_counted_together(
     postgres_url: str,  # noqa: F811 - a fixture
     monkeypatch: pytest.MonkeyPatch,

@@ -14,7 +14,7 @@ import pytest
 
 from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, cluster
 from cfk_plugin.cluster import RowsOnCluster, counted
-from cfk_plugin.errors import BundleError, InputError, PolicyError, PopulationError
+from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
 from cfk_plugin.records import RECORD, record_of
 from cfk_plugin.spark import protect_spark
 from local_spark import on_spark
@@ -302,6 +302,7 @@ def plain_with_broken_ledger(df: Any, population: Population, folder: Path) -> l
     """Take the ledger away between the driver's look at it and the job."""
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model=accepts, desired=1)
     url = folder / "gone.db"
+    Ledger(url, key=b"a secret of the ledger", create=True).close()
     result = protect_spark(df, anonymizer, keep=["id"], key=KEY, ledger=str(url), ledger_key=b"a secret of the ledger")
     for file in folder.glob("gone.db*"):
         file.unlink()
