@@ -499,6 +499,18 @@ def test_erasing_and_repeating_keep_the_chain(url: str) -> None:
         assert (one.verify().releases, one.verify().entries) == (10, 31)
 
 
+def test_of_a_long_ledger_opening_counts_what_it_does_not_recompute(file: Path) -> None:
+    with Ledger(file, key=KEY, create=True) as ledger:
+        for start in range(0, 22_000, 2_000):
+            settle(ledger, *range(start, start + 2_000))
+    change(f"sqlite:///{file}", "UPDATE cfk_ledger_releases SET k = 2 WHERE seq = 3")
+    with Ledger(file, key=KEY) as ledger, pytest.raises(LedgerError, match="1 rows are changed"):
+        ledger.verify()
+    change(f"sqlite:///{file}", "DELETE FROM cfk_ledger_releases WHERE seq = 3")
+    with pytest.raises(LedgerError, match="should have 22000 rows and has 21999"):
+        Ledger(file, key=KEY)
+
+
 OF_VERSION_1 = [
     "CREATE TABLE cfk_ledger_meta (name VARCHAR NOT NULL PRIMARY KEY, value VARCHAR NOT NULL)",
     "CREATE TABLE cfk_ledger_locks (record VARCHAR(64) NOT NULL PRIMARY KEY)",
