@@ -55,16 +55,17 @@ class RecordedRelease:
     ) -> list[Verdict]:
         """Return what `ReleaseStage.run` returns, as far as the ledger lets it leave."""
         try:
-            records = self._handles(intake)
-            known = self._known(records)
-            verdicts = self._verify(intake, oracle, known.items())
-            fresh = np.array([i for i in range(len(intake)) if i not in known], dtype=np.int64)
-            new: dict[int, Verdict] = {}
-            if len(fresh):
-                asked = [goals[i] for i in fresh]
-                found = self.stage.run(intake.take(fresh), asked, oracle.restrict(fresh), sides[fresh], progress)
-                new = dict(zip(fresh.tolist(), found, strict=True))
-            return self._settle(intake, oracle, records, new, verdicts)
+            with self.ledger.one_request():
+                records = self._handles(intake)
+                known = self._known(records)
+                verdicts = self._verify(intake, oracle, known.items())
+                fresh = np.array([i for i in range(len(intake)) if i not in known], dtype=np.int64)
+                new: dict[int, Verdict] = {}
+                if len(fresh):
+                    asked = [goals[i] for i in fresh]
+                    found = self.stage.run(intake.take(fresh), asked, oracle.restrict(fresh), sides[fresh], progress)
+                    new = dict(zip(fresh.tolist(), found, strict=True))
+                return self._settle(intake, oracle, records, new, verdicts)
         except LedgerError as error:
             _log.warning("explanations withheld: %s", error)
         return [Refusal("ledger_failed")] * len(intake)
@@ -87,8 +88,8 @@ class RecordedRelease:
         """Return the regions on record that are released again if they can be."""
         policy, population = self.stage.policy.sha256, self.stage.population.fingerprint
         where = () if self._keeps_region else (policy, population)
-        found = {i: self.ledger.earlier(record, *where) for i, record in enumerate(records)}
-        return {i: region for i, region in found.items() if region is not None}
+        found = self.ledger.latest(records, *where)
+        return {i: found[record] for i, record in enumerate(records) if record in found}
 
     def _verify(self, intake: Intake, oracle: Oracle, keys: Iterable[_Key]) -> dict[_Key, Verdict]:
         """Verify regions on record; those that are none of today's partition count everybody inside."""

@@ -103,7 +103,7 @@ def protect_spark(
         raise InputError(f"df must be a Spark DataFrame, got {type(df).__name__}; use KAnonymizer.transform")
     job = _job(anonymizer, model, desired, keyed.configured(key))
     if ledger is not None:
-        Ledger(ledger, key=ledger_key).close()  # made here if need be, and refused here
+        Ledger(ledger, key=ledger_key).close()  # what is wrong with it is said here
         job = replace(job, ledger=ledger, ledger_key=ledger_key)
     schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
     names = _columns(df, schema, keep, factuals)

@@ -52,7 +52,7 @@ def accounts(ledger: Ledger) -> list[Account]:
     Raises
     ------
     LedgerError
-        If the ledger's database fails, or has budgets of a newer version.
+        If the ledger's database fails.
     """
     from cfk_plugin.accountant.persisted import Persisted
 

@@ -1,4 +1,4 @@
-"""cfk ledger: what was released, and how to erase records of it."""
+"""cfk ledger: make one, see what was released, check it, and erase records of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,36 @@ import typer
 from cfk_plugin.cli.frame import app, command, console
 from cfk_plugin.cli.options import KeyFile, LedgerRows, LedgerUrl, Schema
 
-ledger = typer.Typer(help="Look at a ledger of releases, or erase records from it.", no_args_is_help=True)
+ledger = typer.Typer(help="Make a ledger of releases, check it, or erase records from it.", no_args_is_help=True)
 app.add_typer(ledger, name="ledger")
+
+
+@command("create", "cfk ledger create ledger.db\ncfk ledger create postgresql://cfk@db.example.org/privacy", ledger)
+def ledger_create(url: LedgerUrl, key_file: KeyFile = None) -> int:
+    """Make a new ledger, once; nothing else does. One that is there is not touched."""
+    from cfk_plugin.commands import ledger as work
+
+    return work.create(url, key_file, console())
+
+
+@command("verify", "cfk ledger verify ledger.db\ncfk ledger verify ledger.db --head DIGEST", ledger)
+def ledger_verify(
+    url: LedgerUrl,
+    head: Annotated[str | None, typer.Option(help="A head that was printed before, and kept elsewhere.")] = None,
+    key_file: KeyFile = None,
+) -> int:
+    """Check that no release or spend was taken away, added or changed. Exit code 0 when none was, else 1."""
+    from cfk_plugin.commands import ledger as work
+
+    return work.verify(url, key_file, head, console(), console(stderr=True))
+
+
+@command("upgrade", "cfk ledger upgrade ledger.db", ledger)
+def ledger_upgrade(url: LedgerUrl, key_file: KeyFile = None) -> int:
+    """Give a ledger that an earlier version wrote its chain. Stop the servers that use it first."""
+    from cfk_plugin.commands import ledger as work
+
+    return work.upgrade(url, key_file, console())
 
 
 @command("status", "cfk ledger status ledger.db", ledger)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def show(url: str, key_file: Path | None, as_json: bool, console: Console) -> int:
     """Print the accounts of a ledger; return the exit code."""
-    with Ledger(url, key_file=key_file, create=False) as ledger:
+    with Ledger(url, key_file=key_file) as ledger:
         known = accountant.accounts(ledger)
     if as_json:
         console.file.write(json.dumps({"accounts": [_plain(account) for account in known]}, indent=1) + "\n")
@@ -37,7 +37,7 @@ def raise_ceiling(
     url: str, key_file: Path | None, account: str, epsilon: float | None, delta: float | None, console: Console
 ) -> int:
     """Raise the ceiling of an account; return the exit code."""
-    with Ledger(url, key_file=key_file, create=False) as ledger:
+    with Ledger(url, key_file=key_file) as ledger:
         now = accountant.raise_ceiling(ledger, account, epsilon, delta)
     line = f"raised from {now.ceilings[-2]} to {now.ceiling}; {now.left} is left"
     console.print(line, highlight=False, soft_wrap=True)

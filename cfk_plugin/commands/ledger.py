@@ -1,4 +1,4 @@
-"""`cfk ledger`: look at a ledger, export it for an audit, and erase records from it."""
+"""`cfk ledger`: make a ledger, verify it, look at it, export it for an audit, and erase records from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pandas.api import types
 from cfk_plugin.columns import conform
 from cfk_plugin.commands.files import read_schema, read_table
 from cfk_plugin.errors import InputError
-from cfk_plugin.ledger import Ledger, write_rows
+from cfk_plugin.ledger import Ledger, Status, write_rows
+from cfk_plugin.ledger.chain import BrokenLedgerError
 from cfk_plugin.ledger.export import check_target
 
 if TYPE_CHECKING:
@@ -22,10 +23,38 @@ if TYPE_CHECKING:
     from cfk_plugin.schema import Schema
 
 
+def create(url: str, key_file: Path | None, console: Console) -> int:
+    """Make a new ledger and print its figures; return the exit code."""
+    with Ledger(url, key_file=key_file, create=True) as ledger:
+        return _show(ledger.status(), console)
+
+
+def upgrade(url: str, key_file: Path | None, console: Console) -> int:
+    """Give a ledger of an earlier version its chain; return the exit code."""
+    rows = Ledger.upgrade(url, key_file=key_file)
+    console.print(f"{rows} rows are in its chain now; what was taken from it before cannot be noticed", soft_wrap=True)
+    return status(url, key_file, console)
+
+
 def status(url: str, key_file: Path | None, console: Console) -> int:
     """Print what a ledger holds, in figures; return the exit code."""
-    with Ledger(url, key_file=key_file, create=False) as ledger:
-        found = ledger.status()
+    with Ledger(url, key_file=key_file) as ledger:
+        return _show(ledger.status(), console)
+
+
+def verify(url: str, key_file: Path | None, head: str | None, console: Console, err: Console) -> int:
+    """Check everything that a ledger holds against its chain; return the exit code: 0 it holds, 1 it does not."""
+    try:
+        with Ledger(url, key_file=key_file) as ledger:
+            found = ledger.verify(head)
+    except BrokenLedgerError as error:
+        err.print(f"cfk: {error}", highlight=False, markup=False, soft_wrap=True)
+        return 1
+    console.print("the ledger is as it was written", highlight=False)
+    return _show(found, console)
+
+
+def _show(found: Status, console: Console) -> int:
     for field in fields(found):
         value = getattr(found, field.name)
         console.print(f"{field.name:<9} {'–' if value is None else value}", highlight=False, soft_wrap=True)
@@ -35,7 +64,7 @@ def status(url: str, key_file: Path | None, console: Console) -> int:
 def export(url: str, key_file: Path | None, output: Path, console: Console) -> int:
     """Write all rows of a ledger to a file; return the exit code."""
     check_target(output)
-    with Ledger(url, key_file=key_file, create=False) as ledger:
+    with Ledger(url, key_file=key_file) as ledger:
         number = write_rows(ledger.export(), output)
     console.print(f"{number} rows in {output}", highlight=False, soft_wrap=True)
     return 0
@@ -50,7 +79,7 @@ def forget(
     roles = read_schema(schema, table if known is None else known)
     if not len(table):
         raise InputError(f"{rows}: has no rows; give the rows to forget")
-    with Ledger(url, key_file=key_file, create=False) as ledger:
+    with Ledger(url, key_file=key_file) as ledger:
         handles = list(_handles(ledger, roles, table, rows))
         gone = ledger.forget(*handles)
     console.print(f"forgot {gone.records} records with {gone.releases} releases", highlight=False, soft_wrap=True)

@@ -21,6 +21,10 @@ class Status:
         Records, regions on record for them, and how often these were released.
     earliest, latest : str or None
         Of the releases; UTC.
+    entries : int
+        Of the chain: one for each release and spend that was ever recorded, changed or erased.
+    head : str
+        Keyed digest of all of them; `Ledger.verify` takes it.
     """
 
     database: str
@@ -31,6 +35,8 @@ class Status:
     times: int
     earliest: str | None
     latest: str | None
+    entries: int
+    head: str
 
 
 @dataclass(frozen=True, slots=True)

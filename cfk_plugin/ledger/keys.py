@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 import json
 import os
@@ -51,7 +50,7 @@ class Key:
     def digest(self, kind: str, text: str) -> str:
         """Return the HMAC-SHA256 of a text, 64 hex digits; one text has unrelated digests for different kinds."""
         message = f"cfk ledger 1\x00{kind}\x00{text}".encode("utf-8", "surrogatepass")
-        return hmac.new(self._secret, message, hashlib.sha256).hexdigest()
+        return hmac.digest(self._secret, message, "sha256").hex()
 
     def handle(self, values: Sequence[object]) -> str:
         """Return the handle of the record that has these values, in this order."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.ledger.figures import Forgotten, Status
@@ -18,7 +19,13 @@ from cfk_plugin.region import Region
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from cfk_plugin.ledger.database import Database, Run
+    from cfk_plugin.ledger.chain import Chain, Head
+    from cfk_plugin.ledger.database import Mode
+
+_T = TypeVar("_T")
+
+AT_OPENING = 20_000
+"""Entries of the chain that are recomputed when a ledger is opened, the last ones; earlier ones are counted."""
 
 
 class Ledger:
@@ -48,10 +55,12 @@ class Ledger:
         with the ledger. A ledger can only be opened with its own key.
     key_file : path, optional
         File with the key, readable by its owner alone.
-    timeout : float
-        Seconds to wait for others, per try.
+    timeout : float, optional
+        Seconds that one request may wait for others, or for a server that is away; what takes longer fails. Default:
+        the environment variable ``CFK_LEDGER_TIMEOUT``, else 5.
     create : bool
-        Whether a ledger may be made where there is none.
+        Whether to make a new ledger, which must not be there yet. Nothing else ever makes one: an empty ledger in the
+        place of one that is gone would know of no release.
 
     Attributes
     ----------
@@ -61,14 +70,14 @@ class Ledger:
     Raises
     ------
     LedgerError
-        If the ledger cannot be opened, or belongs to another key or a newer version.
+        If the ledger cannot be opened, belongs to another key or version, or is not as it was written.
     MissingDependencyError
         If the driver of PostgreSQL is not installed.
 
     Examples
     --------
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, Ledger(folder + "/ledger.db") as ledger:
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger(folder + "/ledger.db", create=True) as ledger:
     ...     ledger.status().releases
     0
     """
@@ -79,26 +88,46 @@ class Ledger:
         *,
         key: bytes | None = None,
         key_file: str | Path | None = None,
-        timeout: float = 10.0,
-        create: bool = True,
+        timeout: float | None = None,
+        create: bool = False,
     ) -> None:
-        from cfk_plugin.ledger.database import Database, make_file, read_url, shown
-        from cfk_plugin.ledger.opening import default_place
+        from cfk_plugin.ledger.opening import make
 
-        location = read_url(default_place(create) if url is None else url)
-        self._where, self.backend = shown(location), location.get_backend_name()
-        file = Path(str(location.database)) if self.backend == "sqlite" else None
-        there = file is None or (file.is_file() and file.stat().st_size > 0)
-        if not (there or create):
-            raise LedgerError(f"{file}: no such ledger")
-        if file is not None and not file.parent.is_dir():
-            raise LedgerError(f"{file}: the folder of the ledger does not exist; make it first")
-        self._key = find_key(key, key_file, file, create=create and (file is None or not there))
-        if file is not None:
-            make_file(file)
-        self._create = create
-        self._database = Database(location, timeout, self._check)
-        self._database.open()
+        self._open(url, key, key_file, timeout, create)
+        try:
+            if create:
+                self._database.run(lambda c: make(c, self._key, self._where), "exclusive")
+                self._database.tidy()
+            self._run(lambda chain: chain.check(AT_OPENING), "survey")
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def upgrade(
+        cls,
+        url: str | Path | None = None,
+        *,
+        key: bytes | None = None,
+        key_file: str | Path | None = None,
+    ) -> int:
+        """Give a ledger that an earlier version of cfk_plugin wrote its chain; return how many rows are in it.
+
+        What was taken from it before cannot be noticed. No server may use it meanwhile.
+
+        Raises
+        ------
+        LedgerError
+            If there is no ledger, or it has a chain.
+        """
+        from cfk_plugin.ledger.opening import upgrade
+
+        ledger = cls.__new__(cls)
+        ledger._open(url, key, key_file, None, create=False)
+        try:
+            return ledger._database.run(lambda c: upgrade(c, ledger._key, ledger._where), "exclusive")
+        finally:
+            ledger.close()
 
     def handle(self, values: Sequence[object]) -> str:
         """Return the keyed hash by which the ledger knows a record.
@@ -118,21 +147,36 @@ class Ledger:
         return self._key.handle(values)
 
     def earlier(self, record: str, policy: str | None = None, population: str | None = None) -> Region | None:
-        """Return the region that was last released for a record, if any.
+        """Return the region that was last released for a record, if any; see `latest`."""
+        return self.latest([record], policy, population).get(record)
+
+    def latest(
+        self, records: Sequence[str], policy: str | None = None, population: str | None = None
+    ) -> dict[str, Region]:
+        """Return the region that was last released for each record that has any.
 
         Parameters
         ----------
-        record : str
+        records : sequence of str
             From `handle`.
         policy : str, optional
             SHA-256 of the policy that it left under; default: any.
         population : str, optional
             Fingerprint of the population that it left with; default: any.
         """
-        from cfk_plugin.ledger.store import last_region
+        from cfk_plugin.ledger.store import history
 
-        found = self._database.run(lambda c: last_region(c, self._key, record, policy, population), "read")
-        return None if found is None else found.region
+        histories, _ = self._run(lambda chain: history(chain, records), "read")
+        return {
+            record: release.region
+            for record, releases in histories.items()
+            for release in releases
+            if policy in (None, release.policy) and population in (None, release.population)
+        }
+
+    def one_request(self) -> AbstractContextManager[object]:
+        """Let all that a ``with`` block asks of the ledger wait for others no longer than `timeout` together."""
+        return self._database.limit()
 
     def settle(self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable) -> list[Decision]:
         """Decide what may leave for each candidate, and put it on record before it does.
@@ -165,7 +209,7 @@ class Ledger:
         wanted = [self._read(candidate) for candidate in candidates]
         if not wanted:
             return []
-        return self._database.run(lambda c: self._settle(c, wanted, count, acceptable), "settle")
+        return self._run(lambda chain: self._settle(chain, wanted, count, acceptable), "settle")
 
     def forget(self, *handles: str) -> Forgotten:
         """Erase records by their handles.
@@ -177,7 +221,7 @@ class Ledger:
 
         if not all(is_handle(handle) for handle in handles):
             raise LedgerError("forget() takes handles as handle() returns them, not values")
-        gone = Forgotten(*self._database.run(lambda c: store.forget(c, handles), "exclusive"))
+        gone = Forgotten(*self._run(lambda chain: store.forget(chain, handles), "exclusive"))
         self._database.tidy()
         return gone
 
@@ -195,7 +239,7 @@ class Ledger:
 
         if not isinstance(before, datetime) or before.tzinfo is None:
             raise LedgerError("purge() needs a datetime with a time zone, such as datetime.now(UTC)")
-        gone = self._database.run(lambda c: store.purge(c, store.stamp(before)), "exclusive")
+        gone = self._run(lambda chain: store.purge(chain, store.stamp(before)), "exclusive")
         self._database.tidy()
         return gone
 
@@ -208,26 +252,40 @@ class Ledger:
             One region of one record: ``record``, ``region`` (its keyed hash), ``policy``, ``population``,
             ``guarantee``, ``k``, ``effective``, ``first``, ``last``, ``times``.
         """
-        from cfk_plugin.ledger.store import rows_after
-
-        rows: list[dict[str, Any]] = [{"id": 0}]
+        rows: list[dict[str, Any]] = [{"seq": 0}]
         # Page by page, so that no transaction stays open while the caller takes its time.
-        while rows := self._database.run(functools.partial(rows_after, last=rows[-1]["id"]), "read"):
+        while rows := self._run(functools.partial(_page, last=rows[-1]["seq"]), "read"):
             for row in rows:
-                yield {name: value for name, value in row.items() if name != "id"}
+                yield {name: value for name, value in row.items() if name != "seq"}
 
     def status(self) -> Status:
         """Return what the ledger holds, in figures."""
-        from cfk_plugin.ledger.store import counts
-        from cfk_plugin.ledger.tables import VERSION
+        return self._run(self._status, "survey")
 
-        figures = self._database.run(counts, "read")
-        return Status(database=self._where, version=VERSION, key_id=self._key.id, **figures)
+    def verify(self, head: str | None = None) -> Status:
+        """Recompute the chain over all that the ledger holds, compare each row with it, and return the figures.
 
-    @property
-    def database(self) -> Database:
-        """What runs transactions, for tables that stand beside those of the ledger."""
-        return self._database
+        Parameters
+        ----------
+        head : str, optional
+            The `head` that an earlier figure had. The chain must have gone through it: without it nobody can tell
+            whether an older state, whole in itself, was put in the place of the ledger while no server ran.
+
+        Raises
+        ------
+        LedgerError
+            If the ledger is not as it was written; a `BrokenLedgerError`.
+        """
+
+        def check(chain: Chain) -> Status:
+            chain.check(link=head)
+            return self._status(chain)
+
+        return self._run(check, "survey")
+
+    def run(self, work: Callable[[Chain], _T], mode: Mode) -> _T:
+        """Run a function in a transaction, for tables that stand beside those of the ledger; see `Database.run`."""
+        return self._run(work, mode)
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -249,14 +307,62 @@ class Ledger:
         """Refuse to be pickled: the copy would hold the key."""
         raise LedgerError("a Ledger holds its key and refuses to be pickled; open it in the process that uses it")
 
-    def _check(self, run: Run) -> None:
-        """Look, in every process, that these are tables that this version reads, made with this key."""
-        from cfk_plugin.ledger.opening import check, make
+    def _open(
+        self,
+        url: str | Path | None,
+        key: bytes | None,
+        key_file: str | Path | None,
+        timeout: float | None,
+        create: bool,
+    ) -> None:
+        """Find the database and the key; with `create`, make the file and the key."""
+        from cfk_plugin.ledger.database import Database, make_file, read_url, shown
+        from cfk_plugin.ledger.opening import default_place, missing, seconds_of
 
-        if not run(lambda c: check(c, self._key), "read"):
-            if not self._create:
-                raise LedgerError(f"{self._where}: no such ledger")
-            run(lambda c: make(c, self._key), "exclusive")
+        location = read_url(default_place(create) if url is None else url)
+        self._where, self.backend = shown(location), location.get_backend_name()
+        self._seen: Head | None = None
+        file = Path(str(location.database)) if self.backend == "sqlite" else None
+        limit = seconds_of(timeout)
+        if file is not None:
+            there = file.is_file() and file.stat().st_size > 0
+            if create and there:
+                raise LedgerError(f"{file}: there is a file already; open it without create=True")
+            if not (create or there):
+                raise missing(str(file))
+            if not file.parent.is_dir():
+                raise LedgerError(f"{file}: the folder of the ledger does not exist; make it first")
+        self._key = find_key(key, key_file, file, create=create)
+        if create and file is not None:
+            make_file(file)
+        self._database = Database(location, limit)
+
+    def _run(self, work: Callable[[Chain], _T], mode: Mode) -> _T:
+        """Run a function in a transaction, on the ledger that was opened and no other."""
+        from cfk_plugin.ledger.opening import look, look_again
+
+        used: list[Chain] = []
+
+        def looked(connection: Connection) -> _T:
+            seen = self._seen  # before anything is read: another thread may see more in between
+            key, where = self._key, self._where
+            chain = look(connection, key, where) if seen is None else look_again(connection, key, seen)
+            used[:] = [chain]
+            return work(chain)
+
+        result = self._database.run(looked, mode)
+        head = used[0].head
+        if self._seen is None or head.seq > self._seen.seq:
+            self._seen = head
+            self._database.identity = head.identity
+        return result
+
+    def _status(self, chain: Chain) -> Status:
+        from cfk_plugin.ledger.store import counts
+        from cfk_plugin.ledger.tables import VERSION
+
+        figures = {**counts(chain.connection), "entries": chain.head.seq, "head": chain.head.link}
+        return Status(database=self._where, version=VERSION, key_id=self._key.id, **figures)
 
     def _read(self, candidate: Candidate) -> Release:
         if not is_handle(candidate.record):
@@ -266,23 +372,29 @@ class Ledger:
         text = encode(candidate.region)  # what could not be read back is refused before anything is decided
         return Release.of(candidate, text, region_digest(self._key, candidate.region))
 
-    def _settle(
-        self, connection: Connection, wanted: Sequence[Release], count: Count, acceptable: Acceptable
-    ) -> list[Decision]:
+    def _settle(self, chain: Chain, wanted: Sequence[Release], count: Count, acceptable: Acceptable) -> list[Decision]:
         from cfk_plugin.ledger import store
-        from cfk_plugin.ledger.database import CallerError
+        from cfk_plugin.ledger.database import CallerError, at_leisure
 
         records = {release.record for release in wanted}
-        store.lock(connection, records)
-        histories, count = store.history(connection, self._key, records), counting_once(count)
+        store.lock(chain.connection, records)
+        histories, rows = store.history(chain, records)
+        count = counting_once(count)
         decisions: list[Decision] = []
         released: list[Release] = []
         for i, release in enumerate(wanted):
             try:
-                decision, given = settled(i, release, histories[release.record], count, acceptable)
+                with at_leisure():
+                    decision, given = settled(i, release, histories[release.record], count, acceptable)
             except Exception as error:  # noqa: BLE001 - it goes on as it is, once everything is rolled back
                 raise CallerError(error) from None
             decisions.append(decision)
             released += [] if given is None else [given]
-        store.record_all(connection, released)
+        store.record_all(chain, released, rows)
         return decisions
+
+
+def _page(chain: Chain, last: int) -> list[dict[str, Any]]:
+    from cfk_plugin.ledger.store import rows_after
+
+    return rows_after(chain.connection, last)

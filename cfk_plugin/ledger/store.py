@@ -6,17 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, exists, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, exists, func, select, update
+from sqlalchemy.dialects import postgresql
 
-from cfk_plugin.errors import LedgerError
-from cfk_plugin.ledger.keys import Key
-from cfk_plugin.ledger.regions import decode, region_digest
+from cfk_plugin.ledger.chain import Chain
+from cfk_plugin.ledger.database import set_limits
+from cfk_plugin.ledger.regions import decode
 from cfk_plugin.ledger.rule import Release
 from cfk_plugin.ledger.tables import locks, releases
 
+_RowKey = tuple[str, str, str, str]  # what makes a release one row
+Rows = Mapping[_RowKey, Mapping[str, Any]]
+
 _CHUNK = 500  # values per statement; databases limit them
-_DAMAGED = "a row of the ledger does not fit its key; the database was changed or damaged: restore it from a backup"
 
 
 def stamp(moment: datetime) -> str:
@@ -31,95 +33,91 @@ def lock(connection: Connection, records: Iterable[str]) -> None:
     # In one order everywhere, so that two batches never wait for each other.
     for part in _chunks(sorted(set(records))):
         new = postgresql.insert(locks).values([{"record": record} for record in part]).on_conflict_do_nothing()
-        connection.execute(new)
-        connection.execute(
-            select(locks.c.record).where(locks.c.record.in_(part)).order_by(locks.c.record).with_for_update()
-        )
+        rows = select(locks.c.record).where(locks.c.record.in_(part)).order_by(locks.c.record).with_for_update()
+        for statement in (new, rows):
+            set_limits(connection)
+            connection.execute(statement)
 
 
-def history(connection: Connection, key: Key, records: Iterable[str]) -> dict[str, list[Release]]:
-    """Return what is on record for each record, the region released last at the end."""
+def history(chain: Chain, records: Iterable[str]) -> tuple[dict[str, list[Release]], Rows]:
+    """Return what is on record for each record, the region released last at the end; and the rows of all of them."""
     wanted = sorted(set(records))
-    rows: list[Any] = []
+    found: list[Any] = []
     for part in _chunks(wanted):
-        found = select(releases).where(releases.c.record.in_(part)).order_by(releases.c.last, releases.c.id)
-        rows += connection.execute(found).all()
-    out: dict[str, list[Release]] = {record: [] for record in wanted}
-    for row in rows:
-        out[row.record].append(_release(row, key))
-    return out
+        found += chain.rows(releases, releases.c.record.in_(part))
+    histories: dict[str, list[Release]] = {record: [] for record in wanted}
+    rows: dict[_RowKey, Mapping[str, Any]] = {}
+    for row in sorted(found, key=lambda row: (row.last, row.seq)):
+        release = _release(row)
+        histories[row.record].append(release)
+        rows[release.key] = {name: row._mapping[name] for name in releases.c.keys()}  # noqa: SIM118 - of columns
+    return histories, rows
 
 
-def last_region(
-    connection: Connection, key: Key, record: str, policy: str | None, population: str | None
-) -> Release | None:
-    """Return what was last released for a record, under one policy and population where they are given."""
-    ours = select(releases).where(releases.c.record == record)
-    if policy is not None:
-        ours = ours.where(releases.c.policy == policy)
-    if population is not None:
-        ours = ours.where(releases.c.population == population)
-    row = connection.execute(ours.order_by(releases.c.last.desc(), releases.c.id.desc()).limit(1)).first()
-    return None if row is None else _release(row, key)
+def record_all(chain: Chain, given: Sequence[Release], known: Rows) -> None:
+    """Write what is about to be released: new rows, and a further time for those that are there.
 
-
-def record_all(connection: Connection, given: Sequence[Release]) -> None:
-    """Write what is about to be released, in order: new rows, and a further time for those that are there."""
-    now = datetime.now(UTC)
-    # One microsecond each: which region of a batch was the last one stays known.
-    rows = [_row(release, stamp(now + timedelta(microseconds=i))) for i, release in enumerate(given)]
-    if rows:
-        connection.execute(_upsert(connection), rows)
+    Parameters
+    ----------
+    chain : Chain
+    given : sequence of Release
+        In order; each with the most and the least of what its row says.
+    known : mapping
+        The rows of their records.
+    """
+    now, rows = datetime.now(UTC), dict[_RowKey, dict[str, Any]]()
+    for i, release in enumerate(given):
+        # One microsecond each: which region of a batch was the last one stays known.
+        moment = stamp(now + timedelta(microseconds=i))
+        row = rows.get(release.key) or known.get(release.key) or _row(release, moment)
+        # Clocks of several machines differ; what is on record is never older than it was.
+        later = {"last": max(row["last"], moment), "times": row["times"] + 1}
+        rows[release.key] = {**row, "k": release.k, "effective": release.effective, **later}
+    table, old, new = releases, [], []
+    for key, row in rows.items():
+        if key not in known:
+            new.append(row)
+        elif any(row[name] != known[key][name] for name in ("k", "effective")):
+            old.append(row)
+        else:
+            again = update(table).where(table.c.seq == row["seq"])
+            chain.connection.execute(again.values(last=row["last"], times=row["times"]))
+    chain.replace(table, old)
+    chain.insert(table, new)
 
 
 def _row(release: Release, now: str) -> dict[str, Any]:
     same = ("record", "digest", "policy", "population", "guarantee", "k", "effective")
     values = {name: getattr(release, name) for name in same}
-    return {**values, "region": release.text, "first": now, "last": now, "times": 1}
+    return {**values, "region": release.text, "first": now, "last": now, "times": 0}
 
 
-def _upsert(connection: Connection) -> Any:
-    new = _insert(connection)(releases)
-    return new.on_conflict_do_update(
-        index_elements=["record", "digest", "policy", "population"],
-        set_={
-            "times": releases.c.times + 1,
-            # Clocks of several machines differ; what is on record is never older than it was.
-            "last": case((new.excluded.last > releases.c.last, new.excluded.last), else_=releases.c.last),
-            "k": case((new.excluded.k > releases.c.k, new.excluded.k), else_=releases.c.k),
-            "effective": case(
-                (new.excluded.effective < releases.c.effective, new.excluded.effective),
-                else_=func.coalesce(releases.c.effective, new.excluded.effective),
-            ),
-        },
-    )
-
-
-def forget(connection: Connection, handles: Iterable[str]) -> tuple[int, int]:
+def forget(chain: Chain, handles: Iterable[str]) -> tuple[int, int]:
     """Erase records; return how many of them and of their releases went."""
     records = gone = 0
     for part in _chunks(sorted(set(handles))):
         ours = releases.c.record.in_(part)
-        records += connection.execute(select(func.count(releases.c.record.distinct())).where(ours)).scalar_one()
-        gone += connection.execute(delete(releases).where(ours)).rowcount
-        connection.execute(delete(locks).where(locks.c.record.in_(part)))
+        different = select(func.count(releases.c.record.distinct())).where(ours)
+        records += chain.connection.execute(different).scalar_one()
+        gone += chain.erase(releases, ours)
+        chain.connection.execute(delete(locks).where(locks.c.record.in_(part)))
     return records, gone
 
 
-def purge(connection: Connection, before: str) -> int:
+def purge(chain: Chain, before: str) -> int:
     """Erase releases that were last given before a moment; return how many."""
-    gone = connection.execute(delete(releases).where(releases.c.last < before)).rowcount
-    connection.execute(delete(locks).where(~exists().where(releases.c.record == locks.c.record)))
+    gone = chain.erase(releases, releases.c.last < before)
+    chain.connection.execute(delete(locks).where(~exists().where(releases.c.record == locks.c.record)))
     return gone
 
 
 def rows_after(connection: Connection, last: int) -> list[dict[str, Any]]:
-    """Return the next rows of an export after a row number, which stands under "id"."""
+    """Return the next rows of an export after an entry of the chain, which stands under "seq"."""
     table = releases.c
     shown = (table.policy, table.population, table.guarantee, table.k, table.effective)
     times = (table.first, table.last, table.times)
-    found = select(table.id, table.record, table.digest.label("region"), *shown, *times).where(table.id > last)
-    return [dict(row._mapping) for row in connection.execute(found.order_by(table.id).limit(_CHUNK))]
+    found = select(table.seq, table.record, table.digest.label("region"), *shown, *times).where(table.seq > last)
+    return [dict(row._mapping) for row in connection.execute(found.order_by(table.seq).limit(_CHUNK))]
 
 
 def counts(connection: Connection) -> Mapping[str, Any]:
@@ -137,13 +135,10 @@ def counts(connection: Connection) -> Mapping[str, Any]:
     return {**row._mapping, "times": int(row.times)}
 
 
-def _release(row: Any, key: Key) -> Release:
-    region = decode(row.region)
-    if region_digest(key, region) != row.digest:
-        raise LedgerError(_DAMAGED)
+def _release(row: Any) -> Release:
     return Release(
         record=row.record,
-        region=region,
+        region=decode(row.region),
         text=row.region,
         digest=row.digest,
         policy=row.policy,
@@ -152,10 +147,6 @@ def _release(row: Any, key: Key) -> Release:
         k=row.k,
         effective=row.effective,
     )
-
-
-def _insert(connection: Connection) -> Any:
-    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
 
 
 def _chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:

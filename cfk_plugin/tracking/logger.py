@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cfk_plugin.errors import CFKError
+from cfk_plugin.errors import CFKError, TrackingError, quiet
 from cfk_plugin.tracking.record import Loggable, Record
 from cfk_plugin.tracking.run import Run
 from cfk_plugin.tracking.shipper import Shipper, shipper
@@ -133,14 +133,15 @@ class RunLogger:
         """
         count = 0
         try:
-            record = replace(Record.of(explanations), untracked=self._untracked)
-            count = len(record.released)
-            run, target, stream = self._place(record)
-            self._shipper.submit(stream, target, run, self._told(record, stream))
+            with quiet("making its record raised {}", TrackingError, let=CFKError):
+                record = replace(Record.of(explanations), untracked=self._untracked)
+                count = len(record.released)
+                run, target, stream = self._place(record)
+                self._shipper.submit(stream, target, run, self._told(record, stream))
             self._introduced.add(stream)
             self._untracked = 0
-        except Exception as error:  # noqa: BLE001 - what the text of an unknown error holds is unknown
-            _log.error("an explanation was not recorded: %s", error if isinstance(error, CFKError) else type(error))
+        except CFKError as error:
+            _log.error("an explanation was not recorded: %s", error)
             return self._releases_unrecorded(count)
         return True
 

@@ -49,7 +49,7 @@ class SpoolSettings:
             If a variable has a value that it cannot have.
         """
         return cls(
-            folder or spool_folder(),
+            (folder or spool_folder()).absolute(),  # the same one after a change of folder
             most=_megabytes() * 1_000_000,
             fsync=_choice("CFK_SPOOL_FSYNC", ("normal", "always")) == "always",
             on_full=_choice("CFK_SPOOL_FULL", ("suppress", "release")),

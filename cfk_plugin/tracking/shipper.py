@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.errors import TrackingError
+from cfk_plugin.errors import TrackingError, quiet
 from cfk_plugin.tracking.holder import this_process
 from cfk_plugin.tracking.run import OtherSettingsError, Run
 from cfk_plugin.tracking.settings import SpoolSettings
@@ -147,10 +147,11 @@ class Shipper:
                     return
                 self._work_to_do = False
             try:
-                self._round()
-            except Exception as error:  # noqa: BLE001 - the spool may be back later
+                with quiet("sending raised {}", TrackingError, let=TrackingError):
+                    self._round()
+            except TrackingError as error:  # the spool may be back later
                 self._failed = True
-                _log.error("the spool cannot be sent: %s", error if isinstance(error, TrackingError) else type(error))
+                _log.error("the spool cannot be sent: %s", error)
                 time.sleep(_FIRST_PAUSE)
             with self._changed:
                 self._rounds += 1

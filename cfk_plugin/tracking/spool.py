@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import secrets
 import sqlite3
 import threading
 import time
@@ -13,11 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfk_plugin.errors import TrackingError
+from cfk_plugin.sqlite_file import OpenFiles, connect
 from cfk_plugin.tracking.holder import is_gone
 from cfk_plugin.tracking.record import Record
 
 if TYPE_CHECKING:
     from cfk_plugin.tracking.settings import SpoolSettings
+
+_log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 90.0
 """How long a process is taken to be alive after it was last heard of."""
@@ -46,11 +51,12 @@ CREATE TABLE IF NOT EXISTS records (
     body TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS records_of ON records (stream, id);
+CREATE TABLE IF NOT EXISTS spool (one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL);
 """
 
 
 class SpoolError(TrackingError):
-    """The spool cannot be used: the disk or the spool is full, or its folder cannot be written."""
+    """The spool cannot be used: it or its disk is full, its folder cannot be written, or it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,9 @@ class Spool:
     deleted after MLflow has taken it. Killing a process loses nothing; whether a power cut does, the settings say.
     Each stream is sent by one process; those of a process that is gone are taken over by any other.
 
+    It is made where there is none when it is first used. After that no other is ever taken in its place: when the
+    file is deleted, moved or replaced, nothing more is kept until it is back. What was kept is still sent meanwhile.
+
     Parameters
     ----------
     settings : SpoolSettings
@@ -109,6 +118,8 @@ class Spool:
     settings: SpoolSettings
     holder: str
     _connection: sqlite3.Connection | None = None
+    _files: OpenFiles | None = None
+    _identity: str | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def append(self, stream: str, target: Mapping[str, Any], run_id: str | None, record: Record) -> None:
@@ -129,7 +140,7 @@ class Spool:
             If it cannot be kept.
         """
         body, until = record.to_json(), time.time() + LEASE_SECONDS
-        with self._transaction() as db:
+        with self._transaction(keeps=True) as db:
             db.execute(
                 "INSERT INTO streams (id, target, run_id, holder, until) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO UPDATE SET finished = 0",
@@ -139,7 +150,7 @@ class Spool:
 
     def check(self) -> None:
         """Raise `SpoolError` if the spool cannot be opened or written."""
-        with self._transaction():
+        with self._transaction(keeps=True):
             pass
 
     def hold(self) -> list[Stream]:
@@ -231,34 +242,60 @@ class Spool:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
-                self._connection = None
+                self._connection = self._files = None
 
     @contextmanager
-    def _transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, *, write: bool = True, keeps: bool = False) -> Iterator[sqlite3.Connection]:
+        """Run statements in a transaction; with `keeps`, only on a spool that others will find."""
         with self._lock:
             try:
-                db = self._connection = self._connection or _open(self.settings)
+                db = self._connected(keeps)
                 db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 try:
                     yield db
                     db.execute("COMMIT")
+                    if keeps and not (self._files and self._files.are_in_place()):
+                        raise SpoolError(self._gone())
                 except BaseException:
                     if db.in_transaction:
                         db.execute("ROLLBACK")
                     raise
             except (sqlite3.Error, OSError) as error:
-                self.close()  # the file may have been replaced, or the disk be back
+                self.close()  # the disk may be back
                 raise SpoolError(_explained(error)) from None
 
+    def _connected(self, keeps: bool) -> sqlite3.Connection:
+        if self._connection is not None and not (keeps and self._files and not self._files.are_in_place()):
+            return self._connection
+        if self._identity is not None and not exists(self.settings.folder):
+            raise SpoolError(self._gone())
+        new = _open(self.settings, self._identity is None)
+        found = new.execute("SELECT identity FROM spool").fetchone()
+        if self._identity not in (None, *found):
+            new.close()
+            raise SpoolError(self._gone())
+        self.close()
+        self._connection, self._files, (self._identity,) = new, OpenFiles(new, self.settings.folder / _FILE), found
+        return new
 
-def _open(settings: SpoolSettings) -> sqlite3.Connection:
-    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    db = sqlite3.connect(settings.folder / _FILE, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    def _gone(self) -> str:
+        folder = self.settings.folder
+        return f"the spool in {folder} is gone, or another is in its place; put it back, or start the process anew"
+
+
+def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
+    path = (settings.folder / _FILE).absolute()
+    if make:
+        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _log.warning("there was no spool in %s; a new one is made, and no earlier record is in it", settings.folder)
+    db = connect(path, _BUSY_SECONDS, "rwc" if make else "rw")
     try:
         db.execute("PRAGMA journal_mode = WAL")  # a reader and a writer do not wait for each other
         db.execute(f"PRAGMA synchronous = {'FULL' if settings.fsync else 'NORMAL'}")
         db.execute(f"PRAGMA max_page_count = {max(settings.most // _PAGE, 16)}")
         db.executescript(_TABLES)
+        db.execute("INSERT OR IGNORE INTO spool VALUES (1, ?)", (secrets.token_hex(16),))
     except BaseException:
         db.close()
         raise

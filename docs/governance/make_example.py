@@ -58,7 +58,7 @@ def make() -> PrivacyReport:
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/mlflow.db"
         logger = RunLogger(experiment=EXPERIMENT, tracking_uri=store, run_name="answers", model="models:/progression/1")
-        with Ledger(f"{folder}/ledger.db") as ledger:
+        with Ledger(f"{folder}/ledger.db", create=True) as ledger:
             private = protect(explainer, **settings, ledger=ledger, groups="sex")
             run_id = private.explain(patients.queries).log(logger)
             private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)  # everybody asks once more

@@ -45,6 +45,7 @@ def test_no_more_is_spent_than_there_is(
     # A process that was killed may have spent and not told; it never told without having spent.
     assert budget_workload.SPENDS - killed <= allowed <= budget_workload.SPENDS
     with Ledger(url) as ledger:
+        ledger.verify()
         (account,) = accounts(ledger)
     assert len(account.spends) == budget_workload.SPENDS
     assert (account.spent, account.left) == (Budget(15.0, 0.0), Budget(0.0, 0.0))

@@ -89,7 +89,7 @@ def test_one_candidate_is_what_it_was_without() -> None:
 
 def test_ledger_and_hooks_know_of_the_chosen_ones_alone(tmp_path: Path) -> None:
     listener = Listener()
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more") as ledger:
+    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True) as ledger:
         private = protected(candidates=M, ledger=ledger, plugins=[listener])
         result = private.explain(QUERIES)
         assert len(result.released) == len(QUERIES) == len(listener.heard)

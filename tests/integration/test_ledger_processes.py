@@ -59,6 +59,7 @@ def test_rule_holds_whatever_is_killed(
     assert ledger_workload.violations(lines) == []
     with Ledger(url) as ledger:
         assert ledger_workload.unrecorded(lines, ledger) == []
+        assert ledger.verify().entries >= ledger.status().releases > 0
 
 
 def test_without_a_ledger_the_same_releases_break_the_rule(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ K = 5
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more") as opened:
+    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True) as opened:
         yield opened
 
 
@@ -235,7 +235,7 @@ def test_nothing_leaves_when_the_ledger_fails(ledger: Ledger, monkeypatch: pytes
     def broken(*_: object) -> None:
         raise LedgerError("the database is gone")
 
-    for step in ("earlier", "settle"):
+    for step in ("latest", "settle"):
         with monkeypatch.context() as patch:
             patch.setattr(Ledger, step, broken)
             explanations = release(ledger, frame, desired(frame))
@@ -246,7 +246,7 @@ def test_nothing_leaves_when_the_ledger_fails(ledger: Ledger, monkeypatch: pytes
 @pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
 def test_a_database_that_others_hold_withholds(tmp_path: Path, guarantee: str) -> None:
     frame = people()
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", timeout=0.01) as ledger:
+    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", timeout=0.01, create=True) as ledger:
         first = release(ledger, frame, desired(frame, 3), guarantee=guarantee)
         other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")

@@ -49,7 +49,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Explanations, Au
     explainer = NearestUnlikeNeighbour(train, accepts, desired=1)
     asking = people(200, 2)
     asking = asking[accepts(asking) == 0].head(60)
-    with Ledger(tmp_path_factory.mktemp("ledger") / "ledger.db") as ledger:
+    with Ledger(tmp_path_factory.mktemp("ledger") / "ledger.db", create=True) as ledger:
         explanations = protect(explainer, **settings, ledger=ledger, groups="town").explain(asking)
     anonymizer = KAnonymizer(policy=POLICY).fit(population, model=accepts, desired=1)
     setting = Setting(anonymizer, explainer.explain(asking), holdout=people(200, 1))

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import PrivacyPolicy, protect
+from cfk_plugin import Ledger, PrivacyPolicy, protect
 from cfk_plugin.errors import InputError, LedgerError, PolicyError
 from cfk_plugin.serving import desk
 from cfk_plugin.serving.assembly import opened
@@ -235,6 +235,9 @@ def test_servers_that_share_a_ledger_give_a_record_one_region(
         server(K)
     monkeypatch.setenv("CFK_LEDGER", str(tmp_path / "ledger.db"))
     monkeypatch.setenv("CFK_LEDGER_KEY", "a secret of the servers")
+    with pytest.raises(LedgerError, match="cfk ledger create"):
+        server(K)
+    Ledger(create=True).close()
     first, second = server(K), server(K + 4)
     before = first.predict(QUERIES)
     after = second.predict(QUERIES)

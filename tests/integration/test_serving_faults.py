@@ -19,6 +19,7 @@ import mlflow
 import pandas as pd
 import pytest
 
+from cfk_plugin import Ledger
 from cfk_plugin.serving import app
 from cfk_plugin.tracking import SpoolSettings
 from cfk_plugin.tracking.spool import Spool
@@ -180,6 +181,7 @@ def test_a_ledger_that_is_down_withholds_and_two_servers_share_one(
     tmp_path: Path, postgres_server: Any, postgres_url: str
 ) -> None:
     ledger = {"CFK_LEDGER": postgres_url, "CFK_LEDGER_KEY": "a secret of both"}
+    Ledger(postgres_url, key=ledger["CFK_LEDGER_KEY"].encode(), create=True).close()
     uri = store(tmp_path)
     first, second = by_mlflow(tmp_path, ledger=True), by_mlflow(tmp_path, k=K + 4, ledger=True)
     with serving(tmp_path, uri, first, **ledger) as one, serving(tmp_path, uri, second, **ledger) as other:

@@ -14,7 +14,7 @@ import pytest
 
 from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, cluster
 from cfk_plugin.cluster import RowsOnCluster, counted
-from cfk_plugin.errors import BundleError, InputError, PolicyError, PopulationError
+from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
 from cfk_plugin.records import RECORD, record_of
 from cfk_plugin.spark import protect_spark
 from local_spark import on_spark
@@ -285,6 +285,9 @@ def test_jobs_that_share_a_ledger_give_a_record_one_region(spark: Any, tmp_path:
         shared: dict[str, Any] = {"ledger": url, "ledger_key": b"a secret of the ledger"}
         return plain(protect_spark(df, anonymizer, keep=["id"], key=KEY, **shared))
 
+    with pytest.raises(LedgerError, match="cfk ledger create"):
+        job(4)
+    Ledger(url, key=b"a secret of the ledger", create=True).close()
     first, second = job(4), job(9)
     released = [record for record in first if record["status"] == "released"]
     with Ledger(url, key=b"a secret of the ledger") as ledger:
@@ -299,6 +302,7 @@ def plain_with_broken_ledger(df: Any, population: Population, folder: Path) -> l
     """Take the ledger away between the driver's look at it and the job."""
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model=accepts, desired=1)
     url = folder / "gone.db"
+    Ledger(url, key=b"a secret of the ledger", create=True).close()
     result = protect_spark(df, anonymizer, keep=["id"], key=KEY, ledger=str(url), ledger_key=b"a secret of the ledger")
     for file in folder.glob("gone.db*"):
         file.unlink()
@@ -377,7 +381,7 @@ def test_what_cannot_be_sent_is_refused(spark: Any, tmp_path: Path) -> None:
     train = patients(60)
     population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "town"]), key=KEY)
     good, df = fitted(population, accepts), on_spark(spark, asked(), tmp_path)
-    with_ledger = KAnonymizer(policy=PrivacyPolicy(k=4), ledger=Ledger(tmp_path / "ledger.db"))
+    with_ledger = KAnonymizer(policy=PrivacyPolicy(k=4), ledger=Ledger(tmp_path / "ledger.db", create=True))
     refused: list[tuple[Any, type[Exception], str, dict[str, Any]]] = [
         (good, InputError, "would leave as they are", {"keep": ["age"]}),
         (good, InputError, "columns that df does not have", {"keep": ["who"]}),

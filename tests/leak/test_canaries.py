@@ -754,7 +754,7 @@ def test_counts_for_the_data_holder(
     settings = {"model": model, "population": population, "policy": POLICY, "groups": "desk"}
     answer = WANTED.astype(object).reset_index(drop=True)
     answer.loc[1, "town"] = f"{TRAIN['town'][5]}!"
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more") as ledger:
+    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True) as ledger:
         for plugins in ([], [Liar()]):
             private = protect(lambda rows: answer, plugins=plugins, ledger=ledger, **settings)
             for queries in (QUERIES.assign(desk=["n", "s", None, "n"]), QUERIES.assign(desk="n")):

@@ -185,7 +185,7 @@ def test_a_ledger_on_disk_decides_as_the_rule(
     people = range(len(epochs[0].region_of))
     file = tmp_path_factory.mktemp("ledger") / "ledger.db"
     seen: list[list[Region | None]] = [[] for _ in people]
-    with Ledger(file, key=b"a key of sixteen bytes or more") as ledger:
+    with Ledger(file, key=b"a key of sixteen bytes or more", create=True) as ledger:
         for epoch in epochs:
             order = random.Random(seed).sample(people, len(people))  # the order of requests must not matter
             wanted = [epoch.candidate(person, ledger.handle([person])) for person in order]

@@ -14,7 +14,7 @@ import time
 import traceback
 from pathlib import Path
 
-from cfk_plugin import BudgetAccountant
+from cfk_plugin import BudgetAccountant, Ledger
 from cfk_plugin.errors import BudgetError
 
 SCOPE, CEILING, EPSILON = "workload", 15.0, 0.1
@@ -52,6 +52,7 @@ def start(url: str, shared: BudgetAccountant, folder: Path, number: int) -> int:
 def run(url: str, folder: Path, processes: int, kills: int) -> int:
     """Keep so many processes at work until nothing is left; return how many were killed."""
     rng = random.Random(0)
+    Ledger(url, create=True).close()
     shared = BudgetAccountant(CEILING, ledger=url, scope=SCOPE)
     alive = [start(url, shared, folder, number) for number in range(processes)]
     killed = 0

@@ -135,7 +135,7 @@ class Crew:
 def run(url: str, folder: Path, processes: int, releases: int) -> dict[str, Any]:
     """Keep so many processes at work, kill one after the other, and stop when enough was released."""
     rng = random.Random(0)
-    shared = None if url == "none" else Ledger(url)
+    shared = None if url == "none" else Ledger(url, create=True)
     crew = Crew(url, folder, shared)
     alive = [crew.start() for _ in range(processes)]
     kills, until = 0, time.monotonic() + 500

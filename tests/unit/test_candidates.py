@@ -167,7 +167,7 @@ def test_nothing_is_released_and_the_stage_repeats_what_was_found(tmp_path: Any)
     queries = train[model(train) == 0].head(4)
     positions = explainer.candidates(queries, M)
     candidates, query = explainer.rows(positions.reshape(-1)), np.repeat(np.arange(4), M)
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more") as ledger:
+    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True) as ledger:
         anonymizer = KAnonymizer(policy=PrivacyPolicy(k=3, guarantee="nominal"), ledger=ledger, plugins=[Listener()])
         anonymizer.fit(people(train), model=counting, desired=1)
         choice = choose_candidates(anonymizer, candidates, query, queries)

@@ -28,7 +28,7 @@ class Plugin:
 
 def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
     population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more") as ledger:
+    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True) as ledger:
         anonymizer = KAnonymizer(
             policy=PrivacyPolicy(k=4), ledger=ledger, reference=population, seed=5, plugins=[Plugin()]
         )

@@ -9,19 +9,24 @@ from typing import Any
 
 import pytest
 
-from cfk_plugin import BudgetAccountant
+from cfk_plugin import BudgetAccountant, Ledger
 from postgres_server import postgres_server, postgres_url  # noqa: F401 - fixtures
 
 Open = Callable[..., BudgetAccountant]
 
 
+def made(url: str) -> str:
+    Ledger(url, create=True).close()
+    return url
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return where a ledger can be made; its key is in the environment."""
+    """Return where a ledger is; its key is in the environment."""
     monkeypatch.setenv("CFK_LEDGER_KEY", secrets.token_hex(32))
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'ledger.db'}"
-    return str(request.getfixturevalue("postgres_url"))
+        return made(f"sqlite:///{tmp_path / 'ledger.db'}")
+    return made(str(request.getfixturevalue("postgres_url")))
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -29,8 +34,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """Return where books can be kept."""
     monkeypatch.setenv("CFK_LEDGER_KEY", secrets.token_hex(32))
     if request.param == "postgresql":
-        return str(request.getfixturevalue("postgres_url"))
-    return None if request.param == "memory" else f"sqlite:///{tmp_path / 'ledger.db'}"
+        return made(str(request.getfixturevalue("postgres_url")))
+    return None if request.param == "memory" else made(f"sqlite:///{tmp_path / 'ledger.db'}")
 
 
 @pytest.fixture

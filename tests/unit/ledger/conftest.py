@@ -30,11 +30,11 @@ def key() -> bytes:
 
 @pytest.fixture
 def open_ledger(url: str, key: bytes) -> Iterator[Open]:
-    """Return a function that opens the ledger once more; all are closed at the end."""
+    """Return a function that makes the ledger, and then opens it once more; all are closed at the end."""
     opened: list[Ledger] = []
 
     def open_one(**settings: Any) -> Ledger:
-        opened.append(Ledger(url, **({"key": key} | settings)))
+        opened.append(Ledger(url, **({"key": key, "create": not opened} | settings)))
         return opened[-1]
 
     yield open_one

@@ -60,7 +60,7 @@ def cfk(*words: Any, code: int = 0) -> Result:
 
 
 def test_status_and_export(folder: Path) -> None:
-    with Ledger("ledger.db") as ledger:
+    with Ledger("ledger.db", create=True) as ledger:
         release(ledger, TRAIN, list(TRAIN))
         key_id = ledger.status().key_id
     said = cfk("status", "ledger.db").stdout
@@ -74,7 +74,7 @@ def test_status_and_export(folder: Path) -> None:
 
 @pytest.mark.parametrize("at", range(4))
 def test_forget_finds_a_row_however_it_is_written(folder: Path, at: int) -> None:
-    with Ledger("ledger.db") as ledger:
+    with Ledger("ledger.db", create=True) as ledger:
         release(ledger, TRAIN, list(TRAIN))
         # Alone, a code such as 007 looks like a number, and the columns stand in another order.
         TRAIN.iloc[[at]][["city", "seen", "code", "income", "age"]].to_csv("person.csv", index=False)
@@ -86,7 +86,7 @@ def test_forget_finds_a_row_however_it_is_written(folder: Path, at: int) -> None
 
 
 def test_forget_without_the_training_table(folder: Path) -> None:
-    with Ledger("ledger.db") as ledger:
+    with Ledger("ledger.db", create=True) as ledger:
         release(ledger, TRAIN, list(TRAIN))
     TRAIN.iloc[[1]].to_csv("person.csv", index=False)
     assert "forgot 1 records" in cfk("forget", "ledger.db", "-s", "schema.json", "--rows", "person.csv").stdout
@@ -99,7 +99,7 @@ def test_rows_of_a_schema_with_a_subject_are_found_without_it(folder: Path) -> N
     train = TRAIN.assign(patient=[1, 1, 2, 3])
     train.to_csv("train.csv", index=False)
     Path("schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "subject": "patient"}))
-    with Ledger("ledger.db") as ledger:
+    with Ledger("ledger.db", create=True) as ledger:
         release(ledger, train, list(TRAIN))
         train.iloc[:2].to_csv("person.csv", index=False)
         command = ("forget", "ledger.db", "-s", "schema.json", "--rows", "person.csv", "--train", "train.csv")
@@ -115,7 +115,7 @@ def test_rows_of_a_schema_with_a_subject_are_found_without_it(folder: Path) -> N
 def test_errors_are_one_line_and_exit_code_2(folder: Path) -> None:
     assert "no such ledger" in cfk("status", "none.db", code=2).stderr
     assert not Path("none.db").exists()
-    Ledger("ledger.db").close()
+    Ledger("ledger.db", create=True).close()
     assert ".jsonl" in cfk("export", "ledger.db", "-o", "audit.txt", code=2).stderr
     pd.DataFrame({"age": [20]}).to_csv("person.csv", index=False)
     command = ("forget", "ledger.db", "-s", "schema.json", "--rows", "person.csv", "--train", "train.csv")
@@ -132,7 +132,7 @@ def test_errors_are_one_line_and_exit_code_2(folder: Path) -> None:
 
 
 def test_place_of_the_ledger_may_stand_in_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Ledger("ledger.db").close()
+    Ledger("ledger.db", create=True).close()
     monkeypatch.setenv("CFK_LEDGER", "ledger.db")
     assert "releases  0" in cfk("status").stdout
 

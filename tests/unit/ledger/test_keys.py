@@ -96,7 +96,7 @@ def test_row_read_back_from_csv_has_the_same_handle() -> None:
 @pytest.mark.parametrize("key", [b"short", "text" * 10, 12])
 def test_unusable_key_is_refused_without_showing_it(key: Any, tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="key") as caught:
-        Ledger(tmp_path / "ledger.db", key=key)
+        Ledger(tmp_path / "ledger.db", key=key, create=True)
     assert str(key) not in str(caught.value)
     assert not (tmp_path / "ledger.db").exists()
 
@@ -105,7 +105,7 @@ def test_unusable_key_is_refused_without_showing_it(key: Any, tmp_path: Path) ->
 def test_key_file_is_made_beside_the_ledger_for_its_owner_alone(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
-        with Ledger(tmp_path / "ledger.db") as ledger:
+        with Ledger(tmp_path / "ledger.db", create=True) as ledger:
             ledger.status()
             for path in tmp_path.iterdir():
                 assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -120,14 +120,14 @@ def test_key_file_is_made_beside_the_ledger_for_its_owner_alone(tmp_path: Path) 
 @posix
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601])
 def test_key_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
-    Ledger(tmp_path / "ledger.db").close()
+    Ledger(tmp_path / "ledger.db", create=True).close()
     (tmp_path / "ledger.db.key").chmod(mode)
     with pytest.raises(LedgerError, match=f"{mode:04o}.*chmod 600"):
         Ledger(tmp_path / "ledger.db")
 
 
 def test_lost_key_file_is_not_replaced(tmp_path: Path) -> None:
-    Ledger(tmp_path / "ledger.db").close()
+    Ledger(tmp_path / "ledger.db", create=True).close()
     (tmp_path / "ledger.db.key").unlink()
     with pytest.raises(LedgerError, match="no such key file"):
         Ledger(tmp_path / "ledger.db")
@@ -137,12 +137,12 @@ def test_lost_key_file_is_not_replaced(tmp_path: Path) -> None:
 def test_empty_key_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "key").touch(0o600)
     with pytest.raises(LedgerError, match="16 to 4096 bytes"):
-        Ledger(tmp_path / "ledger.db", key_file=tmp_path / "key")
+        Ledger(tmp_path / "ledger.db", key_file=tmp_path / "key", create=True)
 
 
 def test_key_file_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be written"):
-        Ledger(tmp_path / "ledger.db", key_file=tmp_path / "no" / "key")
+        Ledger(tmp_path / "ledger.db", key_file=tmp_path / "no" / "key", create=True)
 
 
 def test_processes_that_make_the_key_file_at_once_get_the_same(tmp_path: Path) -> None:

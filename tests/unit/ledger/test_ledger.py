@@ -77,7 +77,7 @@ def test_what_is_on_record_outlives_the_ledger(open_ledger: Open) -> None:
     first.close()
 
 
-@pytest.mark.parametrize("version", ["2", "canary", ""])
+@pytest.mark.parametrize("version", ["3", "1", "canary", ""])
 def test_other_version_is_refused(open_ledger: Open, database: sqlalchemy.Engine, version: str) -> None:
     open_ledger()
     change(database, f"UPDATE cfk_ledger_meta SET value = '{version}' WHERE name = 'version'")
@@ -94,27 +94,34 @@ def test_ledger_that_says_no_version_is_refused(open_ledger: Open, database: sql
         open_ledger()
 
 
-def test_ledger_is_made_only_where_that_is_allowed(open_ledger: Open, url: str) -> None:
-    with pytest.raises(LedgerError, match="no such ledger"):
+def test_ledger_is_made_only_where_that_is_asked_for_and_once(open_ledger: Open, url: str) -> None:
+    with pytest.raises(LedgerError, match=r"no such ledger.*cfk ledger create"):
         open_ledger(create=False)
-    open_ledger()
+    open_ledger(create=True)
     open_ledger(create=False)
+    with pytest.raises(LedgerError, match="already"):
+        open_ledger(create=True)
 
 
-def test_several_that_make_a_ledger_at_once_share_it(url: str, key: bytes) -> None:
+def test_of_several_that_make_a_ledger_at_once_one_does(url: str, key: bytes) -> None:
     script = (
         "import sys; from cfk_plugin.ledger import Ledger\n"
-        "ledger = Ledger(sys.argv[1]); print(ledger.status().key_id); ledger.close()"
+        "ledger = Ledger(sys.argv[1], create=True); print(ledger.status().key_id); ledger.close()"
     )
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", script, url], env=os.environ | {"CFK_LEDGER_KEY": key.hex()}, stdout=subprocess.PIPE
+            [sys.executable, "-c", script, url],
+            env=os.environ | {"CFK_LEDGER_KEY": key.hex()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         for _ in range(4)
     ]
-    said = {process.communicate()[0] for process in running}
-    assert [process.returncode for process in running] == [0] * 4
-    assert len(said) == 1
+    said = [process.communicate() for process in running]
+    assert sorted(process.returncode for process in running) == [0, 1, 1, 1]
+    assert [b"already" in error for _, error in said].count(True) == 3
+    with Ledger(url, key=key) as ledger:
+        assert ledger.status().releases == 0
 
 
 @pytest.mark.parametrize(
@@ -130,7 +137,7 @@ def test_what_is_no_ledger_is_refused_without_quoting_it(url: str, key: bytes) -
 
 def test_missing_folder_and_foreign_file_are_refused(tmp_path: Path, key: bytes) -> None:
     with pytest.raises(LedgerError, match="folder"):
-        Ledger(tmp_path / "no" / "ledger.db", key=key)
+        Ledger(tmp_path / "no" / "ledger.db", key=key, create=True)
     (tmp_path / "text.db").write_text(CANARY * 100)
     with pytest.raises(LedgerError, match="is a ledger") as caught:
         Ledger(tmp_path / "text.db", key=key)
@@ -143,10 +150,13 @@ def test_default_place_is_the_state_folder_or_the_environment(
 ) -> None:
     monkeypatch.delenv("CFK_LEDGER", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with Ledger(key=key):
+    with pytest.raises(LedgerError):
+        Ledger(key=key)
+    assert not (tmp_path / "state").exists()
+    with Ledger(key=key, create=True):
         assert (tmp_path / "state" / "cfk_plugin" / "ledger.db").is_file()
     monkeypatch.setenv("CFK_LEDGER", str(tmp_path / "mine.db"))
-    with Ledger(key=key):
+    with Ledger(key=key, create=True):
         assert (tmp_path / "mine.db").is_file()
 
 
@@ -200,7 +210,7 @@ def test_changed_region_is_found_out(open_ledger: Open, database: sqlalchemy.Eng
 
 
 def test_lock_that_is_held_too_long_is_an_error(tmp_path: Path, key: bytes) -> None:
-    with Ledger(tmp_path / "ledger.db", key=key, timeout=0.01) as ledger:
+    with Ledger(tmp_path / "ledger.db", key=key, timeout=0.01, create=True) as ledger:
         other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match="in use by others"):
@@ -210,7 +220,7 @@ def test_lock_that_is_held_too_long_is_an_error(tmp_path: Path, key: bytes) -> N
 
 
 def test_connection_that_was_lost_is_made_again(postgres_url: str, key: bytes) -> None:
-    with Ledger(postgres_url, key=key) as ledger:
+    with Ledger(postgres_url, key=key, create=True) as ledger:
         settle(ledger, candidate(ledger))
         engine = sqlalchemy.create_engine(postgres_url.replace("postgresql:", "postgresql+psycopg:"))
 
@@ -264,7 +274,7 @@ def test_forgotten_record_is_gone_and_the_others_stay(open_ledger: Open, databas
 
 
 def test_forgotten_rows_are_not_left_in_the_files(tmp_path: Path, key: bytes) -> None:
-    with Ledger(tmp_path / "ledger.db", key=key) as ledger:
+    with Ledger(tmp_path / "ledger.db", key=key, create=True) as ledger:
         settle(ledger, *(candidate(ledger, i) for i in range(20)))
         handles = [candidate(ledger, i).record for i in range(20)]
         assert any(h.encode() in p.read_bytes() for h in handles for p in tmp_path.iterdir())

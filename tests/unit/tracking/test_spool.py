@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +234,9 @@ def test_the_operator_may_choose_to_release_without_a_record(
     logger = RunLogger()
     assert logger.submit(explanations())
     assert logger.submit(explanations())
-    for path in spool.iterdir():
-        path.unlink()
-    logger._shipper.spool.close()
+    with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as room:
+        room.execute("DELETE FROM records WHERE stream = 'filler'")
+        room.execute("DELETE FROM streams WHERE id = 'filler'")
     assert logger.submit(explanations(released(0)))
     assert logger.flush()
     import mlflow
