@@ -43,7 +43,7 @@ def to_text(value: Any) -> str:
 
 def conform(column: pd.Series, dtype: Any) -> pd.Series:
     """Cast to a dtype where every value survives it; otherwise to numbers, or leave it as it is."""
-    if column.dtype == dtype:
+    if column.dtype == dtype or types.is_complex_dtype(column.dtype):
         return column
     if isinstance(dtype, pd.CategoricalDtype):
         kind = dtype.categories.dtype
@@ -59,7 +59,7 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
         if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
             return column.map(to_text, na_action="ignore").astype(dtype)
         return column.astype(dtype)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return column
 
 

@@ -29,6 +29,7 @@ _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "bins": dict,
     "categories": dict,
     "nullable": list,
+    "whole": list,
 }
 _MODEL_FILES = (".joblib", ".pkl", ".pickle")
 

@@ -24,6 +24,7 @@ def policy_of(asked: DPPrototypes) -> PrototypePolicy:
         model_access=asked.model_access,
         model_epsilon=asked.model_epsilon,
         model_delta=asked.model_delta,
+        people=asked.people,
     )
 
 

@@ -63,7 +63,7 @@ def one_run_audit(
         length as it is; of a table, how much more often than in the training rows the canary's values, and pairs of
         them, occur.
     schema : Schema, optional
-        The domains that the canaries must lie in, and the subject, of which each canary must be another one.
+        Names the subject, of which each canary must be another one.
     confidence : float
         Of the bound.
     seed : int
