@@ -13,7 +13,7 @@ from scipy.special import expit, log_softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from cfk_plugin.errors import ModelError
+from cfk_plugin.errors import ModelError, quiet
 
 Matrix = NDArray[np.float64]
 
@@ -138,14 +138,9 @@ def checked(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[..., tup
     """
 
     def call(points: Matrix, *more: NDArray[Any]) -> tuple[Matrix, Matrix]:
-        failure, answer = "", (np.empty(0), np.empty(0))
-        try:
+        with quiet(f"the function `gradient` raised {{}} on {len(points)} rows", ModelError):
             value, slope = gradient(points.copy(), *(array.copy() for array in more))
             answer = np.asarray(value, dtype=float), np.asarray(slope, dtype=float)
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-            failure = type(error).__name__
-        if failure:
-            raise ModelError(f"the function `gradient` raised {failure} on {len(points)} rows")
         if answer[0].shape != (len(points),) or answer[1].shape != points.shape:
             raise ModelError(
                 f"the function `gradient` must return arrays of shapes ({len(points)},) and {points.shape}; got "

@@ -135,7 +135,6 @@ WRONG = {
     "no canaries": (f"{AUDIT.replace('--canary canary.json', '')} {FIT} --one-run", "give 20 made-up people"),
     "one canary for one run": (f"{AUDIT} {FIT} --one-run", "at least 8 canaries, got 1"),
     "canary of other columns": (f"{AUDIT.replace('canary.json', 'thin.csv')} {FIT}", "check town"),
-    "canary outside": (f"{AUDIT.replace('canary.json', 'old.csv')} {FIT}", "column 'age' of the canary lies outside"),
     "canary of no JSON": (f"{AUDIT.replace('canary.json', 'bad.json')} {FIT}", "bad.json: not a row"),
     "no module": (f"{AUDIT} --fit nowhere:noisy", "nowhere:noisy: cannot be imported (ModuleNotFoundError)"),
     "no such function": (f"{AUDIT} --fit audited_functions:none", "the module has no none"),
