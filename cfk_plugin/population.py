@@ -23,6 +23,7 @@ from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.rows import NoRows, Rows, RowsInMemory
 from cfk_plugin.schema import Schema
 
+_NO_ROWS = "a population needs a pandas DataFrame with at least one row"
 _NOTHING = Sealed(MappingProxyType({}), MappingProxyType({}))
 
 
@@ -81,8 +82,8 @@ class Population(People):
             of every feature, such a value is no error here: what counts people refuses the population then, and
             differential privacy leaves the row out, as a refusal would tell of the one person who has the value.
         """
-        if not isinstance(frame, pd.DataFrame):
-            raise PopulationError("a population needs a pandas DataFrame with at least one row")
+        if not isinstance(frame, pd.DataFrame) or (frame.empty and not schema.is_public):
+            raise PopulationError(_NO_ROWS)
         require_columns(list(frame.columns), schema)
         kept = [c for c in (*schema.features, *schema.names("target")) if c in frame.columns]
         table, subjects = frame[kept].reset_index(drop=True), subjects_of(frame, schema)
@@ -100,7 +101,7 @@ class Population(People):
         cls, table: pd.DataFrame, schema: Schema, subjects: NDArray[np.int64] | None, key: bytes
     ) -> Population:
         if table.empty:
-            raise PopulationError("a population needs a pandas DataFrame with at least one row")
+            raise PopulationError(_NO_ROWS)
         if subjects is not None and (subjects < 0).any():
             raise PopulationError(f"subject key {schema.subject!r} has missing values; every row needs its person")
         coding = Coding(schema, {name: Domain.of(table[name], schema[name]) for name in schema.features})

@@ -157,7 +157,6 @@ WRONG = {
 @pytest.mark.parametrize(("command", "message"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_input_is_one_clear_line(command: str, message: str) -> None:
     Path("thin.csv").write_text("age\n30\n", encoding="utf-8")
-    Path("old.csv").write_text("age,town\n150,x\n", encoding="utf-8")
     Path("bad.json").write_text("{", encoding="utf-8")
     result = cfk(command, code=2)
     assert message in " ".join(result.stderr.split())
