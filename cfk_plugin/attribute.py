@@ -142,7 +142,7 @@ def attribute_of(
         is_numeric(column) or (nullable is not None and (whole or bounds is not None or bins is not None))
     ):
         kind = "numeric"  # where all is declared, no value has a say
-    elif types.is_timedelta64_dtype(column.dtype) or types.is_complex_dtype(column.dtype):
+    elif not (as_category and nullable is not None) and (column.dtype.kind in "mc"):
         raise SchemaError(f"column {name!r} has dtype {column.dtype}; convert it to numbers, dates or text")
     if whole and kind != "numeric":
         raise SchemaError(f"column {name!r}: whole numbers are of numeric columns; this one is {kind}")

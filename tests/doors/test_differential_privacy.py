@@ -185,7 +185,8 @@ def test_the_same_people_in_other_dtypes_give_the_same_rows(other: Callable[[pd.
 
 def test_a_schema_brings_no_dtype_along() -> None:
     whole, fractional = (Schema.from_frame(t, **DECLARED) for t in (TABLE, TABLE.astype({"kids": float, "age": float})))
-    assert whole == fractional == Schema.from_frame(joined(person(kids="two", since="never")), **DECLARED)
+    odd = joined(person(kids="two", since="never", pay=3 + 4j, member=1j))
+    assert whole == fractional == Schema.from_frame(odd, **DECLARED)
 
 
 def test_whole_numbers_are_declared_and_others_are_fractions() -> None:
