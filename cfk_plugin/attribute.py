@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from pandas.api import types
 
@@ -50,6 +52,9 @@ class Attribute:
         Declared domain of a nominal attribute, as its values stand in the table.
     learned : tuple of str
         Settings that were read from the rows instead of being declared; differential privacy refuses them.
+    dtype : str, optional
+        Type of the values as they are declared, such as ``"int64"`` of whole numbers and ``"datetime64[us]"`` of dates;
+        never that of a table. Differentially private rows have it; None leaves numbers fractional.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Attribute:
     bins: tuple[float, ...] | None = None
     categories: tuple[Any, ...] | None = None
     learned: tuple[str, ...] = ()
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
         """Check that kind and details belong together."""
@@ -80,6 +86,18 @@ class Attribute:
             self._check_categories(self.categories)
         if not 0 <= self.weight < float("inf"):
             raise SchemaError(f"column {self.name!r}: weight must be a finite number >= 0")
+
+    @property
+    def lacks(self) -> str | None:
+        """What has to be declared of it before its domain is public, in words; None where all is."""
+        lacks = []
+        if self.kind == "numeric" and self.bounds is None and self.bins is None:
+            lacks.append("bounds or bins")
+        if self.kind == "nominal" and self.categories is None:
+            lacks.append("categories")
+        if self.learned == ("nullable",):
+            lacks.append("whether it is in nullable")
+        return " and ".join(lacks) or None
 
     def _check_bins(self, edges: tuple[float, ...]) -> None:
         if self.kind != "numeric" or self.role not in ("quasi-identifier", "sensitive", "other"):
@@ -107,8 +125,9 @@ def attribute_of(
     bins: Sequence[Any] | None,
     categories: Sequence[Any] | None,
     nullable: bool | None,
+    whole: bool = False,
 ) -> Attribute:
-    """Return the attribute of a column from what is declared of it; `nullable` is looked up where it is not."""
+    """Return the attribute of a column from what is declared of it; only what is not declared is looked up."""
     name = str(column.name)
     if bins is not None and role in ("identifier", "subject", "target"):
         raise SchemaError(f"column {name!r}: bins are for numeric features")
@@ -119,25 +138,56 @@ def attribute_of(
         kind = "ordinal"
     elif hierarchy is not None:
         kind = "hierarchical"
-    elif not as_category and is_numeric(column):
-        kind = "numeric"
-    elif types.is_timedelta64_dtype(column.dtype) or types.is_complex_dtype(column.dtype):
+    elif not as_category and (
+        is_numeric(column) or (nullable is not None and (whole or bounds is not None or bins is not None))
+    ):
+        kind = "numeric"  # where all is declared, no value has a say
+    elif not (as_category and nullable is not None) and (column.dtype.kind in "mc"):
         raise SchemaError(f"column {name!r} has dtype {column.dtype}; convert it to numbers, dates or text")
-    if role == "quasi-identifier" and bool(column.isna().all()):
+    if whole and kind != "numeric":
+        raise SchemaError(f"column {name!r}: whole numbers are of numeric columns; this one is {kind}")
+    if role == "quasi-identifier" and nullable is None and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
+    listed = levels if levels is not None else categories
     return Attribute(
         name=name,
         role=role,
         kind=kind,
         weight=weight,
-        levels=tuple(to_text(v) for v in levels) if levels is not None else None,
+        levels=tuple(to_text(v) for v in _listed(levels)) if levels is not None else None,
         hierarchy=Hierarchy.of(hierarchy) if hierarchy is not None else None,
         bounds=(to_number(bounds[0]), to_number(bounds[1])) if bounds is not None else None,
         nullable=bool(column.isna().any()) if nullable is None else nullable,
         bins=_edges(bins) if bins is not None else None,
-        categories=tuple(categories) if categories is not None else None,
+        categories=_listed(categories) if categories is not None else None,
         learned=("nullable",) if nullable is None else (),
+        dtype=_type_of_numbers(bins if bounds is None else bounds, whole)
+        if kind == "numeric"
+        else type_of_values(listed),
     )
+
+
+def _listed(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
+    """Return declared values, which a dtype of categories may list."""
+    return tuple(values.categories.tolist() if isinstance(values, pd.CategoricalDtype) else values)
+
+
+def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
+    """Return the dtype of a numeric column whose bounds, or edges of bins, are declared so."""
+    if ends is None or not len(ends) or isinstance(ends[0], (int, float, np.number)):
+        return "int64" if whole else None
+    with suppress(ValueError, TypeError):  # what is no date either is refused with the bins themselves
+        zone = pd.Timestamp(ends[0]).tz
+        return "datetime64[us]" if zone is None else f"datetime64[us, {zone}]"
+    return None
+
+
+def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | None:
+    """Return the dtype of a column whose categories or levels are declared so; None where they are texts or mixed."""
+    if isinstance(values, pd.CategoricalDtype):
+        return "category"
+    found = types.infer_dtype(list(values or ()), skipna=False)
+    return {"boolean": "bool", "integer": "int64", "floating": "float64", "mixed-integer-float": "float64"}.get(found)
 
 
 def _edges(bins: Sequence[Any]) -> tuple[float, ...]:

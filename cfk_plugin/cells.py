@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.columns import to_text
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.schema import Schema
@@ -29,13 +30,13 @@ def require_columns(found: Sequence[object], schema: Schema) -> None:
 
 
 def subjects_of(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64] | None:
-    """Return a number per row that says whose it is; None where every row is a person of their own."""
+    """Return a number per row that says whose it is, -1 where nobody does; None where each is a person of their own."""
     if schema.subject is None:
         return None
-    codes, _ = pd.factorize(frame[schema.subject], use_na_sentinel=True)
-    if (codes < 0).any():
-        raise PopulationError(f"subject key {schema.subject!r} has missing values; every row needs its person")
-    return np.asarray(codes, dtype=np.int64)
+    keys = frame[schema.subject]
+    # Of one type, different keys stay apart; among objects, pandas would take True for 1, and for 1.0.
+    keys = keys.map(to_text, na_action="ignore") if keys.dtype == object else keys
+    return np.asarray(pd.factorize(keys, use_na_sentinel=True)[0], dtype=np.int64)
 
 
 def collapse(columns: list[NDArray[Any]], sizes: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -43,7 +43,7 @@ def to_text(value: Any) -> str:
 
 def conform(column: pd.Series, dtype: Any) -> pd.Series:
     """Cast to a dtype where every value survives it; otherwise to numbers, or leave it as it is."""
-    if column.dtype == dtype:
+    if column.dtype == dtype or types.is_complex_dtype(column.dtype):
         return column
     if isinstance(dtype, pd.CategoricalDtype):
         kind = dtype.categories.dtype

@@ -107,10 +107,15 @@ class People:
         return np.arange(len(rows)) if subjects is None else np.unique(subjects[rows], return_index=True)[1]
 
     def limited_rows(self, most: int) -> NDArray[np.int64]:
-        """Return the rows in order, at most so many of each person: their first ones, whoever else is there."""
+        """Return the rows in order, at most so many of each person: their first ones, whoever else is there.
+
+        Rows of nobody, whose subject key is missing, are not among them.
+        """
         subjects = self._rows.subjects
-        rows = np.arange(self.n_rows)
-        return rows if subjects is None else rows[pd.Series(subjects).groupby(subjects).cumcount().to_numpy() < most]
+        if subjects is None:
+            return np.arange(len(self._rows.table))
+        rows = np.flatnonzero(subjects >= 0)
+        return rows[pd.Series(subjects[rows]).groupby(subjects[rows]).cumcount().to_numpy() < most]
 
     @property
     def counted_rows(self) -> NDArray[np.int64]:

@@ -16,13 +16,14 @@ from cfk_plugin import bundle, keyed
 from cfk_plugin.cells import counted_once, identity_of_counts, identity_of_rows, require_columns, subjects_of
 from cfk_plugin.coding import Coding, KeyedOrder
 from cfk_plugin.domain import Domain
-from cfk_plugin.errors import PopulationError
+from cfk_plugin.errors import PopulationError, quiet
 from cfk_plugin.people import People
 from cfk_plugin.plain import Counts, Sealed
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.rows import NoRows, Rows, RowsInMemory
 from cfk_plugin.schema import Schema
 
+_NO_ROWS = "a population needs a pandas DataFrame with at least one row"
 _NOTHING = Sealed(MappingProxyType({}), MappingProxyType({}))
 
 
@@ -77,19 +78,37 @@ class Population(People):
         Raises
         ------
         PopulationError
-            If columns are missing, or hold values that the schema does not allow.
+            If columns are missing, or hold values that the schema does not allow. Where the schema declares the domain
+            of every feature, such a value is no error here: what counts people refuses the population then, and
+            differential privacy leaves the row out, as a refusal would tell of the one person who has the value.
         """
-        if not isinstance(frame, pd.DataFrame) or frame.empty:
-            raise PopulationError("a population needs a pandas DataFrame with at least one row")
+        if not isinstance(frame, pd.DataFrame) or (frame.empty and not schema.is_public):
+            raise PopulationError(_NO_ROWS)
         require_columns(list(frame.columns), schema)
         kept = [c for c in (*schema.features, *schema.names("target")) if c in frame.columns]
         table, subjects = frame[kept].reset_index(drop=True), subjects_of(frame, schema)
+        if not schema.is_public:
+            return cls._counted(table, schema, subjects, keyed.configured(key))
+        try:
+            with quiet("the table holds values that cannot be counted ({})", PopulationError, let=PopulationError):
+                return cls._counted(table, schema, subjects, keyed.configured(key))
+        except PopulationError as error:
+            refusal = str(error)
+        return _Uncounted(schema, table, subjects, keyed.configured(key), refusal)
+
+    @classmethod
+    def _counted(
+        cls, table: pd.DataFrame, schema: Schema, subjects: NDArray[np.int64] | None, key: bytes
+    ) -> Population:
+        if table.empty:
+            raise PopulationError(_NO_ROWS)
+        if subjects is not None and (subjects < 0).any():
+            raise PopulationError(f"subject key {schema.subject!r} has missing values; every row needs its person")
         coding = Coding(schema, {name: Domain.of(table[name], schema[name]) for name in schema.features})
         cells, cell_of_row = coding.collapse(table)
         counted = cell_of_row[counted_once(cell_of_row, subjects)]
         cell_people = np.bincount(counted, minlength=len(cells)).astype(np.int64)
-        rows = RowsInMemory(table, cell_of_row, subjects)
-        return cls(coding, cells, cell_people, rows, keyed.configured(key))
+        return cls(coding, cells, cell_people, RowsInMemory(table, cell_of_row, subjects), key)
 
     @classmethod
     def from_parquet(cls, path: str | Path, schema: Schema, *, key: bytes | None = None) -> Population:
@@ -257,3 +276,35 @@ class Population(People):
             return self._key
         codes = self.encode(self._rows.table)[0]
         return keyed.digest(b"", identity_of_rows(self.schema, self.domains, codes))
+
+
+class _UncountedRows(RowsInMemory):
+    """Rows with a value that no cell has."""
+
+    def __init__(self, table: pd.DataFrame, subjects: NDArray[np.int64] | None, refusal: str) -> None:
+        self.table, self.subjects, self._refusal = table, subjects, refusal
+
+    @property
+    def cell_of_row(self) -> NDArray[np.int64]:  # type: ignore[override]
+        """Refuse."""
+        raise PopulationError(self._refusal)
+
+
+class _Uncounted(Population):
+    """A population with a value that its schema does not declare: it has rows, and whatever counts them is refused."""
+
+    def __init__(
+        self, schema: Schema, table: pd.DataFrame, subjects: NDArray[np.int64] | None, key: bytes, refusal: str
+    ) -> None:
+        rows = _UncountedRows(table, subjects, refusal)
+        self.__dict__.update(schema=schema, _rows=rows, _key=key, sealed=_NOTHING, _built=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse what follows from counting."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.__dict__["_rows"].cell_of_row
+
+    def __repr__(self) -> str:
+        """Say that nothing was counted."""
+        return "Population(not counted)"

@@ -24,6 +24,9 @@ _MODEL: Mapping[str, str] = {
 }
 """What epsilon covers, by what may be known of the model."""
 
+MOST_DELTA = 1e-6
+"""Largest delta where the number of people is not declared."""
+
 _ROUNDING = 1e-9  # relative: composition rounds up
 
 
@@ -36,13 +39,16 @@ class PrototypePolicy:
     method : {"dp", "dpc"}
         Differentially private rows, or the published method of the same name, which guarantees nothing.
     epsilon, delta : float
-        The budget, above 0 and in [0, 1); of "dpc" a claim.
+        The budget, epsilon above 0; of "dpc" a claim. With probability delta anything may leave, somebody's row as it
+        is for example, so delta must be below 1 / `people`, the model's included; at most 1e-6 where that is not given.
     rows_per_person : int
         Most rows of one person that count.
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model; see `PrototypeCertificate.covers`.
     model_epsilon, model_delta : float, optional
         Budget that the model was trained with; needed for "dp" (delta is 0 unless given), refused otherwise.
+    people : int, optional
+        How many people the table is publicly known to have, about: declared, never counted.
 
     Raises
     ------
@@ -57,6 +63,7 @@ class PrototypePolicy:
     model_access: ModelAccess = "private"
     model_epsilon: float | None = None
     model_delta: float | None = None
+    people: int | None = None
 
     def __post_init__(self) -> None:
         """Validate every setting."""
@@ -74,6 +81,20 @@ class PrototypePolicy:
             _check_budget("model_", self.model_epsilon, self.model_delta or 0.0)
         elif self.model_epsilon is not None or self.model_delta is not None:
             raise PolicyError('model_epsilon and model_delta belong to model_access="dp"; leave them out')
+        self._check_delta()
+
+    def _check_delta(self) -> None:
+        delta, people = self.delta + (self.model_delta or 0.0), self.people
+        if people is None:
+            if delta > MOST_DELTA:
+                raise PolicyError(
+                    f"delta must be at most {MOST_DELTA:g} where the number of people is not declared, got {delta:g}; "
+                    "give people=, a round number that is publicly known, and not counted in the table"
+                )
+        elif isinstance(people, bool) or not isinstance(people, int) or people < 1:
+            raise PolicyError(f"people must be a whole number >= 1, got {people!r}")
+        elif delta * people >= 1:
+            raise PolicyError(f"delta must be below 1 / people = {1 / people:g}, got {delta:g}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""

@@ -59,8 +59,12 @@ class Schema:
         bins: Mapping[str, Sequence[Any]] | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         nullable: Sequence[str] | None = None,
+        whole: Sequence[str] = (),
     ) -> Schema:
-        """Declare the roles; kinds follow from the dtypes (numbers and dates numeric, the rest nominal).
+        """Declare the roles; kinds that are not declared follow from the dtypes.
+
+        Numbers and dates are numeric, the rest is nominal. Where `nullable` is given, too, columns with `bounds`,
+        `bins` or `whole` are numeric whatever their dtype.
 
         Parameters
         ----------
@@ -89,9 +93,13 @@ class Schema:
         bins : mapping, optional
             Numeric feature to the edges of its public bins: declared, never computed from the rows.
         categories : mapping, optional
-            Nominal column to all values that it may have; only differential privacy needs it.
+            Nominal column to all values that it may have; only differential privacy needs it. A
+            ``pandas.CategoricalDtype``, for a model that takes a column of that type.
         nullable : sequence of str, optional
             Columns that may have missing values. Default: those that have one here, which is read from the rows.
+        whole : sequence of str
+            Numeric columns of whole numbers, for differential privacy: it takes others for fractional, whatever their
+            dtype, which one person's value can change for everybody.
 
         Returns
         -------
@@ -117,6 +125,7 @@ class Schema:
         for label, given in (("bounds", bounds), ("bins", bins), ("categories", categories)):
             known(frame, given, label)
         known(frame, nullable or (), "nullable")
+        known(frame, whole, "whole")
         if unknown := [name for name in weights if roles.get(name) != "quasi-identifier"]:
             raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
         total = sum(weights.get(q, 1.0) for q in quasi_identifiers)
@@ -135,6 +144,7 @@ class Schema:
                     bins.get(name),
                     categories.get(name),
                     None if nullable is None else name in nullable,
+                    name in whole,
                 )
                 for name, role in roles.items()
             )
@@ -170,6 +180,11 @@ class Schema:
     def features(self) -> tuple[str, ...]:
         """Names of the columns that a counterfactual has: quasi-identifiers and private attributes."""
         return self.names("quasi-identifier", "sensitive", "other")
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the domain of every feature is declared, so that no row has to be looked at to know it."""
+        return all(self[name].lacks is None for name in self.features)
 
     @property
     def subject(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn
@@ -14,10 +15,12 @@ from cfk_plugin.accountant.names import account_name, checked_name, checked_text
 from cfk_plugin.errors import BudgetError
 
 if TYPE_CHECKING:
-    from cfk_plugin.accountant.names import Fingerprinted
     from cfk_plugin.ledger import Ledger
+    from cfk_plugin.population import Population
 
 _entered: ContextVar[tuple[BudgetAccountant, ...]] = ContextVar("cfk_budget_accountants", default=())
+_open: list[BudgetAccountant] = []  # of all threads
+_lock = threading.Lock()
 
 
 class BudgetAccountant:
@@ -40,10 +43,10 @@ class BudgetAccountant:
         Where ceilings and spends are kept: the database of a ledger, as `Ledger` takes it. Default: in the memory of
         this process, where they end with it.
     scope : str, optional
-        Name of the account, for whatever population is given. Default: one account per fingerprint of a population.
-        A table that changes has another fingerprint after the change, and so has the same table with another schema
-        or key: its budget starts anew, while people who are in both versions lose to both. Give a scope to every
-        table that changes.
+        Name of the account, for whatever population is given: of the people, and not of one version of their table, as
+        people who are in several versions lose to all. A ledger needs one. Default: everything that is spent through
+        an accountant in memory counts on one account, whatever the population. Nothing of a table decides on which
+        account a fit counts: that would tell whether two tables are the same.
 
     Raises
     ------
@@ -99,23 +102,23 @@ class BudgetAccountant:
         """Ceiling of Σδ."""
         return self._ceiling.delta
 
-    def account(self, account: Fingerprinted | str | None = None) -> str:
+    def account(self, account: Population | str | None = None) -> str:
         """Return the name under which spends go on record.
 
         Parameters
         ----------
         account : Population or str, optional
-            A population, or a name for it. With a scope nothing else than that scope.
+            A population, which counts on the account of the scope, or the name of an account. With a scope no other
+            name than that scope.
 
         Raises
         ------
         BudgetError
-            If budgets are kept in a ledger and the name would not be found again: a population without a key, or a
-            bare fingerprint.
+            If budgets are kept in a ledger and there is neither a scope nor a name, or the name is a fingerprint.
         """
         return account_name(account, self._scope, self._store.lasts)
 
-    def spend(self, account: Fingerprinted | str | None, epsilon: float, delta: float = 0.0, *, what: str) -> None:
+    def spend(self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, what: str) -> None:
         """Put a spend on record, before any row is read; it is never given back.
 
         Checking and recording are one transaction for all threads and processes that share the books. What fails
@@ -143,7 +146,7 @@ class BudgetAccountant:
         if refusal:
             raise BudgetError(refusal)
 
-    def check(self, account: Fingerprinted | str | None, epsilon: float, delta: float = 0.0) -> None:
+    def check(self, account: Population | str | None, epsilon: float, delta: float = 0.0) -> None:
         """Raise what `spend` would raise now, without spending. Somebody else may spend before you do.
 
         Raises
@@ -157,7 +160,7 @@ class BudgetAccountant:
         if refusal:
             raise BudgetError(refusal)
 
-    def remaining(self, account: Fingerprinted | str | None = None) -> Budget:
+    def remaining(self, account: Population | str | None = None) -> Budget:
         """Return what is left under this accountant's ceiling, rounded down, so that it can be spent.
 
         Raises
@@ -171,11 +174,11 @@ class BudgetAccountant:
             raise BudgetError(refusal)
         return Amount.sum(s.budget for s in spends).left_of(Amount.of(*self._ceiling))
 
-    def spent(self, account: Fingerprinted | str | None = None) -> Budget:
+    def spent(self, account: Population | str | None = None) -> Budget:
         """Return what was spent in total, rounded up."""
         return Amount.sum(s.budget for s in self.spends(account)).rounded_up()
 
-    def spends(self, account: Fingerprinted | str | None = None) -> list[Spend]:
+    def spends(self, account: Population | str | None = None) -> list[Spend]:
         """Return what was spent, one by one, the first at the beginning."""
         name = self.account(account)
         return self._store.read(lambda books: books.spends(name))
@@ -191,11 +194,29 @@ class BudgetAccountant:
     def default() -> BudgetAccountant | None:
         """Return the accountant of the innermost ``with``, else that of this process, else None.
 
-        A thread that is started within a ``with`` block does not see the block's accountant: give it to the mechanism,
-        or use `set_default`.
+        A thread does not know which block it was started in. So, in one that has entered none itself, the accountant of
+        any block that is open in the process is in force.
+
+        Raises
+        ------
+        BudgetError
+            If that is not a single one: other accountants are open, too, or the default of the process is another.
         """
-        entered = _entered.get()
-        return entered[-1] if entered else BudgetAccountant._of_process
+        if entered := _entered.get():
+            return entered[-1]
+        with _lock:
+            found = {id(each): each for each in (*_open, BudgetAccountant._of_process) if each is not None}
+        if len(found) > 1:
+            raise BudgetError(
+                "several accountants are in force in this process, and this thread has entered none of them; give the "
+                "mechanism its accountant="
+            )
+        return next(iter(found.values()), None)
+
+    @staticmethod
+    def is_any_in_force() -> bool:
+        """Say whether there is a default, or a block is open anywhere in this process."""
+        return bool(_open or _entered.get() or BudgetAccountant._of_process)
 
     def close(self) -> None:
         """Close the ledger, if it was opened here."""
@@ -204,16 +225,17 @@ class BudgetAccountant:
     def __enter__(self) -> BudgetAccountant:
         """Become the default of the block. An accountant outside of it does not see what is spent inside."""
         _entered.set((*_entered.get(), self))
+        with _lock:
+            _open.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave the block; a ledger stays open."""
         entered = list(_entered.get())
-        for at in range(len(entered) - 1, -1, -1):
-            if entered[at] is self:
-                del entered[at]
-                break
+        _forget(entered, self)
         _entered.set(tuple(entered))
+        with _lock:
+            _forget(_open, self)
 
     def __repr__(self) -> str:
         """Show the ceiling alone."""
@@ -233,6 +255,14 @@ class BudgetAccountant:
             "a BudgetAccountant refuses to be pickled, as spends here and there would not see each other; open one "
             "with the same ledger= in the process that spends"
         )
+
+
+def _forget(entered: list[BudgetAccountant], one: BudgetAccountant) -> None:
+    """Take an accountant off a list, where it was put last."""
+    for at in range(len(entered) - 1, -1, -1):
+        if entered[at] is one:
+            del entered[at]
+            return
 
 
 def _asked(epsilon: float, delta: float) -> Budget:

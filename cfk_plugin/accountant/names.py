@@ -1,81 +1,63 @@
-"""Whose budget it is: a name that is the same wherever the same people are meant."""
+"""Whose budget it is: a name that the operator gives, and that nothing of a table decides."""
 
 from __future__ import annotations
 
 import re
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 from cfk_plugin.errors import BudgetError
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 _LONGEST = 200
 
-
-@runtime_checkable
-class Fingerprinted(Protocol):
-    """A population, as far as an accountant looks at it."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Identity of what is counted."""
-        ...
-
-    @property
-    def has_key(self) -> bool:
-        """Whether the fingerprint is the same in every process that has the key."""
-        ...
+OWN = "this accountant"
+"""Account of an accountant in memory that was given no scope: one for everything that is spent through it."""
 
 
-def account_name(account: Fingerprinted | str | None, scope: str | None, lasts: bool) -> str:
+def account_name(account: Any, scope: str | None, lasts: bool) -> str:
     """Return the name of the account.
 
     Parameters
     ----------
     account : Population, str or None
-        None stands for the scope.
+        A population, like None, stands for the scope: a fingerprint is computed from the exact table, and an account of
+        that name, or what was spent from it, would tell whether two tables are the same.
     scope : str or None
         Name that stands for whatever population is given.
     lasts : bool
-        Whether other processes look for the name.
+        Whether the books are those of others, too.
 
     Raises
     ------
     BudgetError
-        If nobody else would find the name again, or it is none.
+        If nobody says whose budget it is, or the name is none.
     """
-    if isinstance(account, Fingerprinted):
-        if scope is not None:
-            return scope
-        if lasts and not account.has_key:
+    if account is None or hasattr(type(account), "fingerprint"):
+        if scope is None and lasts:
             raise BudgetError(
-                "the fingerprint of this population is another one in every process, as there is no key, and so the "
-                "budget would start anew in each; set CFK_KEY, build the population with key=, or give "
-                "BudgetAccountant a scope="
+                "whose budget? a ledger keeps those of many; give BudgetAccountant a scope=, a name for the people who "
+                "are in the table and in every later version of it"
             )
-        return account.fingerprint
-    if account is None and scope is None:
-        raise BudgetError("whose budget? give the population, or BudgetAccountant a scope=")
-    if scope is not None and account not in (None, scope):
+        return OWN if scope is None else scope
+    if scope is not None and account != scope:
         raise BudgetError("this accountant has a scope, and only one account: give the population, or nothing")
-    name = scope if account is None else account
-    return checked_name(name, lasts)
+    return checked_name(account)
 
 
-def checked_name(name: object, lasts: bool = True) -> str:
+def checked_name(name: object) -> str:
     """Return a name that somebody chose.
 
     Raises
     ------
     BudgetError
-        If it is no short text in one line; or, where it lasts, one like a fingerprint, of which nobody knows whether
-        it was made with a key.
+        If it is no short text in one line, or one like a fingerprint.
     """
     if not isinstance(name, str):
         raise BudgetError(f"an account is a Population or a name, got {type(name).__name__}")
-    if lasts and _FINGERPRINT.fullmatch(name):
+    if _FINGERPRINT.fullmatch(name):
         raise BudgetError(
-            "the name looks like a fingerprint; give the Population itself, so that it can be seen whether its "
-            "fingerprint lasts, or another name"
+            "the name looks like a fingerprint, which follows from the exact table and is another one for the same "
+            "people tomorrow; give a name of your own"
         )
     return checked_text("the name of an account", name)
 

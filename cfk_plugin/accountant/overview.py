@@ -19,7 +19,7 @@ class Account:
     Attributes
     ----------
     name : str
-        Fingerprint of a population, or a scope.
+        A scope, or another name that was given.
     ceilings : sequence of Budget
         All that it had, today's at the end.
     spends : sequence of Spend
@@ -71,7 +71,7 @@ def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, de
     ----------
     ledger : Ledger
     account : str
-        Fingerprint of a population, or a scope.
+        A scope, or another name that was given.
     epsilon, delta : float, optional
         The new ceiling; default: as it is.
 

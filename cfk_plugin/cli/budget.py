@@ -28,7 +28,7 @@ def budget_show(
 @command("raise", "cfk budget raise ledger.db --account patients --epsilon 5", budget)
 def budget_raise(
     url: LedgerUrl,
-    account: Annotated[str, typer.Option(help="Scope, or fingerprint of a population.")],
+    account: Annotated[str, typer.Option(help="Scope, or another name that was given.")],
     epsilon: Annotated[float | None, typer.Option(help="New ceiling of the sum of all ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="New ceiling of the sum of all δ.")] = None,
     key_file: KeyFile = None,

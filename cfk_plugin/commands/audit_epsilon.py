@@ -91,8 +91,7 @@ def _prototypes(job: Job, schema: Schema, canary: pd.DataFrame) -> tuple[Callabl
     from cfk_plugin.dp.audited import Measurements, measuring
 
     def score(found: Measurements) -> Any:
-        scores = found.scores(canary)
-        return scores if job.one_run else scores.sum()
+        return found.scores(canary) if job.one_run else found.seen(canary)
 
     return measuring(schema, job.claimed, job.delta), score
 

@@ -30,6 +30,7 @@ _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "bins": dict,
     "categories": dict,
     "nullable": list,
+    "whole": list,
 }
 _DIGITS = 40  # of a whole number in JSON
 _MODEL_FILES = (".joblib", ".pkl", ".pickle")

@@ -33,10 +33,22 @@ class Measurements:
     heard: tuple[Heard, ...]
 
     def scores(self, canaries: pd.DataFrame) -> NDArray[np.float64]:
-        """Return how much the counts speak for each row: those of its own cells, weighted by their noise."""
+        """Return how much the counts speak for each row: those of its own cells, weighted by their noise.
+
+        For a row with a value that is not declared nothing speaks: 0.
+        """
         codes = self.domain.codes(canaries)
-        told = [one.table.at(codes, one.counts) / one.scale**2 for one in self.heard]
-        return np.asarray(np.sum(told, axis=0), dtype=np.float64)
+        known = (codes >= 0).all(axis=1)
+        told = [one.table.at(codes[known], one.counts) / one.scale**2 for one in self.heard]
+        scores = np.zeros(len(codes))
+        scores[known] = np.sum(told, axis=0)
+        return scores
+
+    def seen(self, canary: pd.DataFrame) -> NDArray[np.float64]:
+        """Return all that may tell of one person: `scores` of their rows, the counts in sum, and every table's size."""
+        counts = [one.counts for one in self.heard]
+        total = float(sum(table.sum() / one.scale**2 for one, table in zip(self.heard, counts, strict=True)))
+        return np.array([self.scores(canary).sum(), total, len(counts), *self.domain.sizes], dtype=np.float64)
 
 
 class _Listening(PrivateRows):

@@ -10,8 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from cfk_plugin.columns import to_numbers
-from cfk_plugin.dp.public import PublicColumn, PublicDomain
+from cfk_plugin.dp.public import PublicColumn, PublicDomain, numbers_of
 from cfk_plugin.errors import InputError
 
 
@@ -129,15 +128,14 @@ def _encoded(column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]) 
     if not column.is_numeric:
         return np.eye(column.size)[codes]
     missing = codes >= column.listed
-    scaled = (np.where(missing, column.edges[0], to_numbers(values)[0]) - column.edges[0]) / column.width
+    scaled = (np.where(missing, column.edges[0], numbers_of(values)) - column.edges[0]) / column.width
     clipped = np.clip(scaled, 0, 1)
     return np.column_stack([clipped, missing]) if column.attribute.nullable else clipped[:, None]
 
 
 def _decoded(column: PublicColumn, encoded: NDArray[np.float64]) -> pd.Series:
     if not column.is_numeric:
-        pool = pd.Series([*column.values, None], dtype=object)
-        return column.typed(pool.take(encoded.argmax(axis=1)).reset_index(drop=True))
+        return column.chosen(encoded.argmax(axis=1))
     numbers = np.clip(column.edges[0] + encoded[:, 0] * column.width, column.edges[0], column.edges[-1])
     if column.is_whole:
         numbers = np.clip(np.round(numbers), np.ceil(column.edges[0]), np.floor(column.edges[-1]))

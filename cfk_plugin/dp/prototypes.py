@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from typing import Any, Literal
@@ -24,8 +25,8 @@ from cfk_plugin.dp.seeded import SeededRows
 from cfk_plugin.dp.served import ServedRows
 from cfk_plugin.dp.settings import check_settings
 from cfk_plugin.dp.statement import certificate_of, policy_of
-from cfk_plugin.dp.surrogate import fitted_surrogate
-from cfk_plugin.errors import InputError, ModelError, NotFittedError, PopulationError, PrivacyLeakWarning
+from cfk_plugin.dp.surrogate import check_unfitted, fitted_surrogate
+from cfk_plugin.errors import BudgetError, InputError, ModelError, NotFittedError, PopulationError, PrivacyLeakWarning
 from cfk_plugin.explanations import Explanations
 from cfk_plugin.goal import Goal
 from cfk_plugin.intake import require_features
@@ -52,7 +53,7 @@ class DPPrototypes:
         Budget of a fit, however many queries are answered. Smaller is more private; 1 is usual.
     delta : float
         0 for pure differential privacy, with discrete Laplace noise. Above 0: discrete Gaussian noise, through
-        zero-concentrated privacy; choose it far below 1 / number of people.
+        zero-concentrated privacy. It must be below 1 / `people`, better far below; at most 1e-6 without `people`.
     rows : int
         Number of rows that are drawn; more of them are nearer to queries, at no cost in privacy.
     serve : {"rows", "prototypes"}
@@ -66,13 +67,19 @@ class DPPrototypes:
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model: "public" (or not trained on these people), "dp" (trained with
         `model_epsilon`, `model_delta`), "private", or "surrogate": the estimator given as model is fitted on the rows
-        here and never sees the table; its target column needs a public domain as well.
+        here and never sees the table. It must not have been fitted, nor any part of it; its target column needs a
+        public domain as well.
     model_epsilon, model_delta : float, optional
         Budget that the model was trained with.
     rows_per_person : int
         With a subject key: rows of one person beyond these are left out. Noise grows with it.
+    people : int, optional
+        How many people the table is publicly known to have, about. It bounds `delta` and nothing else; never count
+        them in the table.
     accountant : BudgetAccountant, optional
-        Takes the budget of every fit before a row is touched. Default: the one in force, if any.
+        Takes the budget of every fit before a row is touched. Default: the one in force, else that of the fit before,
+        if any. Copies and clones spend from the same one. It cannot be pickled; so what comes back from a pickle
+        answers, and refuses to be fitted again before it is given an accountant.
     seed : int, optional
         Makes noise and rows repeatable, for tests and examples. Nothing is guaranteed then.
 
@@ -100,6 +107,9 @@ class DPPrototypes:
     True
     """
 
+    _account: BudgetAccountant | None = None  # of the last fit
+    _lost_account = False  # it had one, which could not be pickled
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -114,6 +124,7 @@ class DPPrototypes:
         model_epsilon: float | None = None,
         model_delta: float | None = None,
         rows_per_person: int = 1,
+        people: int | None = None,
         accountant: BudgetAccountant | None = None,
         seed: int | None = None,
     ) -> None:
@@ -128,6 +139,7 @@ class DPPrototypes:
         self.model_epsilon = model_epsilon
         self.model_delta = model_delta
         self.rows_per_person = rows_per_person
+        self.people = people
         self.accountant = accountant
         self.seed = seed
 
@@ -155,9 +167,10 @@ class DPPrototypes:
         SchemaError
             If a public domain is not declared.
         BudgetError
-            If the accountant has not enough left. No row was touched then.
+            If the accountant has not enough left, or it is not clear which one counts: several are in force, or this is
+            a copy that lost its own. No row was touched then.
         ModelError
-            If the model cannot be used on rows of the declared domain.
+            If the model cannot be used on rows of the declared domain, or a surrogate was fitted before.
         PopulationError
             If the population has no rows here.
 
@@ -172,12 +185,13 @@ class DPPrototypes:
         if not population.has_rows:
             raise PopulationError("counts are noised once, where the rows are; this population has none here")
         domain = PublicDomain.of(population, with_target=self.model_access == "surrogate")
+        features = list(population.schema.features)
+        if self.model_access == "surrogate":
+            check_unfitted(model)
+        else:
+            LabelModel(model, features)  # refuses what is no model
         self._warn(domain)
-        accountant = self.accountant or BudgetAccountant.default()
-        self.spent_ = 0.0 if self.seed is not None else self.epsilon
-        if accountant is not None and self.seed is None:
-            accountant.spend(population, self.epsilon, self.delta, what=type(self).__name__)
-            self.spent_ = accountant.spent(population).epsilon
+        self._spend(population)
         self.goal_, self.schema_, self.features_ = Goal(desired), population.schema, population.schema.features
         asked = self._measured(population, domain)
         forest = Forest.measure(asked, domain.sizes)
@@ -253,6 +267,22 @@ class DPPrototypes:
             raise NotFittedError("call fit(population, model=..., desired=...) first")
         return self
 
+    def _spend(self, population: Population) -> None:
+        """Put the fit on an account, if there is any; seeded noise guarantees nothing and is no spend."""
+        if self.seed is not None:
+            self.spent_ = 0.0
+            return
+        if self.accountant is None and self._lost_account:
+            raise BudgetError(
+                "this is a copy from a pickle, which could not bring the accountant along that counts what is spent on "
+                "these people; set its accountant, opened with the same ledger= and scope="
+            )
+        accountant = self.accountant or BudgetAccountant.default() or self._account
+        if accountant is not None:
+            accountant.spend(population, self.epsilon, self.delta, what=type(self).__name__)
+        self._account = accountant
+        self.spent_ = self.epsilon if accountant is None else accountant.spent(population).epsilon
+
     def _warn(self, domain: PublicDomain) -> None:
         if self.seed is not None:
             said = "the noise is seeded: whoever knows the seed takes it off, and nothing is guaranteed"
@@ -285,6 +315,27 @@ class DPPrototypes:
         """Show the settings that a guarantee depends on."""
         return f"DPPrototypes(epsilon={self.epsilon!r}, delta={self.delta!r}, model_access={self.model_access!r})"
 
+    def __copy__(self) -> DPPrototypes:
+        """Return a copy that spends from the same account."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DPPrototypes:
+        """Return a copy of everything but the account, which is the same."""
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def __sklearn_clone__(self) -> DPPrototypes:
+        """Return one with the same settings that is not fitted and spends from the same account."""
+        twin = copy.copy(self)
+        for name in [name for name in twin.__dict__ if name.endswith("_")]:
+            del twin.__dict__[name]
+        return twin
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the accountant out: what is stored is paid for, and of the table holds what the model keeps alone."""
-        return {**self.__dict__, "accountant": None}
+        counted = self.accountant or self._account or BudgetAccountant.is_any_in_force()
+        lost = self._lost_account or bool(counted)
+        return {**self.__dict__, "accountant": None, "_account": None, "_lost_account": lost}

@@ -1,10 +1,18 @@
-"""The public domain: what may be known of every feature without looking at a row, as codes and back."""
+"""The public domain: what may be known of every feature without looking at a row, as codes and back.
+
+One person's value changes what pandas makes of a whole column: whole numbers become fractional beside a missing one,
+numbers become objects beside a text. So nothing here depends on a table's dtype, and every value is read by itself.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -13,13 +21,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.attribute import Attribute
+from cfk_plugin.attribute import Attribute, type_of_values
 from cfk_plugin.columns import conform, to_numbers, to_text
 from cfk_plugin.domain import Domain
 from cfk_plugin.errors import PrivacyLeakWarning, SchemaError
 from cfk_plugin.population import Population
 from cfk_plugin.schema import Schema
 
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _BINS = 16  # of a numeric feature of which only bounds are declared
 _VALUES = 20  # whole numbers with at most so many values have a bin for each
 
@@ -32,15 +41,9 @@ class PublicColumn:
     ----------
     attribute : Attribute
         What is declared.
-    dtype : pandas dtype
-        Of the column that the model takes: a type, not a value, taken as public.
-    is_date : bool
-        Whether numbers are seconds of a date.
     """
 
     attribute: Attribute
-    dtype: Any
-    is_date: bool = False
 
     @property
     def name(self) -> str:
@@ -53,9 +56,14 @@ class PublicColumn:
         return self.attribute.kind == "numeric"
 
     @property
+    def is_date(self) -> bool:
+        """Whether its numbers are seconds of a date: where its bounds or bins are declared as dates."""
+        return self.is_numeric and str(self.attribute.dtype).startswith("datetime64")
+
+    @property
     def is_whole(self) -> bool:
-        """Whether its numbers are whole: by dtype, and dates to the second."""
-        return self.is_date or bool(types.is_integer_dtype(self.dtype))
+        """Whether its numbers are whole: where that is declared, and dates to the second."""
+        return self.is_date or (self.is_numeric and self.attribute.dtype == "int64")
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
@@ -90,30 +98,26 @@ class PublicColumn:
 
     def codes(self, column: pd.Series) -> NDArray[np.int32]:
         """Return codes, -1 for a value that is not declared; numbers outside of the bounds count as the nearest one."""
-        found, missing = self._codes_of_numbers(column) if self.is_numeric else self._codes_of_categories(column)
-        found[missing] = self.listed if self.attribute.nullable else -1
-        return found
-
-    def _codes_of_numbers(self, column: pd.Series) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        numbers, invalid = to_numbers(column)
+        missing = self.listed if self.attribute.nullable else -1
+        if not self.is_numeric:
+            known = {_text_of(value): code for code, value in enumerate(self.values)}
+            if self.attribute.dtype == "bool":  # which beside a number is one
+                known |= {str(int(value)): known[str(value)] for value in self.values}
+            return _each(
+                column, lambda value: missing if _is_missing(value) else known.get(_text_of(value), -1), np.int32
+            )
+        numbers = numbers_of(column)
         clipped = np.clip(np.nan_to_num(numbers), self.edges[0], self.edges[-1])
         found = (np.searchsorted(self.edges, clipped, side="right") - 1).clip(max=self.listed - 1).astype(np.int32)
-        found[invalid] = -1
-        return found, np.isnan(numbers) & ~invalid
-
-    def _codes_of_categories(self, column: pd.Series) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        known = {to_text(value): code for code, value in enumerate(self.values)}
-        at, distinct = pd.factorize(column, use_na_sentinel=True)
-        of_distinct = np.array([known.get(to_text(value), -1) for value in distinct] + [-1], dtype=np.int32)
-        return of_distinct[at], np.asarray(at < 0)
+        found[np.isinf(numbers)] = -1
+        found[np.isnan(numbers)] = missing
+        return found
 
     def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.Series:
         """Return a value for each code: a number drawn evenly from its bin, or the declared value."""
         missing = codes >= self.listed
         if not self.is_numeric:
-            pool = pd.Series([*self.values, None], dtype=object)
-            drawn = pool.take(np.where(missing, self.listed, codes)).reset_index(drop=True)
-            return self.typed(drawn)
+            return self.chosen(np.where(missing, self.listed, codes))
         at = np.where(missing, 0, codes)
         low, high = self.edges[at], self.edges[at + 1]
         if self.is_whole:
@@ -123,17 +127,23 @@ class PublicColumn:
             numbers = low + random.random(len(at)) * (high - low)
         return self.typed(pd.Series(numbers).mask(pd.Series(missing)))
 
+    def chosen(self, at: NDArray[np.integer[Any]]) -> pd.Series:
+        """Return declared values by their place, the one after the last for a missing one, in their declared type."""
+        dtype = self.attribute.dtype
+        if dtype == "category":
+            places = np.where(at < self.listed, at, -1).astype(np.int64)
+            return pd.Series(pd.Categorical.from_codes(places, pd.Index(self.values)))
+        values = pd.Series(list(self.values)) if dtype is None else conform(pd.Series(list(self.values)), dtype)
+        pool = pd.Series([*values.tolist(), None] if self.attribute.nullable else values)
+        return pool.take(at).reset_index(drop=True)
+
     def typed(self, drawn: pd.Series) -> pd.Series:
-        """Return values in the dtype that the model takes; numbers of a date are seconds."""
-        if self.is_date:
-            zone = getattr(self.dtype, "tz", None)
-            drawn = pd.to_datetime(drawn, unit="s", utc=zone is not None)
-        if isinstance(self.dtype, pd.CategoricalDtype):
-            kind = self.dtype.categories.dtype
-            return conform(drawn.infer_objects(), kind).astype(
-                pd.CategoricalDtype(conform(pd.Series(self.values), kind))
-            )
-        return conform(drawn.infer_objects(), self.dtype)
+        """Return numbers in their declared type, those of a date from seconds; whole ones with gaps are float64."""
+        if not self.is_date:
+            return drawn.astype("int64" if self.is_whole and not self.attribute.nullable else "float64")
+        stamps = (drawn.fillna(0) * 1e6).round().astype("int64").astype("datetime64[us]").mask(drawn.isna())
+        zone = getattr(types.pandas_dtype(self.attribute.dtype), "tz", None)
+        return stamps if zone is None else stamps.dt.tz_localize("UTC").dt.tz_convert(zone)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +163,7 @@ class PublicDomain:
 
     @classmethod
     def of(cls, population: Population, *, with_target: bool = False) -> PublicDomain:
-        """Take what the schema of a population declares; of the rows, types of columns alone are looked at.
+        """Take what the schema of a population declares; nothing of its rows is looked at.
 
         Parameters
         ----------
@@ -171,9 +181,7 @@ class PublicDomain:
             names.append(_target_of(population))
         require_declared(schema, names)
         inferred = tuple(n for n in names if {"bounds", "categories", "levels"} & {*schema[n].learned})
-        dates = [population.domains[n].is_date for n in schema.features] + [False] * with_target
-        columns = [PublicColumn(schema[n], population.frame[n].dtype, d) for n, d in zip(names, dates, strict=True)]
-        return cls(tuple(columns), inferred)
+        return cls(tuple(PublicColumn(schema[name]) for name in names), inferred)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -195,7 +203,7 @@ class PublicDomain:
         Whether a row counts depends on the rows of its own person, whatever the others are: leaving rows out like this
         costs no budget.
         """
-        codes = self.codes(population.frame.take(population.limited_rows(rows_per_person)))
+        codes = self.codes(population.rows(population.limited_rows(rows_per_person)))
         return codes[(codes >= 0).all(axis=1)]
 
     def outside(self, frame: pd.DataFrame) -> dict[str, int]:
@@ -217,7 +225,7 @@ def require_declared(schema: Schema, names: Sequence[str]) -> None:
     SchemaError
         The message names the columns and what to declare.
     """
-    if lacking := [(name, lack) for name in names if (lack := _lacking(schema[name]))]:
+    if lacking := [(name, lack) for name in names if (lack := schema[name].lacks)]:
         raise SchemaError(
             "differential privacy needs public domains, declared and not read from the rows: "
             + "; ".join(f"{name!r} lacks {lack}" for name, lack in lacking)
@@ -249,7 +257,7 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
     PrivacyLeakWarning
         Always, with the names of the columns.
     """
-    wanted = [n for n in schema.features if _lacking(schema[n]) and (columns is None or n in columns)]
+    wanted = [n for n in schema.features if schema[n].lacks and (columns is None or n in columns)]
     if wanted:
         warnings.warn(
             f"domains of {', '.join(wanted)} are read from the rows: nothing is guaranteed for what is fitted on them",
@@ -268,24 +276,65 @@ def _target_of(population: Population) -> str:
     return name
 
 
-def _lacking(attribute: Attribute) -> str | None:
-    """Return what has to be declared of an attribute, in words; None where all is."""
-    lacks = []
-    if attribute.kind == "numeric" and attribute.bounds is None and attribute.bins is None:
-        lacks.append("bounds or bins")
-    if attribute.kind == "nominal" and attribute.categories is None:
-        lacks.append("categories")
-    if attribute.learned == ("nullable",):
-        lacks.append("whether it is in nullable")
-    return " and ".join(lacks) or None
+def numbers_of(column: pd.Series) -> NDArray[np.float64]:
+    """Return values as numbers, dates as seconds: NaN where one is missing, infinite where it is no number."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.to_numpy(dtype=np.float64)
+    if types.is_datetime64_any_dtype(column.dtype):
+        return to_numbers(column)[0]
+    return _each(column, _number_of, np.float64)
+
+
+def _each(column: pd.Series, read: Callable[[Any], Any], dtype: type[Any]) -> NDArray[Any]:
+    """Return what a function makes of each value by itself."""
+    if column.dtype == object:  # among objects, pandas would take True for 1, and for 1.0
+        return np.array([read(value) for value in column], dtype=dtype)
+    at, distinct = pd.factorize(column)
+    return np.array([*(read(value) for value in distinct), read(None)], dtype=dtype)[at]
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(types.is_scalar(value) and pd.isna(value))
+
+
+def _text_of(value: Any) -> str | None:
+    """Spell a category; a fraction as float32 does, which the dtype of a table may have made of it."""
+    if isinstance(value, (float, np.floating)) and math.isfinite(value) and not float(value).is_integer():
+        value = np.float32(value)
+    with suppress(Exception):  # whatever else stands in a table is not declared
+        return to_text(value)
+    return None
+
+
+def _number_of(value: Any) -> float:
+    """Return a number, or a date as seconds; NaN for a missing value, infinity for what is neither."""
+    if _is_missing(value):
+        return math.nan
+    with suppress(Exception):  # whatever else stands in a table is no number
+        if isinstance(value, str):
+            value = pd.Timestamp(value) if _DATE.match(value) else float(value)
+        if isinstance(value, (date, np.datetime64)):
+            stamp = pd.Timestamp(value)
+            local = stamp if stamp.tz is None else stamp.tz_convert(None)
+            value = local.to_datetime64().astype("datetime64[us]").astype(np.int64) / 1e6
+        if isinstance(value, (complex, np.complexfloating)):
+            value = value.real if not value.imag else math.inf
+        number = float(value)
+        return math.inf if math.isnan(number) else number
+    return math.inf
 
 
 def _filled(attribute: Attribute, column: pd.Series) -> Attribute:
     if attribute.kind == "numeric" and attribute.bounds is None and attribute.bins is None:
-        values = Domain.of(column, attribute).values
-        return replace(attribute, bounds=(float(values[0]), float(values[-1])), learned=("bounds", "nullable"))
+        domain = Domain.of(column, attribute)
+        bounds = float(domain.values[0]), float(domain.values[-1])
+        kind = str(column.dtype) if domain.is_date and types.is_datetime64_any_dtype(column.dtype) else None
+        kind = "datetime64[us]" if domain.is_date and kind is None else kind
+        kind = "int64" if types.is_integer_dtype(column.dtype) else kind
+        return replace(attribute, bounds=bounds, learned=("bounds", "nullable"), dtype=kind)
     if attribute.kind == "nominal" and attribute.categories is None:
         originals = Domain.of(column, attribute).originals.tolist()
         plain = tuple(v if isinstance(v, (str, int, float, bool)) else str(v) for v in originals)
-        return replace(attribute, categories=plain, learned=("categories", "nullable"))
+        kind = "category" if isinstance(column.dtype, pd.CategoricalDtype) else type_of_values(plain)
+        return replace(attribute, categories=plain, learned=("categories", "nullable"), dtype=kind)
     return replace(attribute, learned=("levels", "nullable"))

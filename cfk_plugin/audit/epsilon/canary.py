@@ -59,7 +59,8 @@ def canary_audit(
     table : DataFrame
         The training rows.
     canary : DataFrame
-        One made-up person, of values that are rare together.
+        One made-up person, of values that are rare together; also of values that the table's dtype cannot hold, or that
+        the schema does not declare: whoever is in a table must be protected.
     claimed : float
         The epsilon that the function promises, for the same relation.
     delta : float
@@ -71,7 +72,7 @@ def canary_audit(
         discriminant is learnt. Default: a number or an array as it is; of a table, the counts of rows that agree with
         the canary in every column and pair of columns.
     schema : Schema, optional
-        Names the subject, if a person has several rows, and the domains that the canary must lie in.
+        Names the subject, if a person has several rows.
     relation : {"add-remove", "replace-one"}
         Which tables are neighbours. An (epsilon, delta) for add-remove gives (2 epsilon, (1 + e^epsilon) delta) for
         replace-one.

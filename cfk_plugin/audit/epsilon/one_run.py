@@ -20,7 +20,7 @@ from cfk_plugin.audit.epsilon.running import Fit, run, takes_seed
 from cfk_plugin.audit.epsilon.statistic import Score
 from cfk_plugin.audit.epsilon.worlds import fitting, joined
 from cfk_plugin.audit.result import Rate, check_seed
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, quiet
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.schema import Schema
 
@@ -63,7 +63,7 @@ def one_run_audit(
         length as it is; of a table, how much more often than in the training rows the canary's values, and pairs of
         them, occur.
     schema : Schema, optional
-        The domains that the canaries must lie in, and the subject, of which each canary must be another one.
+        Names the subject, of which each canary must be another one.
     confidence : float
         Of the bound.
     seed : int
@@ -155,17 +155,12 @@ def _check_people(people: pd.DataFrame, schema: Schema | None) -> None:
 def _scores(
     output: object, score: Score | None, table: pd.DataFrame, people: pd.DataFrame, schema: Schema | None
 ) -> NDArray[np.float64]:
-    failure = ""
-    try:
+    with quiet("no number per canary could be read from the output ({}); say with score= how", InputError):
         if score is not None:
             output = score(output)
         elif isinstance(output, pd.DataFrame):
             output = ManyAgreements(table, people, schema)(output)
         scores = np.asarray(output, dtype=np.float64).ravel()
-    except Exception as error:  # noqa: BLE001 - its text may quote rows
-        failure = type(error).__name__
-    if failure:
-        raise InputError(f"no number per canary could be read from the output ({failure}); say with score= how")
     if len(scores) != len(people) or np.isnan(scores).any():
         raise InputError(f"{len(people)} canaries and {len(scores)} scores, or some NaN; return one number per canary")
     return scores

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.epsilon.statistic import Statistic
 from cfk_plugin.audit.epsilon.worlds import Worlds
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, quiet
 from cfk_plugin.protection.base import Progress
 
 Fit = Callable[..., Any]
@@ -134,12 +134,8 @@ def run(fit: Fit, table: pd.DataFrame, seed: int | None) -> Any:
     InputError
         If it fails. The error has no context: text and context may quote rows.
     """
-    failure = ""
-    try:
+    with quiet("the audited function failed ({}); run it on the table by hand to see why", InputError):
         return fit(table.copy()) if seed is None else fit(table.copy(), random_state=seed)
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = type(error).__name__
-    raise InputError(f"the audited function failed ({failure}); run it on the table by hand to see why")
 
 
 def takes_seed(fit: Fit) -> bool:
@@ -172,7 +168,8 @@ def _where(backend: Backend, fit: Fit, statistic: Statistic) -> str:
     import cloudpickle
 
     try:
-        cloudpickle.dumps((fit, statistic))
-    except Exception:  # noqa: BLE001 - whatever a stranger's object raises when it is pickled
+        with quiet("the function cannot be pickled ({})", InputError):
+            cloudpickle.dumps((fit, statistic))
+    except InputError:
         return "threading"
     return "loky"

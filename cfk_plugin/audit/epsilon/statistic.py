@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.audit.epsilon.agreement import Agreement
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, quiet
 
 Floats = NDArray[np.float64]
 Score = Callable[[Any], Any]
@@ -40,18 +40,15 @@ class Statistic:
         InputError
             If the score fails or nothing can be read as numbers. The message holds the class of its exception alone.
         """
-        failure = ""
-        try:
+        said = "the output is no table, number or array of numbers ({}); say with score= what to look at in it"
+        if self._score is not None:
+            said = "the score failed, or is no number or array of numbers ({})"
+        with quiet(said, InputError):
             if self._score is not None:
                 output = self._score(output)
             elif isinstance(output, pd.DataFrame) and self._agreement is not None:
                 output = self._agreement(output)
             return np.asarray(output, dtype=np.float64).ravel()
-        except Exception as error:  # noqa: BLE001 - its text may quote rows
-            failure = type(error).__name__
-        if self._score is not None:
-            raise InputError(f"the score failed, or is no number or array of numbers ({failure})")
-        raise InputError("the output is no table, number or array of numbers; say with score= what to look at in it")
 
 
 def matrix(vectors: Sequence[Floats], width: int) -> Floats:

@@ -38,7 +38,7 @@ class DPC:
     private. The published argument fails twice: training reads the rows themselves although coefficients of its loss
     are noisy, and the prototypes (Eq. 14) are means of encoded rows without any noise; the prototype of a class with
     one member is that member. Nor does it protect the training data of the model. One counterfactual is enough to tell
-    apart two tables that differ in one row.
+    apart two tables that differ in one row: where epsilon 0.025 was claimed, an audit showed at least 2.41.
 
     The noise is numpy's, which is no basis for privacy either; since there is none to lose, it is good enough here.
 

@@ -26,18 +26,21 @@ def claimed_sensitivity(hidden: Sequence[int]) -> float:
 class Perturbation:
     """Noise on the coefficients of the loss (Eq. 11), as it is read here.
 
-    The reconstruction loss, summed over N rows, is sum x² - 2 sum x x̂ + sum x̂² (Eq. 12). For each output, the
-    aggregated coefficient of x̂ and that of x̂² get one draw of Laplace noise each, once before training. A drawn
-    coefficient belongs to the table and not to a row, so it multiplies the mean of x̂, or x̂², over the rows. What
-    trains is this loss divided by N:
+    The reconstruction loss, summed over N rows, is a polynomial of degree 2 in the outputs x̂ (Eq. 8 and 12).
+    Algorithm 1 perturbs the coefficient of every monomial: of each x̂_p, and of each product x̂_p x̂_q, p <= q, also
+    where p and q differ and the loss has none of it. Each gets one draw of Laplace noise, once before training. A drawn
+    coefficient belongs to the table and not to a row, so it multiplies the mean over the rows. What trains is this loss
+    divided by N:
 
-    mean ‖x - x̂‖² + (linear · mean x̂ + quadratic · mean x̂²) / N
+    mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N
 
     The constant sum x² does not depend on the weights, so its noise changes nothing and is left out.
 
     Attributes
     ----------
-    linear, quadratic : float64 arrays, shape (n_inputs,)
+    linear : float64 array, shape (n_inputs,)
+    quadratic : float64 array, shape (n_inputs, n_inputs)
+        Upper triangular, so that each product is there once.
     """
 
     linear: Matrix
@@ -47,7 +50,9 @@ class Perturbation:
     def drawn(cls, n_inputs: int, hidden: Sequence[int], epsilon: float, random: np.random.Generator) -> Perturbation:
         """Draw noise of scale 4 (K + 1) / epsilon; none for an infinite epsilon."""
         scale = claimed_sensitivity(hidden) / epsilon
-        return cls(random.laplace(0, scale, n_inputs), random.laplace(0, scale, n_inputs))
+        quadratic = np.zeros((n_inputs, n_inputs))
+        quadratic[np.triu_indices(n_inputs)] = random.laplace(0, scale, n_inputs * (n_inputs + 1) // 2)
+        return cls(random.laplace(0, scale, n_inputs), quadratic)
 
 
 def loss_and_gradients(
@@ -68,8 +73,9 @@ def loss_and_gradients(
     share = (counts / counts.sum())[:, None]
     outputs, of_parameters = net.reconstruct(x)
     linear, quadratic = perturbation.linear / n, perturbation.quadratic / n
-    loss = share * ((x - outputs) ** 2 + linear * outputs + quadratic * outputs**2)
-    return float(loss.sum()), of_parameters(share * (2 * (outputs - x) + linear + 2 * quadratic * outputs))
+    loss = share * ((x - outputs) ** 2 + outputs * (linear + outputs @ quadratic))
+    slope = 2 * (outputs - x) + linear + outputs @ (quadratic + quadratic.T)
+    return float(loss.sum()), of_parameters(share * slope)
 
 
 def train(

@@ -42,7 +42,12 @@ def table(n: int = 300) -> pd.DataFrame:
 
 ROWS = table()
 FEATURES = ["age", "pay", "city"]
-DECLARED = {"bounds": {"age": (18, 90), "pay": (0, 1)}, "categories": {"city": ["A", "B"]}, "nullable": []}
+DECLARED = {
+    "bounds": {"age": (18, 90), "pay": (0, 1)},
+    "categories": {"city": ["A", "B"]},
+    "nullable": [],
+    "whole": ["age"],
+}
 
 
 def population(rows: pd.DataFrame = ROWS, target: str | None = "loan") -> Population:

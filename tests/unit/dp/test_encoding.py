@@ -26,10 +26,11 @@ ROWS = pd.DataFrame(
 SCHEMA = Schema.from_frame(
     ROWS,
     quasi_identifiers=["age"],
-    ordinal={"grade": ["low", "mid", "high"]},
+    ordinal={"grade": pd.CategoricalDtype(["low", "mid", "high"])},
     bounds={"age": (0, 100), "pay": (0, 50), "since": ("2020-01-01", "2022-01-01")},
     categories={"city": ["A", "B", "C"], "smokes": [False, True]},
     nullable=["pay", "city"],
+    whole=["age"],
 )
 
 

@@ -58,6 +58,7 @@ def population(train: pd.DataFrame | None = None, **changes: Any) -> Population:
         "bounds": {"age": (18, 90), "pay": (0, 5000)},
         "categories": {"town": TOWNS, "member": [True, False]},
         "nullable": [],
+        "whole": ["age", "pay"],
     }
     return Population.from_frame(train, Schema.from_frame(train, **{**declared, **changes}), key=b"tests")
 
@@ -158,7 +159,7 @@ def test_entries_carry_values_and_the_certificate_of_the_fit() -> None:
         ({"model_access": "private"}, "pure", None),
         ({"model_access": "public", "delta": 1e-6}, "approximate", (2.0, 1e-6)),
         ({"model_access": "dp", "model_epsilon": 3.0}, "pure", (5.0, 0.0)),
-        ({"model_access": "dp", "model_epsilon": 3.0, "model_delta": 1e-5}, "pure", (5.0, 1e-5)),
+        ({"model_access": "dp", "model_epsilon": 3.0, "model_delta": 1e-5, "people": 600}, "pure", (5.0, 1e-5)),
     ],
 )
 def test_certificates_say_what_the_model_adds(settings: dict[str, Any], guarantee: str, total: Any) -> None:

@@ -22,6 +22,7 @@ DECLARED: dict[str, Any] = {
     "ordinal": {"level": [1, 2, 3]},
     "hierarchies": {"town": {"A": ["north"], "B": ["north"], "C": ["south"]}},
     "nullable": ["age"],
+    "whole": ["age", "kids", "debt"],
 }
 
 
@@ -30,7 +31,7 @@ def table() -> pd.DataFrame:
         {
             "age": pd.array([20, 30, 77, None], dtype="Int64"),
             "kids": [0, 1, 2, 5],
-            "sex": pd.Categorical(["m", "f", "f", "m"]),
+            "sex": ["m", "f", "f", "m"],
             "pay": [1.5, 2.5, 99.0, 100.0],
             "since": pd.to_datetime(["2020-01-01", "2019-01-01", "2020-06-01", "2021-01-01"]),
             "debt": [0, 1, 999, 5000],
@@ -77,12 +78,19 @@ def test_what_is_drawn_for_codes_has_these_codes(seed: int) -> None:
     assert found.codes(drawn).tolist() == codes.tolist()
 
 
-def test_what_is_drawn_has_the_dtypes_that_the_model_was_trained_on() -> None:
-    drawn = domain().draw(domain().codes(table()), np.random.default_rng(0))
-    expected = table().dtypes.drop("sex")
-    assert drawn.dtypes.drop("sex").tolist() == expected.tolist()
-    assert drawn["sex"].cat.categories.tolist() == ["m", "f", "x"]
-    assert drawn["age"].isna().tolist() == [False, False, False, True]
+def test_what_is_drawn_has_the_types_that_are_declared_whatever_the_tables_are() -> None:
+    categories = {**DECLARED["categories"], "sex": pd.CategoricalDtype(["m", "f", "x"])}
+    declared = Schema.from_frame(table(), **{**DECLARED, "categories": categories})
+    for other in (table(), table().astype(object), table().astype(str)):
+        found = PublicDomain.of(Population.from_frame(other, declared))
+        drawn = found.draw(domain().codes(table()), np.random.default_rng(0))
+        # a number with gaps is float64; dates count in microseconds
+        expected = [*table().dtypes.drop("age").drop("sex").replace(table()["since"].dtype, "datetime64[us]")]
+        assert drawn.dtypes.drop(["age", "sex"]).tolist() == expected
+        assert drawn["age"].dtype == "float64"
+        assert drawn["sex"].cat.categories.tolist() == ["m", "f", "x"]
+        assert drawn["age"].isna().tolist() == [False, False, False, True]
+        assert (drawn["age"].dropna() % 1 == 0).all()
 
 
 def test_a_missing_declaration_is_refused_by_name_and_without_a_value() -> None:

@@ -85,6 +85,7 @@ def drawn(table: pd.DataFrame) -> Explain:
         bounds=domains,
         categories={"town": list("ABCD"), "ill": list("abcde")},
         nullable=[],
+        whole=["age", "pay"],
     )
     return DPPrototypes(1.0, rows=2000, seed=0).fit(Population.from_frame(table, schema), model, True).explain
 

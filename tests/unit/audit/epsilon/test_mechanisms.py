@@ -168,10 +168,6 @@ def test_a_person_may_have_several_rows() -> None:
     ("canary", "message"),
     [
         (CANARY.drop(columns="age"), "columns of the table, each once; check age"),
-        (CANARY.assign(age=1.5), "age cannot be held by the table's dtype"),
-        (CANARY.assign(age=150), "column 'age' of the canary lies outside the declared bounds"),
-        (CANARY.assign(a0="q"), "column 'a0' of the canary is not among the declared values"),
-        (CANARY.assign(a1=None), "column 'a1' of the canary has a missing value"),
         (TABLE.head(1), "the canary is a row of the table"),
         (CANARY.head(0), "at least one row"),
     ],
