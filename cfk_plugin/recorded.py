@@ -78,10 +78,19 @@ class RecordedRelease:
         return self.stage.policy.guarantee != "nominal"
 
     def _handles(self, intake: Intake) -> list[str]:
-        """Return the handle of each record: its features in the schema's order."""
-        frame, names = intake.frame, self.stage.population.schema.features
-        columns = [[natural(value) for value in frame[name]] for name in names]
-        return [self.ledger.handle(list(values)) for values in zip(*columns, strict=True)]
+        """Return the handle of each record: its features by name, whatever the order of the table's columns.
+
+        Ledgers may hold handles from when the table's order went into them. A record that has such a one on record
+        keeps it, so that nothing is forgotten that left before.
+        """
+        frame, schema = intake.frame, self.stage.population.schema
+        columns = [[natural(value) for value in frame[name]] for name in schema.features]
+        rows = list(zip(*columns, strict=True))
+        handles = [self.ledger.handle([row[j] for j in schema.canonical]) for row in rows]
+        if list(schema.canonical) == sorted(schema.canonical):
+            return handles
+        earlier = [self.ledger.handle(row) for row in rows]
+        return [h if self.ledger.earlier(e) is None else e for h, e in zip(handles, earlier, strict=True)]
 
     def _known(self, records: Sequence[str]) -> dict[int, Region]:
         """Return the regions on record that are released again if they can be."""

@@ -50,6 +50,8 @@ class Interval:
             return False
         if self.levels is not None:
             return to_text(value) in self.levels
+        if isinstance(value, (np.number, Decimal)):  # NumPy rounds what it compares; of a decimal, its float was coded
+            value = float(value) if isinstance(value, Decimal) else value.item()
         return bool(self.low <= value <= self.high)
 
     @property
@@ -176,7 +178,9 @@ def json_value(value: Any) -> Any:
     plain = natural(value)
     if isinstance(plain, date):
         return plain.isoformat()
-    return float(plain) if isinstance(plain, Decimal) else plain
+    if isinstance(plain, Decimal):  # JSON has no decimals: a number where it is written alike, else text
+        return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
+    return plain
 
 
 def part_of(value: Any) -> Part:
@@ -206,5 +210,7 @@ def _plain(value: Any) -> str:
     if value is None:
         return "missing"
     if isinstance(value, pd.Timestamp):
-        return value.date().isoformat() if value == value.normalize() else value.isoformat(sep=" ")
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+        is_day = value.tz is None and value == value.normalize()
+        return value.date().isoformat() if is_day else value.isoformat(sep=" ")
+    # The shortest text that reads back as this very number: a rounded end would leave people outside.
+    return float.__repr__(value).removesuffix(".0") if isinstance(value, float) else str(value)
