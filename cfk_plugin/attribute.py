@@ -141,7 +141,7 @@ def attribute_of(
 
 
 def _declared(value: Any, name: str) -> float:
-    """Read a declared number or date; refuse one that is rounded by that, as the records would be."""
+    """Read a declared number or date; refuse one that would be rounded by that."""
     if why := why_inexact(pd.Series([value], dtype=object)):
         raise SchemaError(f"column {name!r}: its bounds or bins have {why}")
     return to_number(value)
@@ -150,6 +150,9 @@ def _declared(value: Any, name: str) -> float:
 def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
     """Read the edges of bins; none, which the attribute refuses, where they are no numbers or dates."""
     try:
-        return () if isinstance(bins, str) else tuple(_declared(edge, name) for edge in bins)
+        found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
     except (TypeError, ValueError):
         return ()
+    for edge in bins if found else ():
+        _declared(edge, name)
+    return found

@@ -129,8 +129,15 @@ def to_bound(value: Any, *, upwards: bool) -> float:
         number = float(exact)
     except OverflowError:
         return np.inf if exact > 0 else -np.inf
-    if (number < exact) if upwards else (number > exact):
-        return float(np.nextafter(number, np.inf if upwards else -np.inf))
+    if _is_date(value):  # a number of seconds stands for a microsecond
+        stands: Any = Fraction(int(dates_of(np.array([number])).astype(np.int64)[0]), _PER_SECOND["us"])
+        step = 1e-6
+    else:  # and one that is written 0.1 for 0.1
+        stands, step = Decimal(repr(number)) if isinstance(value, Decimal) else number, 0.0
+    if upwards and stands < exact:
+        return max(number + step, float(np.nextafter(number, np.inf)))
+    if not upwards and stands > exact:
+        return min(number - step, float(np.nextafter(number, -np.inf)))
     return number
 
 
@@ -187,8 +194,10 @@ def _exact(value: Any) -> int | float | Decimal | Fraction | None:
     """Return a number, or a date as seconds, as it is; None for what is neither."""
     if isinstance(value, (int, float, Decimal)):
         return value
+    if isinstance(value, np.floating) and value.dtype.itemsize > _FLOAT:
+        return Fraction(*value.as_integer_ratio())
     if isinstance(value, np.number):
-        return value.item() if value.dtype.itemsize <= _FLOAT else Fraction(*value.as_integer_ratio())
+        return value.item()  # type: ignore[no-any-return]
     if not _is_date(value):
         return None
     moment = pd.Timestamp(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Domain:
             if why := why_inexact(column):
                 raise PopulationError(f"column {attribute.name!r} holds {why}")
             values = np.unique(numbers[~np.isnan(numbers)]) + 0.0  # no negative zero: it is 0, in whatever order
-            if len(values) and not np.isfinite(values[-1] - values[0]):
+            if len(values) and not isfinite(float(values[-1]) - float(values[0])):
                 raise PopulationError(f"column {attribute.name!r} has a wider range than float64 holds; scale it")
             originals = np.empty(0, object)
             return cls(attribute, values, originals, column.dtype, missing, has_missing, holds_dates(column))
@@ -122,6 +123,11 @@ class Domain:
         line = self.values if self.attribute.kind == "numeric" else np.arange(len(self.values), dtype=float)
         width = float(line[-1] - line[0]) if len(line) else 0.0
         return np.asarray((line - line[0]) / width if width > 0 else np.zeros(len(line)), dtype=np.float64)
+
+    @cached_property
+    def scaled(self) -> NDArray[np.float64]:
+        """Positions in terms of what generalising costs: times the attribute's weight."""
+        return self.positions * self.attribute.weight
 
     @cached_property
     def _code_of(self) -> dict[str, int]:

@@ -50,9 +50,7 @@ class Interval:
             return False
         if self.levels is not None:
             return to_text(value) in self.levels
-        if isinstance(value, (np.number, Decimal)):  # NumPy rounds what it compares; of a decimal, its float was coded
-            value = float(value) if isinstance(value, Decimal) else value.item()
-        return bool(self.low <= value <= self.high)
+        return bool(self.low <= _comparable(value) <= self.high)
 
     @property
     def is_single(self) -> bool:
@@ -200,6 +198,15 @@ def part_contains(part: Part, value: Any) -> bool:
     if _is_missing(value):
         return None in part
     return value in part or to_text(value) in {to_text(v) for v in part if v is not None}
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value as ends of ranges can be compared with it: NumPy's numbers would round them to their own type."""
+    if isinstance(value, np.number):
+        return value.item()
+    if isinstance(value, Decimal):  # ends are floats, and one that is written 0.1 stands for 0.1
+        return float(value)
+    return pd.Timestamp(value) if isinstance(value, date) else value
 
 
 def _is_missing(value: object) -> bool:

@@ -15,6 +15,7 @@ from cfk_plugin.commands.files import read_schema, read_table
 from cfk_plugin.errors import InputError
 from cfk_plugin.ledger import Ledger, write_rows
 from cfk_plugin.ledger.export import check_target
+from cfk_plugin.recorded import handles_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +68,7 @@ def _handles(ledger: Ledger, schema: Schema, table: pd.DataFrame, path: Path) ->
             f"{path}: column {', '.join(missing)} is missing; give the rows as they are in the training table"
         )
     for values in _rows(table[features]):
-        yield ledger.handle(values)
+        yield from handles_of(ledger, schema, values)
 
 
 def _rows(table: pd.DataFrame) -> Iterator[list[Any]]:
