@@ -12,7 +12,7 @@ import pandas as pd
 from cfk_plugin.cells import find_rows, index_rows, require_columns
 from cfk_plugin.coding import Coding, KeyedOrder
 from cfk_plugin.domain import Domain
-from cfk_plugin.errors import CFKError, MissingDependencyError, PopulationError
+from cfk_plugin.errors import CFKError, MissingDependencyError, PopulationError, quiet
 from cfk_plugin.rows import NoRows
 
 if TYPE_CHECKING:
@@ -192,24 +192,26 @@ def unsigned(numbers: pd.Series) -> NDArray[np.uint64]:
 
 def _constant(work: Work, batch: pd.DataFrame) -> pd.DataFrame:
     """Run on a worker; Spark sends what is raised there to the driver and to its logs, text and all."""
+    failure = ""
     try:
-        return work(batch)
+        with quiet("{} on a worker", PopulationError, let=CFKError):
+            made = work(batch)
     except CFKError as error:  # names columns at most
         failure = str(error)
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = f"{type(error).__name__} on a worker"
-    raise PopulationError(failure)
+    if failure:
+        raise PopulationError(failure)
+    return made
 
 
 def _to_pandas(table: Any) -> pd.DataFrame:
     """Run a job; of its failure only the class is told, and no warning, in which Spark repeats it."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            found: pd.DataFrame = table.toPandas()
-        return found
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = _told(str(error), type(error).__name__)
-    raise PopulationError(failure)
+    with quiet("the job on the cluster failed", PopulationError, let=PopulationError):
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                found: pd.DataFrame = table.toPandas()
+        except Exception as error:  # noqa: BLE001 - its text says which of our sentences it is, and goes no further
+            raise PopulationError(_told(str(error), type(error).__name__)) from None
+    return found
 
 
 def _told(text: str, kind: str) -> str:

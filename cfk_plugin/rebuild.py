@@ -11,6 +11,7 @@ import numpy as np
 
 from cfk_plugin.columns import to_number
 from cfk_plugin.domain import UNKNOWN, Domain
+from cfk_plugin.errors import PluginError, quiet
 from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Proposal
 from cfk_plugin.region import Interval, Part, Region
@@ -29,14 +30,16 @@ def own_copy(proposal: Proposal, population: Population, *, claims: bool) -> Pro
     Proposal or None
         None when the region is malformed.
     """
+    own: Proposal | None = None
     try:
-        region, optimal = proposal.region, claims and proposal.optimal is True
-        gap = None if proposal.gap is None or not claims else float(proposal.gap)
-        proven = gap if gap is not None and isfinite(gap) and gap >= 0 else None
-        return Proposal(None if region is None else _own_region(region, population), optimal, proven)
-    except Exception as error:  # noqa: BLE001 - whatever it is made of, it is not a region
-        _log.debug("a proposed region is malformed (%s)", type(error).__name__)
-        return None
+        with quiet("a proposed region is malformed", PluginError):
+            region, optimal = proposal.region, claims and proposal.optimal is True
+            gap = None if proposal.gap is None or not claims else float(proposal.gap)
+            proven = gap if gap is not None and isfinite(gap) and gap >= 0 else None
+            own = Proposal(None if region is None else _own_region(region, population), optimal, proven)
+    except PluginError as error:
+        _log.debug("%s", error)
+    return own
 
 
 def _own_region(region: Region, population: Population) -> Region:
