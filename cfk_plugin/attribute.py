@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from cfk_plugin.columns import is_numeric, to_number, to_text
+from cfk_plugin.columns import is_numeric, to_number, to_text, why_inexact
 from cfk_plugin.errors import SchemaError
 from cfk_plugin.hierarchy import Hierarchy
 from cfk_plugin.roles import Role
@@ -156,9 +156,9 @@ def attribute_of(
         weight=weight,
         levels=tuple(to_text(v) for v in _listed(levels)) if levels is not None else None,
         hierarchy=Hierarchy.of(hierarchy) if hierarchy is not None else None,
-        bounds=(to_number(bounds[0]), to_number(bounds[1])) if bounds is not None else None,
+        bounds=(_declared(bounds[0], name), _declared(bounds[1], name)) if bounds is not None else None,
         nullable=bool(column.isna().any()) if nullable is None else nullable,
-        bins=_edges(bins) if bins is not None else None,
+        bins=_edges(bins, name) if bins is not None else None,
         categories=_listed(categories) if categories is not None else None,
         learned=("nullable",) if nullable is None else (),
         dtype=_type_of_numbers(bins if bounds is None else bounds, whole)
@@ -190,9 +190,19 @@ def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | 
     return {"boolean": "bool", "integer": "int64", "floating": "float64", "mixed-integer-float": "float64"}.get(found)
 
 
-def _edges(bins: Sequence[Any]) -> tuple[float, ...]:
+def _declared(value: Any, name: str) -> float:
+    """Read a declared number or date; refuse one that would be rounded by that."""
+    if why := why_inexact(pd.Series([value], dtype=object)):
+        raise SchemaError(f"column {name!r}: its bounds or bins have {why}")
+    return to_number(value)
+
+
+def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
     """Read the edges of bins; none, which the attribute refuses, where they are no numbers or dates."""
     try:
-        return () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
+        found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
     except (TypeError, ValueError):
         return ()
+    for edge in bins if found else ():
+        _declared(edge, name)
+    return found

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cfk_plugin import keyed
 from cfk_plugin.errors import BundleError
 
-VERSION = 1
+VERSION = 2  # 1 had cells and keyed numbers in the table's order of columns, 2 has them in that of their names
 _FACTS, _SEAL = "facts.json", "seal.json"
 _CHECK = b"cfk bundle key"
 _NO_KEY = b"cfk bundle without a key"

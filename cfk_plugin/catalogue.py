@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from cfk_plugin.cells import in_order
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.grid import rows_for_cells
 from cfk_plugin.heom import Heom, HeomCodes
@@ -200,7 +201,7 @@ def _candidates(partition: Partition) -> NDArray[np.int64]:
     codes, numbers = population.encode(population.rows(grouped))
     private = [population.schema.features.index(name) for name in population.schema.private]
     group = partition.group_of_row[grouped]
-    line = np.lexsort((population.keyed_order(codes, numbers), group))
+    line = in_order(codes, population.schema, group, population.keyed_order(codes, numbers))
     keys = np.column_stack([group[line].astype(np.int64), codes[line][:, private]])
     first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
     line = line[first]
@@ -256,7 +257,7 @@ def _once_per_group(partition: Partition) -> NDArray[np.int64]:
     if population.schema.subject is None:
         return grouped
     codes = population.encode(population.rows(grouped))[0]
-    line = grouped[np.lexsort((*codes.T, partition.group_of_row[grouped]))]
+    line = grouped[in_order(codes, population.schema, partition.group_of_row[grouped])]
     starts = np.flatnonzero(np.diff(partition.group_of_row[line])) + 1
     return np.concatenate([part[population.first_rows(part)] for part in np.split(line, starts)])
 

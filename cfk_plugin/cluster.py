@@ -230,13 +230,13 @@ def _constant(work: Work, batch: pd.DataFrame) -> pd.DataFrame:
 
 def _to_pandas(table: Any) -> pd.DataFrame:
     """Run a job; of its failure only the class is told, and no warning, in which Spark repeats it."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            found: pd.DataFrame = table.toPandas()
-        return found
-    except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-        failure = _told(str(error), type(error).__name__)
-    raise PopulationError(failure)
+    with quiet("the job on the cluster failed", PopulationError, let=PopulationError):
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                found: pd.DataFrame = table.toPandas()
+        except Exception as error:  # noqa: BLE001 - its text says which of our sentences it is, and goes no further
+            raise PopulationError(_told(str(error), type(error).__name__)) from None
+    return found
 
 
 def _told(text: str, kind: str) -> str:

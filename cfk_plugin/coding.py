@@ -157,8 +157,8 @@ class KeyedOrder:
 
     def __call__(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
         """Return the keyed number of each record, coded (`Coding.encode`)."""
-        names, domains = self.coding.schema.features, self.coding.domains
-        tokens = [tokens_of(domains[name], codes[:, j], numbers[:, j]) for j, name in enumerate(names)]
+        schema, domains = self.coding.schema, self.coding.domains
+        tokens = [tokens_of(domains[schema.features[j]], codes[:, j], numbers[:, j]) for j in schema.canonical]
         return keyed.order(self.key, np.column_stack(tokens))
 
     def of(self, frame: pd.DataFrame) -> NDArray[np.uint64]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -119,6 +123,95 @@ def to_number(value: Any) -> float:
     return float(to_numbers(pd.Series([value]))[0][0])
 
 
+def to_bound(value: Any, *, upwards: bool) -> float:
+    """Read an end of a range as a number; one that float64 cannot hold moves, so that nobody outside is counted."""
+    exact = _exact(value)
+    if exact is None:
+        return to_number(value)
+    try:
+        number = float(exact)
+    except OverflowError:
+        return np.inf if exact > 0 else -np.inf
+    if _is_date(value):  # a number of seconds stands for a microsecond
+        stands: Any = Fraction(int(dates_of(np.array([number])).astype(np.int64)[0]), _PER_SECOND["us"])
+        step = 1e-6
+    else:  # and one that is written 0.1 for 0.1
+        stands, step = Decimal(repr(number)) if isinstance(value, Decimal) else number, 0.0
+    if upwards and stands < exact:
+        return max(number + step, float(np.nextafter(number, np.inf)))
+    if not upwards and stands > exact:
+        return min(number - step, float(np.nextafter(number, -np.inf)))
+    return number
+
+
+def dates_of(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    """Return the dates that numbers of seconds stand for, to the microsecond."""
+    return np.asarray(np.round(seconds * 1e6).astype(np.int64).view("M8[us]"))
+
+
+def why_inexact(column: pd.Series) -> str:
+    """Say what of a column of finite numbers or dates does not survive to be read as a number; empty for nothing."""
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "bf" and dtype.itemsize <= _FLOAT:
+        return ""
+    present = column.dropna()
+    numbers = to_numbers(present)[0]
+    if types.is_integer_dtype(dtype) and not bool((np.abs(numbers) >= _WHOLE).any()):
+        return ""
+    if types.is_datetime64_any_dtype(dtype):
+        plain = present.dt.tz_convert(None) if getattr(dtype, "tz", None) else present
+        return "" if bool((dates_of(numbers) == plain.to_numpy()).all()) else _DATES
+    codes, distinct = pd.factorize(present.astype(object))
+    numbers = numbers[np.unique(codes, return_index=True)[1]]
+    found = (_why_inexact(value, number) for value, number in zip(distinct, numbers.tolist(), strict=True))
+    return next(filter(None, found), "")
+
+
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
+_FLOAT = np.dtype(np.float64).itemsize
+_WHOLE = 2**53  # from here on, not every whole number is a float64
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DATES = "dates that seconds in float64 do not hold; round them, for instance with .dt.floor('us') or .dt.floor('s')"
+_NUMBERS = (
+    "numbers that float64 does not hold (whole ones beyond 2**53, or of more than 15 digits); round or scale them, or "
+    "say that they are none (nominal=, identifiers=)"
+)
+_ZONES = "dates with a time zone as objects or text; convert the column with pd.to_datetime(column, utc=True)"
+
+
+def _why_inexact(value: Any, number: float) -> str:
+    """Do as `why_inexact`, for one value and what it was read as."""
+    if _is_date(value):
+        moment = pd.Timestamp(value)
+        if moment.tz is not None:
+            return _ZONES
+        return "" if pd.Timestamp(dates_of(np.array([number]))[0]) == moment else _DATES
+    if isinstance(value, (str, Decimal)):  # 0.1 is no float64, but it is what is written of the nearest one
+        with suppress(ArithmeticError):  # text that is no number, or none on paper
+            return "" if np.isnan(number) or Decimal(value) == Decimal(repr(number)) else _NUMBERS
+        return _NUMBERS
+    return "" if _exact(value) == number else _NUMBERS
+
+
+def _exact(value: Any) -> int | float | Decimal | Fraction | None:
+    """Return a number, or a date as seconds, as it is; None for what is neither."""
+    if isinstance(value, (int, float, Decimal)):
+        return value
+    if isinstance(value, np.floating) and value.dtype.itemsize > _FLOAT:
+        return Fraction(*value.as_integer_ratio())
+    if isinstance(value, np.number):
+        return value.item()  # type: ignore[no-any-return]
+    if not _is_date(value):
+        return None
+    moment = pd.Timestamp(value)
+    stamp = (moment if moment.tz is None else moment.tz_convert("UTC").tz_localize(None)).asm8
+    return Fraction(int(stamp.astype(np.int64)), _PER_SECOND[np.datetime_data(stamp.dtype)[0]])
+
+
+def _is_date(value: Any) -> bool:
+    return isinstance(value, (date, np.datetime64)) or (isinstance(value, str) and _ISO.match(value) is not None)
+
+
 def holds_dates(column: pd.Series) -> bool:
     """Say whether a column holds dates, as such or as ISO text."""
     if types.is_datetime64_any_dtype(column.dtype):
@@ -127,7 +220,7 @@ def holds_dates(column: pd.Series) -> bool:
         return False
     found = types.infer_dtype(column, skipna=True)
     if found == "string":
-        return bool(column.dropna().astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
+        return bool(column.dropna().astype(str).str.match(_ISO).all())
     return found in ("datetime", "datetime64", "date")
 
 

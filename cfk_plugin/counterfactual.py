@@ -127,7 +127,7 @@ class Certificate:
     binned, withheld : tuple of str
         Private attributes that are released as their bin, and not at all; the others are released exactly.
     ncp_parts : tuple of float
-        Unweighted NCP of each quasi-identifier, in the order of the schema.
+        Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
         How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all; None
         without sensitive attributes, or without rows.

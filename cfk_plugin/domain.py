@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.attribute import Attribute
-from cfk_plugin.columns import conform, holds_dates, to_number, to_numbers, to_text
+from cfk_plugin.columns import conform, dates_of, holds_dates, to_bound, to_numbers, to_text, why_inexact
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.region import Interval, Part
 from cfk_plugin.tokens import BOOL_SPELLINGS, token_of
@@ -21,7 +22,6 @@ UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 """Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
 
 _SNAP = 1e-9  # two numbers closer than this share of the range are the same value
-_SLACK = 1e-14  # ends of a range are exact but for the last bits: a wider slack would count people outside
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,11 @@ class Domain:
             numbers, invalid = to_numbers(column)
             if invalid.any():
                 raise PopulationError(f"column {attribute.name!r} holds infinite or non-numeric values")
-            values = np.unique(numbers[~np.isnan(numbers)])
+            if why := why_inexact(column):
+                raise PopulationError(f"column {attribute.name!r} holds {why}")
+            values = np.unique(numbers[~np.isnan(numbers)]) + 0.0  # no negative zero: it is 0, in whatever order
+            if len(values) and not isfinite(float(values[-1]) - float(values[0])):
+                raise PopulationError(f"column {attribute.name!r} has a wider range than float64 holds; scale it")
             originals = np.empty(0, object)
             return cls(attribute, values, originals, column.dtype, missing, has_missing, holds_dates(column))
         present = pd.unique(column.dropna().astype(object))
@@ -123,6 +127,11 @@ class Domain:
         line = self.values if self.attribute.kind == "numeric" else np.arange(len(self.values), dtype=float)
         width = float(line[-1] - line[0]) if len(line) else 0.0
         return np.asarray((line - line[0]) / width if width > 0 else np.zeros(len(line)), dtype=np.float64)
+
+    @cached_property
+    def scaled(self) -> NDArray[np.float64]:
+        """Positions in terms of what generalising costs: times the attribute's weight."""
+        return self.positions * self.attribute.weight
 
     @cached_property
     def _code_of(self) -> dict[str, int]:
@@ -235,9 +244,8 @@ class Domain:
             if part.low is not None and part.levels is not None:
                 allowed[: len(self.values)] = np.isin(self.values, list(part.levels))
             elif part.low is not None:
-                low, high = to_number(part.low), to_number(part.high)
-                slack = _SLACK * max(abs(low), abs(high))
-                allowed[: len(self.values)] = (self.values >= low - slack) & (self.values <= high + slack)
+                low, high = to_bound(part.low, upwards=True), to_bound(part.high, upwards=False)
+                allowed[: len(self.values)] = (self.values >= low) & (self.values <= high)
             if part.missing and self.has_missing:
                 allowed[-1] = True
             return allowed
@@ -266,7 +274,7 @@ class Domain:
         """Return a number as the column would show it: int, float or Timestamp."""
         if self.is_date:
             zone = getattr(self.dtype, "tz", None)
-            stamp = pd.Timestamp(round(number * 1e6), unit="us")
+            stamp = pd.Timestamp(dates_of(np.array([number]))[0])
             return stamp if zone is None else stamp.tz_localize("UTC").tz_convert(zone)
         if number.is_integer() and not types.is_float_dtype(self.dtype):
             return int(number)

@@ -170,6 +170,7 @@ class EntryStage:
             return Suppressed(query, verdict.reason, refused_k=verdict.k)
         region, certificate = verdict
         released = disclosed(certificate, accepted, row)
+        region = Region({name: region[name] for name in self.population.schema.names("quasi-identifier")})
         named = {name: self.population.domains[name].label(part) for name, part in region.items()}
         labels = {name: label for name, label in named.items() if label is not None}
         return GeneralizedCounterfactual(query, region, released, certificate, labels, certificate.withheld, outcome)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfk_plugin import outlook_on_cluster
+from cfk_plugin.cells import in_order
 from cfk_plugin.goal import Goal
 from cfk_plugin.grid import rows_for_cells
 
@@ -57,8 +58,11 @@ def desired_shares(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     if not len(chosen):
         return np.zeros(n_cells)
     count = max(1, min(_RECORDS, _ASKED // n_cells, len(chosen)))
-    drawn = population.keyed_numbers(chosen)
-    records = population.rows(chosen[np.argsort(drawn, kind="stable")[:count]])
+    number = population.keyed_numbers(chosen)
+    least = number <= np.partition(number, count - 1)[count - 1]
+    records = population.rows(chosen[least])
+    drawn = in_order(population.encode(records)[0], population.schema, number[least])
+    records = records.take(drawn[:count])
     total = np.zeros(n_cells)
     for record in range(count):
         frame = rows_for_cells(population.coding, records, np.full(n_cells, record), population.cells)

@@ -39,7 +39,7 @@ class Population(People):
     domains : mapping
         Feature to `Domain`.
     cells : int32 array, shape (n_cells, n_quasi_identifiers)
-        Codes of the distinct combinations, in the schema's order.
+        Codes of the distinct combinations, in the order of ``schema.quasi_identifiers``.
     cell_people : int64 array, shape (n_cells,)
         Additive people count of a cell: rows, or, with a subject key, people counted at the first of their cells only.
     """
@@ -244,8 +244,8 @@ class Population(People):
     def fingerprint(self) -> str:
         """Keyed identity of what is counted (HMAC-SHA256, 16 hex digits): schema, cells, and the people of each.
 
-        Equal for the same table in whatever order of rows, read from wherever, with the same key. Private values are
-        not in it.
+        Equal for the same table in whatever order of rows and columns, read from wherever, with the same key. Private
+        values are not in it.
         """
         identity = identity_of_counts(self.schema, self.domains, self.cells, self.cell_people)
         return keyed.digest(self._key or keyed.of_this_process(), identity).hex()[:16]

@@ -218,7 +218,7 @@ def disclosed(certificate: Certificate, intake: Intake, row: int) -> dict[str, A
         If a value is to leave as its bin and falls into none.
     """
     population, released = intake.population, {}
-    for name in population.schema.private:
+    for name in population.schema.names("sensitive", "other"):
         if name in certificate.withheld:
             continue
         if name in certificate.binned:

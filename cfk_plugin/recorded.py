@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cfk_plugin.counterfactual import Certificate
     from cfk_plugin.intake import Intake
     from cfk_plugin.oracle import Oracle
+    from cfk_plugin.schema import Schema
 
 _log = logging.getLogger("cfk_plugin")
 _Key = tuple[int, Region]  # position of a counterfactual, and a region that is on record for it
@@ -79,10 +80,14 @@ class RecordedRelease:
         return self.stage.policy.guarantee != "nominal"
 
     def _handles(self, intake: Intake) -> list[str]:
-        """Return the handle of each record: its features in the schema's order."""
-        frame, names = intake.frame, self.stage.population.schema.features
-        columns = [[natural(value) for value in frame[name]] for name in names]
-        return [self.ledger.handle(list(values)) for values in zip(*columns, strict=True)]
+        """Return the handle of each record; one that is on record under its handle of before keeps that."""
+        frame, schema = intake.frame, self.stage.population.schema
+        columns = [[natural(value) for value in frame[name]] for name in schema.features]
+        found = []
+        for row in zip(*columns, strict=True):
+            handle, *before = handles_of(self.ledger, schema, row)
+            found.append(next((h for h in before if self.ledger.earlier(h) is not None), handle))
+        return found
 
     def _known(self, records: Sequence[str]) -> dict[int, Region]:
         """Return the regions on record that are released again if they can be."""
@@ -201,6 +206,23 @@ class RecordedRelease:
         region, certificate = verdict
         known = [people for people in (certificate.k_effective, decision.effective) if people is not None]
         return region, certificate.counted(k_effective=min(known, default=None))
+
+
+def handles_of(ledger: Ledger, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
+    """Return the handles that a record may have in a ledger.
+
+    Its own is made of the features by name, whatever the order of the table's columns. Ledgers may hold such as well
+    from when the table's order went into them: that one comes second, where it differs.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    schema : Schema
+    values : sequence
+        One per feature, in the schema's order.
+    """
+    own = ledger.handle([values[j] for j in schema.canonical])
+    return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))
 
 
 def _noted(verdict: Verdict, decision: Decision) -> Verdict:

@@ -51,7 +51,7 @@ class Interval:
         if self.levels is not None:
             return to_text(value) in self.levels
         try:
-            return bool(self.low <= value <= self.high)
+            return bool(self.low <= _comparable(value) <= self.high)
         except TypeError:  # a text is in no range of numbers
             return False
 
@@ -179,7 +179,9 @@ def json_value(value: Any) -> Any:
     plain = natural(value)
     if isinstance(plain, date):
         return plain.isoformat()
-    return float(plain) if isinstance(plain, Decimal) else plain
+    if isinstance(plain, Decimal):  # JSON has no decimals: a number where it is written alike, else text
+        return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
+    return plain
 
 
 def part_of(value: Any) -> Part:
@@ -201,6 +203,15 @@ def part_contains(part: Part, value: Any) -> bool:
     return value in part or to_text(value) in {to_text(v) for v in part if v is not None}
 
 
+def _comparable(value: Any) -> Any:
+    """Return a value as ends of ranges can be compared with it: NumPy's numbers would round them to their own type."""
+    if isinstance(value, np.number):
+        return value.item()
+    if isinstance(value, Decimal):  # ends are floats, and one that is written 0.1 stands for 0.1
+        return float(value)
+    return pd.Timestamp(value) if isinstance(value, date) else value
+
+
 def _is_missing(value: object) -> bool:
     return bool(pd.api.types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
 
@@ -209,5 +220,7 @@ def _plain(value: Any) -> str:
     if value is None:
         return "missing"
     if isinstance(value, pd.Timestamp):
-        return value.date().isoformat() if value == value.normalize() else value.isoformat(sep=" ")
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+        is_day = value.tz is None and value == value.normalize()
+        return value.date().isoformat() if is_day else value.isoformat(sep=" ")
+    # The shortest text that reads back as this very number: a rounded end would leave people outside.
+    return float.__repr__(value).removesuffix(".0") if isinstance(value, float) else str(value)

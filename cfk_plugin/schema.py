@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import fsum
 from typing import Any
 
 import pandas as pd
@@ -17,6 +18,10 @@ from cfk_plugin.roles import Role, known, roles_of
 @dataclass(frozen=True)
 class Schema:
     """Roles and kinds of all columns of a training table. Build it with `Schema.from_frame`.
+
+    There are two orders of columns. `features` has the table's: models, explainers and results are given their columns
+    in it. Whatever orders, numbers or hashes records takes columns by name (`quasi_identifiers`, `private`,
+    `sensitive`, `canonical`), so that the same people are in the same groups whatever order their table has.
 
     Attributes
     ----------
@@ -34,7 +39,7 @@ class Schema:
         quasi = [a for a in self.attributes if a.role == "quasi-identifier"]
         if not quasi:
             raise SchemaError("a schema needs at least one quasi-identifier; name the publicly known columns")
-        total = sum(a.weight for a in quasi)
+        total = fsum(a.weight for a in quasi)  # exact, so that the order of columns does not show in the last bit
         if total <= 0:
             raise SchemaError("the weights of the quasi-identifiers must have a positive sum")
         if abs(total - 1) > 1e-9:
@@ -128,7 +133,7 @@ class Schema:
         known(frame, whole, "whole")
         if unknown := [name for name in weights if roles.get(name) != "quasi-identifier"]:
             raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
-        total = sum(weights.get(q, 1.0) for q in quasi_identifiers)
+        total = fsum(weights.get(q, 1.0) for q in quasi_identifiers)
         if (quasi_identifiers and total <= 0) or any(w < 0 for w in weights.values()):
             raise SchemaError("weights must be >= 0 and have a positive sum")
         return cls(
@@ -163,23 +168,28 @@ class Schema:
 
     @cached_property
     def quasi_identifiers(self) -> tuple[str, ...]:
-        """Names of the quasi-identifiers, in table order."""
-        return self.names("quasi-identifier")
+        """Names of the quasi-identifiers, in alphabetical order."""
+        return tuple(sorted(self.names("quasi-identifier")))
 
     @cached_property
     def private(self) -> tuple[str, ...]:
-        """Names of the private attributes that are released as they are: sensitive and other."""
-        return self.names("sensitive", "other")
+        """Names of the private attributes that are released as they are, in alphabetical order: sensitive and other."""
+        return tuple(sorted(self.names("sensitive", "other")))
 
     @cached_property
     def sensitive(self) -> tuple[str, ...]:
-        """Names of the sensitive attributes."""
-        return self.names("sensitive")
+        """Names of the sensitive attributes, in alphabetical order."""
+        return tuple(sorted(self.names("sensitive")))
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """Names of the columns that a counterfactual has: quasi-identifiers and private attributes."""
+        """Names of the columns that a counterfactual has, in table order: quasi-identifiers and private attributes."""
         return self.names("quasi-identifier", "sensitive", "other")
+
+    @cached_property
+    def canonical(self) -> tuple[int, ...]:
+        """Positions of the features in alphabetical order: that of everything that orders or hashes records."""
+        return tuple(sorted(range(len(self.features)), key=self.features.__getitem__))
 
     @property
     def is_public(self) -> bool:

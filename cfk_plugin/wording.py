@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from numbers import Number
 from typing import Any
 
 import numpy as np
 
-from cfk_plugin.region import Interval, Part, part_contains, part_to_text
+from cfk_plugin.region import Interval, Part, natural, part_contains, part_to_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,10 @@ def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
     if label is not None:
         return phrase.equal.format(label)
     if isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
-        if value < part.low:
-            return phrase.more.format(Interval(_less(part.low, value), _less(part.high, value)))
-        return phrase.less.format(Interval(_less(value, part.high), _less(value, part.low)))
+        nearer, farther = (part.low, part.high) if value < part.low else (part.high, part.low)
+        least, most = _apart(nearer, value), _apart(farther, value)
+        if least is not None and most is not None:
+            return (phrase.more if value < part.low else phrase.less).format(Interval(least, most))
     if isinstance(part, frozenset) and len(part) > 1:
         *first, last = [part_to_text(frozenset({v})) for v in sorted(part, key=str)]
         return phrase.equal.format(f"{', '.join(first)} or {last}")
@@ -106,5 +108,14 @@ def _is_number(value: object) -> bool:
     return value == value  # noqa: PLR0124 - NaN is no number to compare with
 
 
-def _less(left: Any, right: Any) -> Any:
-    return round(left - right, 10)
+def _apart(end: Any, value: Any) -> Any:
+    """Return how far a value is from an end; None where adding that, as it is written, does not give this very end."""
+    end, value = natural(end), natural(value)
+    if isinstance(end, int) and isinstance(value, int):
+        return abs(end - value)
+    try:
+        written = abs(Fraction(str(end)) - Fraction(str(value)))
+        apart = float(written)
+    except (OverflowError, ValueError):  # an infinity, or too far
+        return None
+    return apart if Fraction(str(apart)) == written else None

@@ -16,6 +16,7 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.ledger import Ledger, Status, write_rows
 from cfk_plugin.ledger.chain import BrokenLedgerError
 from cfk_plugin.ledger.export import check_target
+from cfk_plugin.recorded import handles_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,7 +97,7 @@ def _handles(ledger: Ledger, schema: Schema, table: pd.DataFrame, path: Path) ->
             f"{path}: column {', '.join(missing)} is missing; give the rows as they are in the training table"
         )
     for values in _rows(table[features]):
-        yield ledger.handle(values)
+        yield from handles_of(ledger, schema, values)
 
 
 def _rows(table: pd.DataFrame) -> Iterator[list[Any]]:

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin.cells import in_order
 from cfk_plugin.metrics.disclosure import l_diversity, t_closeness
 from cfk_plugin.partition import Partition
 from cfk_plugin.policy import PrivacyPolicy
@@ -95,7 +96,7 @@ class _Builder:
         """Say of each row whether its person is counted there: at one of this side, whatever the table's order."""
         if not self.population.has_several_rows:
             return np.ones(len(rows), dtype=np.int64)
-        line = np.lexsort(self.population.encode(self.population.rows(rows))[0].T)
+        line = in_order(self.population.encode(self.population.rows(rows))[0], self.population.schema)
         counted = np.zeros(len(rows), dtype=np.int64)
         counted[line[self.population.first_rows(rows[line])]] = 1
         return counted

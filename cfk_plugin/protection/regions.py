@@ -85,13 +85,15 @@ def part_of(domain: Domain, codes: Codes, own: float | None = None) -> Part:
 
 
 def _range(domain: Domain, present: Codes, own: float | None, missing: bool) -> Interval:
-    ends = [float(domain.values[code]) for code in (present.min(), present.max())] if len(present) else []
-    if own is not None:
-        ends.append(own)
-    if not ends:
+    if own is None and not len(present):
         return Interval(None, None, True)
-    if domain.attribute.weight == 0 or domain.values[0] == domain.values[-1]:
-        ends += [float(domain.values[0]), float(domain.values[-1])]  # generalising costs nothing here
+    places = domain.scaled[present]
+    if own is not None:
+        places = np.append(places, domain.place(np.array([own])) * domain.attribute.weight)
+    # Whatever is at the same place costs nothing, and the search counts on it: all, where the weight or the range is 0.
+    first, last = np.searchsorted(domain.scaled, places.min()), np.searchsorted(domain.scaled, places.max(), "right")
+    inside = domain.values[first:last]
+    ends = [*map(float, inside[[0, -1]] if len(inside) else ()), *(() if own is None else (own,))]
     return Interval(domain.natural(min(ends)), domain.natural(max(ends)), missing)
 
 
@@ -107,8 +109,7 @@ def _node(domain: Domain, hierarchy: Hierarchy, present: Codes, missing: bool) -
 def _axis(domain: Domain) -> Axis:
     attribute = domain.attribute
     if domain.is_interval:
-        scaled = domain.positions * attribute.weight
-        return Axis.interval(scaled, attribute.weight, missing=domain.has_missing)
+        return Axis.interval(domain.scaled, attribute.weight, missing=domain.has_missing)
     if attribute.hierarchy is None:
         return Axis.nominal(domain.size, attribute.weight)
     tree = attribute.hierarchy

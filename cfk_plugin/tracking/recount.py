@@ -22,13 +22,13 @@ _MICROSECONDS = 6  # decimals of seconds
 
 
 def quasi_identifiers(explanations: Loggable) -> list[str]:
-    """Return the attributes that have an NCP of their own, as far as that is known."""
+    """Return the attributes that have an NCP of their own, in the order of `ncp_parts`, as far as that is known."""
     declared = (explanations.about.population or {}).get("attributes", ())
     if names := [each["name"] for each in declared if each["role"] == "quasi-identifier"]:
-        return names
+        return sorted(names)
     regions = (entry.region for entry in explanations if isinstance(entry, GeneralizedCounterfactual))
     first: Mapping[str, Any] = next(regions, {})
-    return [name for name in explanations.columns if name in first]
+    return sorted(first)
 
 
 def recount(explanations: Loggable, quasi: Sequence[str]) -> list[dict[str, Any]]:

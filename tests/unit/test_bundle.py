@@ -111,7 +111,7 @@ def test_who_has_no_key_cannot_seal_anew(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(sealed: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     path, key = sealed
-    monkeypatch.setattr(bundle, "VERSION", 2)
+    monkeypatch.setattr(bundle, "VERSION", bundle.VERSION + 1)
     bundle.write(path, FACTS, ARRAYS, key)
     monkeypatch.undo()
     with pytest.raises(BundleError, match="upgrade"):

@@ -46,7 +46,7 @@ def partition(train: pd.DataFrame, k: int, normalise: bool) -> list[frozenset[in
         return [values[at] for at in (middle, middle - 1) if 0 <= at < len(values) - 1]
 
     def split(rows: pd.DataFrame) -> list[frozenset[int]]:
-        for name in sorted(rows, key=lambda name: -width(name, rows)):
+        for name in sorted(sorted(rows), key=lambda name: -width(name, rows)):  # of equally wide ones by name
             for at in cuts(name, rows):
                 below = position(name, rows) <= at
                 if k <= below.sum() <= len(rows) - k:

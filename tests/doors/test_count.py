@@ -1,0 +1,535 @@
+"""The count: the same people are the same groups however their table is laid out, and what is printed holds them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cfk_plugin import (
+    Explanations,
+    Interval,
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+)
+from cfk_plugin.errors import PopulationError, SchemaError
+from cfk_plugin.ledger import Candidate
+from cfk_plugin.records import record_of
+from cfk_plugin.wording import Phrase
+
+KEY = b"a key of tests"
+GUARANTEES = ("nominal", "reciprocal", "catalogue")
+
+
+# --- The order of rows and columns, the index, the dtype, the process -----------------------------------------------
+
+
+def people(n: int, seed: int) -> pd.DataFrame:
+    """Return people with five quasi-identifiers of all kinds."""
+    random = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "born": pd.Timestamp("1960-01-01") + pd.to_timedelta(random.integers(0, 60, n) * 100, unit="D"),
+            "age": random.integers(18, 90, n),
+            "sex": random.choice(["f", "m"], n),
+            "city": random.choice(["Aalst", "Brugge", "Gent", "Hasselt", "Leuven", "Namur"], n),
+            "zip": random.choice([1000, 1050, 2000, 2018, 9000], n),
+            "grade": random.choice(["low", "mid", "high"], n),
+            "debt": random.integers(0, 50, n),
+            "pay": random.integers(10, 20, n) * 100.5,
+            "job": random.choice(["a", "b", "c"], n),
+        }
+    )
+
+
+QUASI = ["born", "age", "sex", "city", "zip", "grade"]
+TREE = {1000: ["Brussels"], 1050: ["Brussels"], 2000: ["Antwerp"], 2018: ["Antwerp"], 9000: ["Ghent"]}
+
+
+def schema_of(table: pd.DataFrame, **options: Any) -> Schema:
+    """Declare the table of `people`."""
+    return Schema.from_frame(
+        table,
+        quasi_identifiers=[name for name in table if name in QUASI],
+        sensitive=["job"],
+        ordinal={"grade": ["low", "mid", "high"]},
+        hierarchies={"zip": TREE},
+        weights={"age": 0.3, "city": 0.1, "zip": 0.7, "sex": 0.2},
+        **options,
+    )
+
+
+def wanted(rows: pd.DataFrame) -> np.ndarray:
+    """Judge people by name of the column, whatever its dtype."""
+    debt, age = (pd.to_numeric(rows[name].astype(object)).to_numpy(dtype=float) for name in ("debt", "age"))
+    return (3 * debt + age) % 7 < 5
+
+
+def fitted(table: pd.DataFrame, guarantee: str, k: int, method: str = "auto", **options: Any) -> KAnonymizer:
+    """Return an anonymizer of a table."""
+    policy = PrivacyPolicy(k=k, guarantee=guarantee)
+    population = Population.from_frame(table, schema_of(table, **options), key=KEY)
+    return KAnonymizer(policy=policy, method=method).fit(population, model=wanted, desired=True)
+
+
+def plain(region: Region | None) -> Any:
+    """Return a region whose categories are spelled in one way, as their dtype may differ."""
+    if region is None:
+        return None
+    return {
+        name: part if isinstance(part, Interval) else frozenset(str(value) for value in part)
+        for name, part in region.items()
+    }
+
+
+def told(explanations: Explanations) -> list[Any]:
+    """Return what is released to each person, but for how a dtype spells it."""
+    return [
+        (
+            e.status,
+            plain(e.region),
+            {n: str(v).removesuffix(".0") for n, v in e.released.items()},
+            e.certificate.public(),
+        )
+        if e.status == "released"
+        else (e.status, e.reason)
+        for e in explanations
+    ]
+
+
+OTHER_DTYPES = {
+    "age": ["int64", "float64", "Int64", "object", "int16", "uint8"],
+    "zip": ["int64", "Int64", "object", "category"],
+    "city": ["object", "category", "string"],
+    "sex": ["object", "category"],
+    "born": ["datetime64[s]", "datetime64[ns]", "object"],
+    "debt": ["int64", "float64", "Int64", "object"],
+    "job": ["object", "category"],
+}
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a table, and the same people laid out otherwise; a column ``row`` says who is who."""
+    table = people(draw(st.integers(25, 40)), draw(st.integers(0, 2**31)))
+    random = np.random.default_rng(draw(st.integers(0, 2**31)))
+    other = table.astype({name: draw(st.sampled_from(kinds)) for name, kinds in OTHER_DTYPES.items()})
+    if isinstance(other["city"].dtype, pd.CategoricalDtype):
+        levels = ["Nobody's", *random.permutation(table["city"].unique())]
+        other["city"] = other["city"].cat.set_categories(levels)
+    other = other.assign(row=np.arange(len(table)))[list(random.permutation([*table, "row"]))]
+    other = other.sample(frac=1, random_state=int(random.integers(2**31)))
+    if draw(st.booleans()):
+        other.index = pd.Index(random.choice(["x", "y"], len(table)))
+    return table, other
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(layouts())
+def test_the_same_people_are_the_same_groups_however_their_table_is_laid_out(
+    guarantee: str, layout: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    table, other = layout
+    who = other["row"].to_numpy()
+    other = other.drop(columns="row")
+    one, two = fitted(table, guarantee, 4), fitted(other, guarantee, 4)
+    assert one.population_.fingerprint == two.population_.fingerprint
+    some = slice(12 if guarantee == "nominal" else None)  # there everybody takes a search
+    asked, other = table.iloc[who][some], other[some]
+    assert [plain(r) for r in one.regions_of(asked)] == [plain(r) for r in two.regions_of(other)]
+    assert told(one.transform(asked)) == told(two.transform(other))
+
+
+@pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
+def test_every_method_finds_the_same_region_whatever_the_order_of_columns(method: str) -> None:
+    table = people(60, 3)
+    backwards = table[list(table)[::-1]]
+    one, two = fitted(table, "nominal", 5, method), fitted(backwards, "nominal", 5, method)
+    assert told(one.transform(table.head(15))) == told(two.transform(backwards.head(15)))
+
+
+def test_people_with_several_rows_are_the_same_groups_in_any_order_of_columns() -> None:
+    table = people(120, 4).assign(person=np.random.default_rng(4).integers(0, 60, 120))
+    other = table[list(table)[::-1]].sample(frac=1, random_state=1)
+    one, two = (fitted(t, "catalogue", 4, subject="person") for t in (table, other))
+    assert one.population_.fingerprint == two.population_.fingerprint
+    assert one.regions_of(other) == two.regions_of(other)
+    assert told(one.transform(other)) == told(two.transform(other))
+
+
+def test_without_a_key_the_order_of_columns_makes_no_difference_either() -> None:
+    # Many are alike on the quasi-identifiers: who of them joins the others follows from a number of the whole record.
+    table = people(150, 5).assign(born=pd.Timestamp("1990-01-01"), sex="f", city="Gent", zip=1000, grade="low")
+    table["age"] = np.where(np.arange(150) < 100, 30, table["age"])
+    backwards = table[list(table)[::-1]]
+    found = []
+    for layout in (table, backwards):
+        population = Population.from_frame(layout, schema_of(layout))
+        policy = PrivacyPolicy(k=20, guarantee="reciprocal")
+        found.append(KAnonymizer(policy=policy).fit(population, wanted, True).regions_of(layout))
+    assert found[0] == found[1]
+
+
+def test_two_releases_with_other_columns_first_leave_as_many_people_as_one() -> None:
+    """The figures that were measured: 1,500 rows, five quasi-identifiers, k = 10."""
+    table = people(1500, 0).drop(columns="grade")
+    options = {"quasi_identifiers": ["born", "age", "sex", "city", "zip"], "nominal": ["zip"]}
+    releases = []
+    for layout in (table, table[list(table)[::-1]]):
+        population = Population.from_frame(layout, Schema.from_frame(layout, **options), key=KEY)
+        policy = PrivacyPolicy(k=10, guarantee="reciprocal")
+        regions = KAnonymizer(policy=policy).fit(population, wanted, True).regions_of(layout)
+        members = {region: population.members(region) for region in set(regions)}
+        releases.append([members[region] for region in regions])
+    left = np.array([len(np.intersect1d(a, b)) for a, b in zip(*releases, strict=True)])
+    assert left.min() >= 10
+    assert (left < 10).mean() == 0
+
+
+PROCESS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import pandas as pd
+from test_count import fitted, people, told
+table = people(60, 6)
+table = table[list(table)[::-1]] if sys.argv[2] == "backwards" else table
+some = table.head(12)
+for guarantee in ("nominal", "catalogue"):
+    one = fitted(table, guarantee, 4)
+    regions = [sorted((n, str(p) if hasattr(p, "low") else sorted(map(str, p))) for n, p in r.items())
+               for r in one.regions_of(some)]
+    print(one.population_.fingerprint, regions, one.transform(some).to_frame()["k"].tolist())
+"""
+
+
+def test_the_groups_are_the_same_in_every_process() -> None:
+    said = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", PROCESS, str(Path(__file__).parent), order],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed, order in (("1", "forwards"), ("2", "backwards"))
+    ]
+    assert said[0] == said[1] != ""
+
+
+def test_a_ledger_knows_a_record_whatever_the_order_of_columns(tmp_path: Any) -> None:
+    table = people(60, 7)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        releases = []
+        for layout in (table, table[list(table)[::-1]], table.astype({"age": float, "city": "category"})):
+            population = Population.from_frame(layout, schema_of(layout), key=KEY)
+            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee="reciprocal"), ledger=ledger)
+            releases.append(told(anonymizer.fit(population, wanted, True).transform(layout)))
+            assert ledger.status().records == len(table.drop_duplicates()[wanted(table.drop_duplicates())])
+        assert releases[0] == releases[1] == releases[2]
+
+
+def test_a_ledger_of_before_does_not_lose_its_records(tmp_path: Any) -> None:
+    """Its handles have the table's order in them; what left before for a record leaves again."""
+    table = people(60, 8)
+    record = table[wanted(table)].head(1)
+    population = Population.from_frame(table, schema_of(table), key=KEY)
+    policy = PrivacyPolicy(k=4, guarantee="reciprocal")
+    whole = Region({n: Interval(*_ends(table[n], population.domains[n])) for n in ("born", "age")} | _all(table))
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        handle = ledger.handle(record[list(population.schema.features)].iloc[0].tolist())
+        names = {"policy": policy.sha256, "population": "of before", "guarantee": "reciprocal"}
+        candidate = Candidate(record=handle, region=whole, k=4, effective=4, **names)
+        ledger.settle([candidate], lambda _: len(table), lambda *_: True)
+        anonymizer = KAnonymizer(policy=policy, ledger=ledger).fit(population, wanted, True)
+        assert anonymizer.transform(record)[0].region == whole
+        assert ledger.status().records == 1
+
+
+def _ends(column: pd.Series, _: object) -> tuple[Any, Any]:
+    return column.min(), column.max()
+
+
+def _all(table: pd.DataFrame) -> dict[str, Any]:
+    levels = ("low", "mid", "high")
+    sets = {name: frozenset(table[name].tolist()) for name in ("sex", "city", "zip")}
+    return {**sets, "grade": Interval("low", "high", levels=levels)}
+
+
+# --- What is printed holds the people that were certified -----------------------------------------------------------
+
+
+def _fine(random: np.random.Generator, n: int) -> Any:
+    return 1e6 + random.random(n) * 50
+
+
+def _days(random: np.random.Generator, n: int, unit: str, step: str) -> pd.Series:
+    start = pd.Timestamp("2020-10-25").as_unit("us")
+    return pd.Series(start + pd.to_timedelta(random.integers(0, 200, n), unit=step)).astype(f"datetime64[{unit}]")
+
+
+COLUMNS: dict[str, Any] = {
+    "whole": lambda r, n: r.integers(10**6, 10**6 + 60, n),
+    "beyond 1e14": lambda r, n: 10**14 + r.integers(0, 60, n),
+    "below 2**53": lambda r, n: 2**53 - r.integers(0, 60, n),
+    "below -2**53 and above": lambda r, n: r.choice([-1, 1], n) * (2**53 - r.integers(0, 60, n)),
+    "uint64": lambda r, n: (2**52 + r.integers(0, 60, n)).astype("uint64"),
+    "Int64": lambda r, n: pd.array(10**15 + r.integers(0, 60, n), dtype="Int64"),
+    "objects": lambda r, n: np.array([10**15 + int(i) for i in r.integers(0, 60, n)], dtype=object),
+    "even beyond 2**53": lambda r, n: 2**53 + 2 * r.integers(0, 60, n),
+    "fine": _fine,
+    "sums": lambda r, n: r.integers(0, 30, n) * 0.1 + 0.2,
+    "single": lambda r, n: (r.integers(0, 60, n) * 0.1).astype(np.float32),
+    "Float64": lambda r, n: pd.array(_fine(r, n), dtype="Float64"),
+    "tiny": lambda r, n: r.random(n) * 1e-300,
+    "subnormal": lambda r, n: r.integers(1, 60, n) * 5e-324,
+    "huge": lambda r, n: (r.random(n) - 0.5) * 1e300,
+    "zeros": lambda r, n: r.choice([-0.0, 0.0, 1.5, -1.5, 1e-9, -1e-9], n),
+    "cents": lambda r, n: np.array([Decimal(int(i)) / 100 for i in r.integers(0, 60, n)], dtype=object),
+    "seconds": lambda r, n: _days(r, n, "s", "s"),
+    "microseconds": lambda r, n: _days(r, n, "us", "us"),
+    "hours": lambda r, n: _days(r, n, "ns", "h"),
+    "whole days": lambda r, n: _days(r, n, "ns", "D"),
+    "summer time": lambda r, n: _days(r, n, "us", "min").dt.tz_localize("UTC").dt.tz_convert("Europe/Brussels"),
+    "midnights": lambda r, n: _days(r, n, "us", "D").dt.tz_localize("America/Sao_Paulo"),
+    "long ago and never": lambda r, n: pd.Series(
+        r.choice(np.array(["1600-01-01", "1500-06-01", "9999-12-31", "2020-01-01"], dtype="M8[us]"), n)
+    ),
+    "date objects": lambda r, n: [dt.date(1990, 1, 1) + dt.timedelta(int(i)) for i in r.integers(0, 60, n)],
+    "ordinal": lambda r, n: r.choice(["I", "II", "III", "IV", "V"], n),
+    "text of numbers": lambda r, n: r.choice(["6", "06", "6.5", "6.50", "1e3", "-0"], n),
+    "nominal numbers": lambda r, n: r.choice([6.0, 0.1 + 0.2, 0.3, 1e6 + 1 / 3, 2.0**60], n),
+    "nominal whole": lambda r, n: 2**60 + r.integers(0, 8, n),
+}
+
+
+def released(kind: str, seed: int, guarantee: str) -> tuple[pd.DataFrame, Population, Explanations]:
+    """Return a table with a column of a kind, and what is released of it for everybody."""
+    random, n = np.random.default_rng(seed), 40
+    table = pd.DataFrame({"x": COLUMNS[kind](random, n), "sex": random.choice(["f", "m"], n), "pay": 1})
+    options: dict[str, Any] = {"ordinal": {"x": ["I", "II", "III", "IV", "V"]}} if kind == "ordinal" else {}
+    options |= {"nominal": ["x"]} if kind.startswith("nominal") else {}
+    schema = Schema.from_frame(table, quasi_identifiers=["x", "sex"], **options)
+    population = Population.from_frame(table, schema, key=KEY)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee=guarantee))
+    anonymizer.fit(population, model=lambda rows: np.ones(len(rows)), desired=1)
+    explanations = anonymizer.transform(table)
+    assert len(explanations.released) == n
+    return table, population, explanations
+
+
+def on_paper(value: Any) -> Any:
+    """Read a value, or the text of one, as a person does: a decimal, a moment, a category."""
+    if isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (dt.date, np.datetime64)):
+        return pd.Timestamp(value)
+    return Decimal(str(float(value))) if isinstance(value, (float, np.floating)) else Decimal(str(value))
+
+
+def between(column: pd.Series, low: Any, high: Any) -> np.ndarray:
+    """Say who is inside of a printed range, read on paper."""
+    return np.array([on_paper(low) <= on_paper(value) <= on_paper(high) for value in column])
+
+
+def read(text: str, column: pd.Series, kind: str) -> np.ndarray:
+    """Say who is inside of the text of one cell: ``a–b``, ``{a, b}`` or a single value."""
+    if kind == "ordinal":
+        levels = ["I", "II", "III", "IV", "V"]
+        low, *high = [levels.index(level) for level in text.split("–")]
+        return column.map(levels.index).between(low, (high or [low])[0]).to_numpy()
+    if "text" in kind or "nominal" in kind:
+        said = {on_paper(part) for part in text.strip("{}").split(", ")}
+        return np.array([str(value).removesuffix(".0") in said for value in column.tolist()]) | np.array(
+            [any(_alike(part, value) for part in said) for value in column.tolist()]
+        )
+    ends = text.split("–")
+    if pd.api.types.is_datetime64_any_dtype(column) or kind == "date objects":
+        moments = [pd.Timestamp(end) for end in ends]
+        zone = getattr(column.dtype, "tz", None)
+        moments = [m.tz_localize(zone) if zone is not None and m.tz is None else m for m in moments]
+        return between(column, moments[0], moments[-1])
+    return between(column, Decimal(ends[0]), Decimal(ends[-1]))
+
+
+def _alike(text: str, value: Any) -> bool:
+    return not isinstance(value, str) and Decimal(text) == on_paper(value)
+
+
+def in_json(part: dict[str, Any], column: pd.Series) -> np.ndarray:
+    """Say who is inside of a part of the JSON, in plain pandas."""
+    if part["kind"] == "set":
+        return column.isin(part["values"]).to_numpy()
+    if "levels" in part:
+        return column.isin(part["levels"]).to_numpy()
+    low, high = part["low"], part["high"]
+    if isinstance(low, str):
+        column, low, high = pd.to_datetime(column), pd.Timestamp(low), pd.Timestamp(high)
+    elif column.dtype == object and isinstance(column.iloc[0], Decimal):
+        low, high = Decimal(str(low)), Decimal(str(high))
+    return ((column >= low) & (column <= high)).to_numpy()
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**31), guarantee=st.sampled_from(["nominal", "reciprocal"]))
+def test_every_printed_form_holds_the_people_that_were_certified(kind: str, seed: int, guarantee: str) -> None:
+    table, population, explanations = released(kind, seed, guarantee)
+    shown, dumped = explanations.to_frame(), json.loads(explanations.to_json())["explanations"]
+    names, domains = population.schema.features, population.domains
+    for i, (entry, plain_entry) in enumerate(zip(explanations, dumped, strict=True)):
+        parts, k = plain_entry["region"], entry.certificate.k
+        rest = in_json(parts["sex"], table["sex"])
+        forms = {
+            "json": in_json(parts["x"], table["x"]),
+            "frame": read(shown["x"][i], table["x"], kind),
+            "csv": read(_through_csv(shown)["x"][i], table["x"], kind),
+            "cells": read(entry.cells()["x"], table["x"], kind),
+            "contains": np.array([entry.region.contains(row) for row in table.to_dict("records")]),
+            "record": _of_record(record_of(entry, None, names, domains), table["x"]),
+        }
+        if isinstance(entry.region["x"], Interval):
+            forms["str"] = read(str(entry.region["x"]), table["x"], kind)
+        counts = {form: int((inside & rest).sum()) for form, inside in forms.items()}
+        assert counts == dict.fromkeys(counts, k)
+
+
+def _through_csv(frame: pd.DataFrame) -> pd.DataFrame:
+    from io import StringIO
+
+    return pd.read_csv(StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
+
+
+def _of_record(record: dict[str, Any], column: pd.Series) -> np.ndarray:
+    x = next(feature for feature in record["features"] if feature["name"] == "x")
+    if x["kind"] == "number":
+        return in_json({"kind": "interval", "low": x["low"], "high": x["high"]}, column)
+    if x["kind"] == "date":
+        return in_json({"kind": "interval", "low": x["values"][0], "high": x["values"][1]}, column)
+    if x["kind"] == "rank":
+        levels = ["I", "II", "III", "IV", "V"]
+        low, high = map(levels.index, x["values"])
+        return column.isin(levels[low : high + 1]).to_numpy()
+    return column.map(str).isin(x["values"]).to_numpy()
+
+
+NUMBERS = [kind for kind in list(COLUMNS)[: list(COLUMNS).index("cents") + 1] if kind != "zeros"]
+PHRASES = {"x": Phrase("+{}", "-{}", "={}")}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**31))
+def test_a_sentence_that_is_applied_to_whom_it_is_told_gives_the_certified_range(kind: str, seed: int) -> None:
+    table, _, explanations = released(kind, seed, "nominal")
+    random = np.random.default_rng(seed)
+    for entry in explanations.released[:15]:
+        asked = table.iloc[random.integers(len(table))]
+        said = entry.text({"x": asked["x"], "sex": asked["sex"], "pay": 1}, PHRASES).removeprefix("If you ")
+        if not said.startswith(("+", "-", "=")):
+            assert entry.region.contains({"x": asked["x"], "sex": next(iter(entry.region["sex"]))})
+            continue
+        sign, ends = said[0], said[1:].split(" ")[0].rstrip(",").split("–")
+        own = on_paper(asked["x"]) if sign != "=" else 0
+        ends = sorted(own + (-1 if sign == "-" else 1) * Decimal(end) for end in (ends[0], ends[-1]))
+        inside = between(table["x"], *ends) & table["sex"].isin(entry.region["sex"]).to_numpy()
+        assert int(inside.sum()) == entry.certificate.k
+
+
+def test_ranges_of_large_numbers_count_nobody_outside() -> None:
+    """The figures that were measured: 600 ranges of 5 neighbours near 1e14 and near 2**53."""
+    found = []
+    for start in (10**14, 2**53 - 700):
+        table = pd.DataFrame({"x": start + np.arange(600), "pay": 1})
+        population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["x"]))
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal"))
+        anonymizer.fit(population, model=lambda rows: np.ones(len(rows)), desired=1)
+        for entry in anonymizer.transform(table):
+            x = json.loads(json.dumps(entry.to_dict()))["region"]["x"]
+            found.append(int(((table["x"] >= x["low"]) & (table["x"] <= x["high"])).sum()) - entry.certificate.k)
+    assert found == [0] * 1200
+
+
+def test_a_region_from_elsewhere_counts_nobody_who_is_just_outside_of_it() -> None:
+    table = pd.DataFrame({"x": 2**53 + 2 * np.arange(8), "at": pd.date_range("2020-01-01", periods=8, freq="us")})
+    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["x", "at"]))
+    everything = {"x": Interval(0, 2**60), "at": Interval("1990-01-01", "2030-01-01")}
+    assert population.count(Region(everything)) == 8
+    assert population.count(Region(everything | {"x": Interval(2**53 + 1, 2**53 + 5)})) == 2
+    late = table["at"][1].isoformat() + "001"  # a nanosecond after the second
+    assert population.count(Region(everything | {"at": Interval(late, "2030-01-01")})) == 6
+    assert population.count(Region(everything | {"at": Interval("1990-01-01", late)})) == 2
+    assert population.count(Region(everything | {"x": Interval(10**400, 10**401)})) == 0
+
+
+# --- What cannot be counted is refused by name -----------------------------------------------------------------------
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "whole": ([2**53 + 1, 2**53 + 3, 5], "nominal="),
+    "negative": ([-(2**53) - 1, 0, 5], "nominal="),
+    "unsigned": (np.array([2**63 + 1, 5, 6], dtype="uint64"), "nominal="),
+    "nullable": (pd.array([2**62 + 1, None, 6], dtype="Int64"), "nominal="),
+    "objects": (np.array([2**70 + 1, 5, 6], dtype=object), "nominal="),
+    "decimals": ([Decimal("0.1000000000000000000001"), Decimal("0.1"), Decimal(1)], "nominal="),
+    "nanoseconds": (pd.to_datetime([1, 2, 3], unit="ns"), "floor"),
+    "far microseconds": (np.array(["9999-12-31T23:59:59.999999", "2020-01-01", "2021-01-01"], dtype="M8[us]"), "floor"),
+    "zones": (pd.Series([pd.Timestamp("2020-01-01", tz="Europe/Brussels")] * 3, dtype=object), "utc=True"),
+    "too wide": ([-1.7e308, 0.0, 1.7e308], "range"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("role", ["quasi", "private"])
+def test_what_float64_cannot_hold_is_refused_by_the_name_of_its_column(kind: str, role: str) -> None:
+    column, advice = REFUSED[kind]
+    table = pd.DataFrame({"amount": column, "sex": ["f", "m", "f"]})
+    schema = Schema.from_frame(table, quasi_identifiers=["amount"] if role == "quasi" else ["sex"])
+    with pytest.raises(PopulationError, match=f"'amount'.*{advice}") as refused:
+        Population.from_frame(table, schema)
+    shown = [str(value) for value in table["amount"].dropna()]
+    assert not any(value in str(refused.value) for value in shown if len(value) > 3)
+
+
+def test_text_of_numbers_is_refused_where_it_is_read_as_another_number() -> None:
+    table = pd.DataFrame({"x": [1, 2, 3], "sex": ["f", "m", "f"]})
+    schema = Schema.from_frame(table, quasi_identifiers=["x"])
+    with pytest.raises(PopulationError, match="'x'"):
+        Population.from_frame(table.assign(x=["9007199254740993", "0.25", "3"]), schema)
+
+
+def test_what_is_refused_can_be_a_category() -> None:
+    table = pd.DataFrame({"x": [2**53, 2**53 + 1, 2**53 + 1, 2**53 + 2], "pay": 1})
+    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["x"], nominal=["x"]))
+    assert population.count(Region({"x": frozenset({2**53 + 1})})) == 2
+
+
+@pytest.mark.parametrize("option", [{"bounds": {"x": (0, 2**53 + 1)}}, {"bins": {"x": [0, 2**53 + 1, 2**60]}}])
+def test_bounds_and_bins_that_float64_cannot_hold_are_refused_by_name(option: dict[str, Any]) -> None:
+    table = pd.DataFrame({"x": [1, 2, 3], "sex": ["f", "m", "f"]})
+    with pytest.raises(SchemaError, match=r"'x'.*bounds or bins"):
+        Schema.from_frame(table, quasi_identifiers=["sex"], **option)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "Int64", "object", "category", "uint64"])
+def test_exact_numbers_are_taken_in_any_dtype(dtype: str) -> None:
+    values = pd.Series([2**53, 2**53 - 1, 10**15, 7])
+    table = pd.DataFrame({"x": values, "sex": ["f", "m", "f", "m"]})
+    schema = Schema.from_frame(table, quasi_identifiers=["x"])
+    population = Population.from_frame(table.astype({"x": dtype}), schema)
+    assert population.count(Region({"x": Interval(2**53 - 1, 2**53)})) == 2
