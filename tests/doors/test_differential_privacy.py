@@ -33,7 +33,6 @@ from cfk_plugin.errors import BudgetError, ModelError, PolicyError, PopulationEr
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 
 SURE = 1 - 1e-6  # noise cannot be seeded: at 95 % one run of these tests in twenty would accuse the innocent
-SECRET = 77_777.0
 
 
 def people(n: int = 200) -> pd.DataFrame:
