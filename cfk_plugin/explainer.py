@@ -23,7 +23,7 @@ from cfk_plugin.explanations import Explanations
 from cfk_plugin.intake import require_features
 from cfk_plugin.protection.base import Progress
 from cfk_plugin.source import CounterfactualBatch, CounterfactualSource, ExplainerError, NoneFoundError, protecting
-from cfk_plugin.tracking import RunLogger, observe
+from cfk_plugin.tracking import RunLogger, may_observe, observe
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -243,6 +243,8 @@ class ProtectedExplainer:
         goal = anonymizer.goal_of_call(batch.desired)
         entries: list[Entry] = [Suppressed(int(q), "none_found") for q in batch.query]
         findings: list[Finding | None] = [None] * len(entries)
+        if anonymizer.ledger is not None and not may_observe(len(batch.query), KEPT[self].track):
+            return self._withheld(batch.query, "not_recorded", call)  # and not on record as left
         if len(batch.frame):
             query = batch.query[batch.slot]
             labels = None

@@ -5,7 +5,7 @@ thread; what cannot be delivered is kept in a local folder. MLflow is imported w
 before.
 """
 
-from cfk_plugin.tracking.logger import RunLogger, logger_of, observe, observe_when, track
+from cfk_plugin.tracking.logger import RunLogger, logger_of, may_observe, observe, observe_when, track
 from cfk_plugin.tracking.record import Loggable, Record
 from cfk_plugin.tracking.settings import SpoolSettings, spool_folder
 
@@ -15,6 +15,7 @@ __all__ = [
     "RunLogger",
     "SpoolSettings",
     "logger_of",
+    "may_observe",
     "observe",
     "observe_when",
     "spool_folder",

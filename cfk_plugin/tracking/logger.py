@@ -23,6 +23,7 @@ from cfk_plugin.tracking.shipper import Shipper, shipper
 from cfk_plugin.tracking.store import chosen_experiment, current_uri
 
 _log = logging.getLogger(__name__)
+_BYTES = 4_096  # of room that an explanation's record may need
 
 
 class RunLogger:
@@ -82,15 +83,29 @@ class RunLogger:
         """Id of the run that was logged to last; None before a record arrived there."""
         return self._latest.run_id if self._latest is not None else self._given
 
-    def check(self) -> None:
+    def check(self, count: int = 0) -> None:
         """Refuse what would keep records of explanations from being kept.
+
+        Parameters
+        ----------
+        count : int
+            Explanations that there has to be room for.
 
         Raises
         ------
         CFKError
-            If a setting of the spool is wrong, or its folder cannot be written.
+            If a setting of the spool is wrong, its folder cannot be written, or there is no room.
         """
-        self._shipper.spool.check()
+        self._shipper.spool.check(count * _BYTES)
+
+    def may_keep(self, count: int) -> bool:
+        """Say whether explanations could be given out now as far as their record goes; see `submit`."""
+        try:
+            self.check(count)
+        except CFKError as error:
+            _log.error("explanations would not be recorded: %s", error)
+            return self._releases_unrecorded(0)
+        return True
 
     def log(self, explanations: Loggable) -> str:
         """Log explanations now: parameters, metrics, tags and the released records.
@@ -266,6 +281,12 @@ def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
     if any(wanted() for wanted in _wanted) and (logger := logger_of(True)) is not None:
         logger.submit(explanations)  # whoever only looks on withholds nothing
     return True
+
+
+def may_observe(count: int, track: bool | RunLogger = False) -> bool:
+    """Say whether `observe` could keep a record now: asked before a ledger has explanations on record as left."""
+    logger = _current.get() or logger_of(track)
+    return logger is None or logger.may_keep(count)
 
 
 def logger_of(track: bool | RunLogger) -> RunLogger | None:

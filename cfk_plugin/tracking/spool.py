@@ -148,10 +148,13 @@ class Spool:
             )
             db.execute("INSERT INTO records (stream, created, body) VALUES (?, ?, ?)", (stream, record.created, body))
 
-    def check(self) -> None:
-        """Raise `SpoolError` if the spool cannot be opened or written."""
-        with self._transaction(keeps=True):
-            pass
+    def check(self, room: int = 0) -> None:
+        """Raise `SpoolError` if the spool cannot be opened or written, or has not as many bytes of room."""
+        with self._transaction(keeps=True) as db:
+            if room:
+                db.execute("SAVEPOINT room")
+                db.execute("INSERT INTO records (stream, created, body) VALUES ('', 0, zeroblob(?))", (room,))
+                db.execute("ROLLBACK TO room")
 
     def hold(self) -> list[Stream]:
         """Take over what nobody sends, and return all streams that this process sends, the oldest record first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ import pytest
 import sqlalchemy
 from typer.testing import CliRunner
 
-from cfk_plugin import BudgetAccountant, Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
+from cfk_plugin import BudgetAccountant, Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.cli import app
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.ledger import Candidate
@@ -765,6 +766,44 @@ def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
     logger._shipper.close(0)
     with closing(sqlite3.connect(spool / "spool.db")) as db:
         assert db.execute("SELECT count(*) FROM records").fetchone() == (2,)
+
+
+@pytest.mark.parametrize("missing", ["the folder", "room"])
+def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
+    spool: Path, ledger: Ledger, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CFK_SPOOL_MB", "1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    frame = people()
+    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]), key=b"key")
+    queries, wanted = frame[frame["salary"] <= 2_000].head(4), frame[frame["salary"] > 2_000]
+
+    def explain(rows: pd.DataFrame) -> pd.DataFrame:
+        return wanted.head(len(rows)).set_axis(rows.index)
+
+    private = protect(
+        explain, model=lambda rows: rows["salary"] > 2_000, desired=True, population=population,
+        policy=PrivacyPolicy(k=7), ledger=ledger, track=True,
+    )  # fmt: skip
+    before = ledger.status().records
+    if missing == "room":
+        with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as db:
+            db.execute("INSERT INTO streams (id, target, holder, until) VALUES ('filler', '{}', 'nobody', 1e12)")
+            db.execute(f"PRAGMA max_page_count={1_000_000 // db.execute('PRAGMA page_size').fetchone()[0]}")
+            with contextlib.suppress(sqlite3.OperationalError):  # that it is full
+                for _ in range(1_000):
+                    db.execute("INSERT INTO records (stream, created, body) VALUES ('filler', 0, zeroblob(4000))")
+    else:
+        spool.rename(spool.parent / "away")
+    assert {entry.reason for entry in private.explain(queries).suppressed} == {"not_recorded"}
+    assert ledger.status().records == before
+    if missing == "room":
+        with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as db:
+            db.execute("DELETE FROM records")
+    else:
+        (spool.parent / "away").rename(spool)
+    assert private.explain(queries).released
+    assert ledger.status().records > before
 
 
 def test_what_a_deleted_spool_held_is_still_sent(spool: Path, tmp_path: Path) -> None:
