@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,18 +71,30 @@ def undiverse(
 
 
 def sizes(found: Released, population: Population) -> set[int]:
-    """Return how many combinations may have been counted; `CELLS` + 1 stands for all that are more.
+    """Return how many combinations may have been counted; `CELLS` + 1 stands for all that are more."""
+    possible = {1}
+    for n, most in _axes(found, population):
+        possible = {min(size * m, CELLS + 1) for size in possible for m in {n, most}}
+    return possible
 
-    A number of the counterfactual's own that no row has adds one to its attribute, unless it is released.
+
+def largest(found: Released, population: Population) -> int:
+    """Return the most combinations that may have been counted."""
+    return prod(most for _, most in _axes(found, population))
+
+
+def _axes(found: Released, population: Population) -> list[tuple[int, int]]:
+    """Return how many values of the table each attribute stands for, and how many there may have been.
+
+    A number of the counterfactual's own that no row has is one more, unless it is released. Entries of a catalogue are
+    rows.
     """
     axes = [(int(population.domains[name].inside(part).sum()), name) for name, part in found.region.items()]
     if len(found.exact) < len(population.schema.private):
         axes += [(len(axis), name) for name, axis in found.axes.items()]
-    possible = {1}
-    for n, name in axes:
-        may_add = population.domains[name].attribute.kind == "numeric" and name not in found.exact
-        possible = {min(size * m, CELLS + 1) for size in possible for m in ((n, n + 1) if may_add else (n,))}
-    return possible
+    from_rows = found.certificate["guarantee"] == "catalogue"
+    numeric = {name for name, domain in population.domains.items() if domain.attribute.kind == "numeric"}
+    return [(n, n if from_rows or name in found.exact or name not in numeric else n + 1) for n, name in axes]
 
 
 def _span(found: Released, name: str) -> tuple[int, int]:

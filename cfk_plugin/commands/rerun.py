@@ -15,7 +15,7 @@ import pandas as pd
 from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.columns import to_number, to_text
 from cfk_plugin.commands.form import Finding
-from cfk_plugin.commands.recount import CELLS, NEAR, SAMPLES, sizes, undiverse
+from cfk_plugin.commands.recount import CELLS, NEAR, SAMPLES, largest, sizes, undiverse
 from cfk_plugin.commands.released import Released
 from cfk_plugin.errors import InputError
 from cfk_plugin.goal import OPPOSITE, Goal
@@ -55,13 +55,16 @@ class Judge:
         """The model as it is asked."""
         return LabelModel(self.model, self.population.schema.features)
 
-    def wrong_pureness(self, found: Released) -> Iterator[Finding]:
+    def grid(self, found: Released) -> Grid:
+        """Return the combinations of values of the table; none, where a bin has no number of the table."""
+        return Grid.of(found.region, self.population, [0] * len(found.region), self._private_axes(found))
+
+    def wrong_pureness(self, found: Released, grid: Grid) -> Iterator[Finding]:
         """Yield a pureness that is not what the model says of a region's combinations, and another outcome."""
         said = found.certificate
         if self.desired != OPPOSITE and found.entry["outcome"] not in (None, {"label": json_value(self.desired)}):
             yield Finding(found.where, "is about another outcome than --desired names")
             return
-        grid = Grid.of(found.region, self.population, [0] * len(found.region), self._private_axes(found))
         whole = grid.size <= CELLS
         cells = grid.all() if whole else grid.sample(SAMPLES, np.random.default_rng(0))
         shares = [(int(good.sum()), len(good)) for good in self._desired(found, cells)]
@@ -70,8 +73,12 @@ class Judge:
             if not any(_is_pureness(said["pureness"], good, n, size) for good, n in shares for size in possible):
                 yield Finding(found.where, "pureness is not what the model says")
             return
+        known = grid.size / largest(found, self.population)  # of the others, with numbers that no row has, any may be
         intervals = [clopper_pearson(good, n) for good, n in shares]
-        if not any(low <= said["pureness_high"] and said["pureness_low"] <= high for low, high in intervals):
+        if not any(
+            low * known <= said["pureness_high"] and said["pureness_low"] <= 1 - (1 - high) * known
+            for low, high in intervals
+        ):
             yield Finding(found.where, "pureness is not what the model says of other combinations")
 
     def _private_axes(self, found: Released) -> Sequence[NDArray[np.int32]]:

@@ -144,8 +144,10 @@ def _of_regions(
             yield Finding(each.where, "certificate.method is the name of no method or plugin that is installed here")
         if population.has_key and each.certificate["population"] != population.fingerprint:
             yield Finding(each.where, "is about another population, or was made with another key", fails=False)
-        if judge is not None:
-            yield from judge.wrong_pureness(each)
+        if judge is not None and (grid := judge.grid(each)).size:
+            yield from judge.wrong_pureness(each, grid)
+        elif judge is not None:
+            report.unchecked.append(f"pureness of {each.where}: the table has no number in a released bin")
         if rerun is not None:
             yield from rerun.wrong(each)
     if not population.has_key:

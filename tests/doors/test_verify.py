@@ -592,3 +592,41 @@ def test_signing_in_python(tmp_path: Path) -> None:
     (tmp_path / "rsa.pub").write_bytes(b"-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n")
     with pytest.raises(SignatureError, match="no public key"):
         signing.verify(file, tmp_path / "rsa.pub")
+
+
+MIXED: list[dict[str, Any]] = [
+    {"k": 5, "guarantee": "nominal", "objective": "ncp"},
+    {"k": 30},
+    {"k": 5, "private_values": "bins", "rare_values": "withhold", "alpha": 0.5},
+    {"k": 5, "guarantee": "catalogue"},
+]
+
+
+@pytest.mark.parametrize("desired", ["1", "opposite"])
+@pytest.mark.parametrize("policy", MIXED, ids=lambda policy: "-".join(map(str, policy.values())))
+def test_what_comes_of_dates_gaps_and_numbers_that_no_row_has_passes(
+    policy: dict[str, Any], desired: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random, n = np.random.default_rng(1), 120
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 300, n), "D")
+    train = people().head(n).drop(columns=["name", "outcome"])
+    train["weight"] = np.where(random.random(n) < 0.1, np.nan, np.round(50 + 30 * random.random(n), 2))
+    train["since"], train["until"] = days.strftime("%Y-%m-%d"), (days + pd.Timedelta(days=9)).strftime("%Y-%m-%d")
+    train["note"] = random.choice(["x", "y", None], n)
+    numbers = train[["age", "salary"]].sum(axis=1)
+    model = make_pipeline(
+        make_column_transformer(("passthrough", ["age", "salary"])), DecisionTreeClassifier(max_depth=4, random_state=0)
+    ).fit(train, np.digitize(numbers, [90, 120]))
+    joblib.dump(model, "model.joblib")
+    train.to_csv("train.csv", index=False)
+    native = train.sample(5, random_state=0)
+    synthetic = native.assign(age=native["age"] + 0.5, weight=native["weight"] + 0.011, salary=native["salary"] + 0.25)
+    pd.concat([native, synthetic]).to_csv("cf.csv", index=False)
+    quasi = {"quasi_identifiers": ["age", "weight", "since", "school", "zip"], "weights": {"age": 2.0}}
+    kept = {name: SCHEMA[name] for name in ("ordinal", "hierarchies", "bins", "sensitive", "nominal")}
+    Path("schema.json").write_text(json.dumps(quasi | kept), encoding="utf-8")
+    Path("policy.json").write_text(json.dumps(policy), encoding="utf-8")
+    given = f"-s schema.json -m model.joblib -d {desired} --policy policy.json"
+    assert cfk(f"protect train.csv cf.csv {given} -o released.json").exit_code in (0, 3)
+    cfk(f"verify released.json train.csv {given} --rerun", 0)
