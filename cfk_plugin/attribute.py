@@ -174,7 +174,8 @@ def _listed(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
 
 def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
     """Return the dtype of a numeric column whose bounds, or edges of bins, are declared so."""
-    if ends is None or not len(ends) or isinstance(ends[0], (int, float, np.number)):
+    ends = list(ends) if np.iterable(ends) else []
+    if not ends or isinstance(ends[0], (int, float, np.number)):
         return "int64" if whole else None
     with suppress(ValueError, TypeError):  # what is no date either is refused with the bins themselves
         zone = pd.Timestamp(ends[0]).tz

@@ -11,13 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from cfk_plugin import signing
+from cfk_plugin.columns import to_text
 from cfk_plugin.commands.files import load_model, parse_json, read_bytes, read_policy, read_schema, read_table
 from cfk_plugin.commands.form import Finding, inconsistent, policy_of, require_version, unfit
 from cfk_plugin.commands.inputs import wanted
 from cfk_plugin.commands.recount import recount
-from cfk_plugin.commands.released import read, wrong_columns, wrong_prototypes
+from cfk_plugin.commands.released import Released, read, wrong_columns, wrong_prototypes
 from cfk_plugin.commands.rerun import Judge, Rerun
 from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
+from cfk_plugin.goal import OPPOSITE
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.population import Population
@@ -136,7 +138,10 @@ def _of_regions(
     rerun = Rerun.of(judge, policy) if judge is not None and job.rerun else None
     if rerun is not None and not rerun.applies:
         report.unchecked.append("that a search finds these regions again: its counterfactuals are not in the file")
-    known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
+    known, labels = (
+        {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"},
+        _labels(population, judge, job),
+    )
     for each in found:
         report.counts.append(population.people(each.rows))
         yield from recount(each, population, policy, job.k)
@@ -144,6 +149,7 @@ def _of_regions(
             yield Finding(each.where, "certificate.method is the name of no method or plugin that is installed here")
         if population.has_key and each.certificate["population"] != population.fingerprint:
             yield Finding(each.where, "is about another population, or was made with another key", fails=False)
+        yield from _wrong_outcome(each, labels, judge)
         if judge is not None and (grid := judge.grid(each)).size:
             yield from judge.wrong_pureness(each, grid)
         elif judge is not None:
@@ -152,6 +158,25 @@ def _of_regions(
             yield from rerun.wrong(each)
     if not population.has_key:
         report.unchecked.append("that this is the population of the certificates (set CFK_KEY)")
+
+
+def _labels(population: Population, judge: Judge | None, job: Job) -> set[str]:
+    """Return the outcomes that there are, as text: of the table's target, of the model, and the one that was named."""
+    target, found = population.schema.target, population.frame
+    labels = [] if target is None or target not in found else found[target].dropna().unique().tolist()
+    labels += [] if judge is None else judge.labels(found).tolist()
+    return {to_text(label) for label in labels} | ({job.desired} - {OPPOSITE})
+
+
+def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> Iterator[Finding]:
+    """Yield an outcome that is none: it could be any text or number."""
+    outcome = found.entry["outcome"]
+    if outcome is None or ("low" in outcome and judge is not None):
+        return
+    if "low" in outcome or not labels:
+        yield Finding(found.where, "names an outcome that nothing tells; give --model", fails=False)
+    elif to_text(outcome.get("label", outcome.get("not"))) not in labels:
+        yield Finding(found.where, "names an outcome that is none")
 
 
 def _check(job: Job) -> None:

@@ -234,7 +234,7 @@ def test_the_groups_are_the_same_in_every_process() -> None:
 
 def test_a_ledger_knows_a_record_whatever_the_order_of_columns(tmp_path: Any) -> None:
     table = people(60, 7)
-    with Ledger(tmp_path / "ledger.db") as ledger:
+    with Ledger(tmp_path / "ledger.db", create=True) as ledger:
         releases = []
         for layout in (table, table[list(table)[::-1]], table.astype({"age": float, "city": "category"})):
             population = Population.from_frame(layout, schema_of(layout), key=KEY)
@@ -251,7 +251,7 @@ def test_a_ledger_of_before_does_not_lose_its_records(tmp_path: Any) -> None:
     population = Population.from_frame(table, schema_of(table), key=KEY)
     policy = PrivacyPolicy(k=4, guarantee="reciprocal")
     whole = Region({n: Interval(*_ends(table[n], population.domains[n])) for n in ("born", "age")} | _all(table))
-    with Ledger(tmp_path / "ledger.db") as ledger:
+    with Ledger(tmp_path / "ledger.db", create=True) as ledger:
         handle = ledger.handle(record[list(population.schema.features)].iloc[0].tolist())
         names = {"policy": policy.sha256, "population": "of before", "guarantee": "reciprocal"}
         candidate = Candidate(record=handle, region=whole, k=4, effective=4, **names)

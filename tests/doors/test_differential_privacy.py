@@ -434,7 +434,7 @@ def test_a_surrogate_that_was_not_fitted_serves(estimator: Any) -> None:
 def test_what_was_spent_is_the_same_for_tables_that_differ_by_one_person(place: str, tmp_path: Any) -> None:
     spent, texts = [], []
     for number, second in enumerate((TABLE, joined(person(age=50)))):
-        ledger = None if place == "memory" else Ledger(tmp_path / f"{number}.db")
+        ledger = None if place == "memory" else Ledger(tmp_path / f"{number}.db", create=True)
         accountant = BudgetAccountant(3.0, ledger=ledger, scope=None if ledger is None else "patients")
         populations = [Population.from_frame(table, SCHEMA, key=b"key") for table in (TABLE, second)]
         for population in populations:

@@ -461,7 +461,7 @@ def results(population: Population, tmp_path_factory: pytest.TempPathFactory) ->
     """Return explanations: released by the catalogue, with a ledger, and suppressed with a count that was refused."""
     private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
-    with Ledger(path, key=KEY) as ledger:
+    with Ledger(path, key=KEY, create=True) as ledger:
         policy = PrivacyPolicy(k=5, guarantee="reciprocal")
         kept = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population, policy=policy, ledger=ledger)
         return {"catalogue": private.explain(QUERIES), "ledger": kept.explain(QUERIES)}
@@ -565,7 +565,7 @@ def reachable(name: str, thing: Any, seen: dict[int, Any], depth: int = 3) -> It
 def things(population: Population, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("things")
     anonymizer = KAnonymizer(policy=POLICY).fit(population, model, 1)
-    with Ledger(folder / "ledger.db", key=KEY) as ledger, warnings.catch_warnings(action="ignore"):
+    with Ledger(folder / "ledger.db", key=KEY, create=True) as ledger, warnings.catch_warnings(action="ignore"):
         recorded = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal"), ledger=ledger).fit(
             population, model, 1
         )

@@ -227,7 +227,7 @@ class Book:
             KAnonymizer(policy=of).fit(self.people, model=accepts, desired=1).seal(folder / "population.cfk")
             self.people = Population.open(folder / "population.cfk")
         self.path = folder / "ledger.db"
-        ledger = Ledger(self.path, key=b"a key of this test, of 32 bytes.")
+        ledger = Ledger(self.path, key=b"a key of this test, of 32 bytes.", create=not self.path.exists())
 
         def make(policy: PrivacyPolicy) -> Any:
             return protect(explain, model=accepts, population=self.people, policy=policy, desired=1, ledger=ledger)

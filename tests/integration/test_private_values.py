@@ -117,12 +117,12 @@ def test_sentences() -> None:
         "the outcome would be the desired one."
     )
     entry = explain(8, private_values="bins", alpha=0.8).released[0]
-    assert entry.withheld == ("salary", "job")
+    assert entry.withheld == ("job", "salary")
     assert entry.text(ME) == (
-        "If you were 21–23 years younger, the outcome would be the desired one (salary and job are withheld)."
+        "If you were 21–23 years younger, the outcome would be the desired one (job and salary are withheld)."
     )
     assert entry.text({**ME, "age": 28}) == (
-        "Nothing in these attributes needs to change for the desired outcome (salary and job are withheld)."
+        "Nothing in these attributes needs to change for the desired outcome (job and salary are withheld)."
     )
 
 
@@ -205,7 +205,7 @@ def both() -> Explanations:
     result = explain(5, 8, **SOME_FORMS)
     assert [(e.released, e.withheld) for e in result.released] == [
         ({"salary": Interval(40, 60), "job": "b"}, ()),
-        ({}, ("salary", "job")),
+        ({}, ("job", "salary")),
     ]
     return result
 

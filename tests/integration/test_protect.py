@@ -404,7 +404,9 @@ def test_identifiers_and_label_stay() -> None:
     recount(result, train)
     shown = result.to_json() + result.to_frame().to_csv()
     assert "person-" not in shown
-    assert "granted" not in shown
+    certified = '"outcome": {"label": "granted"}'  # and not a person's own label
+    assert certified in shown
+    assert "granted" not in shown.replace(certified, "")
 
 
 # --- manners ---------------------------------------------------------------------------------------------------

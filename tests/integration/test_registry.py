@@ -75,7 +75,7 @@ def test_description_and_readme_are_the_card(registry: Any) -> None:
         "k-anonymous, k = 5, with respect to the population",
         "60 people",
         "`age`, `town`",
-        "released as they are: `pay`, `illness`",
+        "released as they are: `illness`, `pay`",
         "## What it does not protect",
         "no ledger",
         f"models:/{NAME}/1",
