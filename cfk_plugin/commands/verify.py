@@ -169,13 +169,14 @@ def _labels(population: Population, judge: Judge | None, job: Job) -> set[str]:
 
 
 def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> Iterator[Finding]:
-    """Yield an outcome that is none: it could be any text or number."""
-    outcome = found.entry["outcome"]
-    if outcome is None or ("low" in outcome and judge is not None):
+    """Yield an outcome that is none: a text or a number could be anything."""
+    outcome = found.entry["outcome"] or {}
+    label = outcome.get("label", outcome.get("not", False))
+    if isinstance(label, bool) and ("low" not in outcome or judge is not None):
         return
     if "low" in outcome or not labels:
-        yield Finding(found.where, "names an outcome that nothing tells; give --model", fails=False)
-    elif to_text(outcome.get("label", outcome.get("not"))) not in labels:
+        yield Finding(found.where, "names an outcome that nothing tells; give --desired or --model", fails=False)
+    elif to_text(label) not in labels:
         yield Finding(found.where, "names an outcome that is none")
 
 
