@@ -78,7 +78,7 @@ def protect(
 
 @command(
     "verify",
-    "cfk verify released.json train.csv -s schema.json\n"
+    "cfk verify released.json train.csv -s schema.json --desired low\n"
     "cfk verify released.json train.csv -s schema.json --key release.key.pub\n"
     "cfk verify released.json train.csv -s schema.json -m model.joblib --desired low --rerun\n"
     "cfk verify released.json --key release.key.pub",
