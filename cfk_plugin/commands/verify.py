@@ -169,8 +169,11 @@ def _labels(population: Population, judge: Judge | None, job: Job) -> set[str]:
 
 
 def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> Iterator[Finding]:
-    """Yield an outcome that is none: a text or a number could be anything."""
-    outcome = found.entry["outcome"] or {}
+    """Yield an outcome that is none, as a text or a number could be anything; and one that is not named."""
+    outcome = found.entry["outcome"]
+    if outcome is None:
+        yield Finding(found.where, "does not name its outcome: a function that is not in the file decided", fails=False)
+        return
     label = outcome.get("label", outcome.get("not", False))
     if isinstance(label, bool) and ("low" not in outcome or judge is not None):
         return

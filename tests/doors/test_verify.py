@@ -61,6 +61,8 @@ def is_own_claim(how: str, path: tuple[Any, ...]) -> bool:
         "less",
     ):  # a category that is a number: 1 and "1", 0 and 0.0 are the same
         return True
+    if path == ("policy", "people"):  # a number of people that was declared
+        return how in OTHER_NUMBER
     return at in ("optimal", "gap")  # what a search says of itself
 
 
