@@ -6,66 +6,66 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cfk_plugin.accountant import BudgetAccountant as BudgetAccountant
-    from cfk_plugin.anonymizer import KAnonymizer as KAnonymizer
-    from cfk_plugin.attribute import Attribute as Attribute
-    from cfk_plugin.counterfactual import Certificate as Certificate
-    from cfk_plugin.counterfactual import Counterfactual as Counterfactual
-    from cfk_plugin.counterfactual import GeneralizedCounterfactual as GeneralizedCounterfactual
-    from cfk_plugin.counterfactual import Suppressed as Suppressed
+    from cfk_plugin._protect import protect as protect
+    from cfk_plugin._protect import protected as protected
+    from cfk_plugin.data.intake import Counterfactual as Counterfactual
+    from cfk_plugin.data.policy import PrivacyPolicy as PrivacyPolicy
+    from cfk_plugin.data.population import Population as Population
+    from cfk_plugin.data.region import Interval as Interval
+    from cfk_plugin.data.region import Region as Region
+    from cfk_plugin.data.schema import Attribute as Attribute
+    from cfk_plugin.data.schema import Hierarchy as Hierarchy
+    from cfk_plugin.data.schema import Schema as Schema
     from cfk_plugin.dp import DPPrototypes as DPPrototypes
-    from cfk_plugin.explainer import ProtectedExplainer as ProtectedExplainer
-    from cfk_plugin.explanations import Explanations as Explanations
-    from cfk_plugin.hierarchy import Hierarchy as Hierarchy
     from cfk_plugin.hookspecs import hookimpl as hookimpl
-    from cfk_plugin.ledger import Ledger as Ledger
-    from cfk_plugin.pipeline import protect as protect
-    from cfk_plugin.pipeline import protected as protected
-    from cfk_plugin.policy import PrivacyPolicy as PrivacyPolicy
-    from cfk_plugin.population import Population as Population
-    from cfk_plugin.prototype import PrototypeCertificate as PrototypeCertificate
-    from cfk_plugin.prototype import PrototypeCounterfactual as PrototypeCounterfactual
-    from cfk_plugin.prototype import PrototypePolicy as PrototypePolicy
-    from cfk_plugin.region import Interval as Interval
-    from cfk_plugin.region import Region as Region
+    from cfk_plugin.records.budget import BudgetAccountant as BudgetAccountant
+    from cfk_plugin.records.ledger import Ledger as Ledger
+    from cfk_plugin.records.logger import RunLogger as RunLogger
+    from cfk_plugin.records.logger import track as track
+    from cfk_plugin.release.anonymizer import KAnonymizer as KAnonymizer
+    from cfk_plugin.release.explainer import ProtectedExplainer as ProtectedExplainer
+    from cfk_plugin.release.explanations import Explanations as Explanations
+    from cfk_plugin.release.results import Certificate as Certificate
+    from cfk_plugin.release.results import GeneralizedCounterfactual as GeneralizedCounterfactual
+    from cfk_plugin.release.results import Phrase as Phrase
+    from cfk_plugin.release.results import PrototypeCertificate as PrototypeCertificate
+    from cfk_plugin.release.results import PrototypeCounterfactual as PrototypeCounterfactual
+    from cfk_plugin.release.results import PrototypePolicy as PrototypePolicy
+    from cfk_plugin.release.results import Suppressed as Suppressed
     from cfk_plugin.report.privacy_report import PrivacyReport as PrivacyReport
-    from cfk_plugin.schema import Schema as Schema
     from cfk_plugin.serving import log_protected_model as log_protected_model
-    from cfk_plugin.tracking import RunLogger as RunLogger
-    from cfk_plugin.tracking import track as track
-    from cfk_plugin.wording import Phrase as Phrase
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "BudgetAccountant": "accountant",
-    "Attribute": "attribute",
-    "Certificate": "counterfactual",
-    "Counterfactual": "counterfactual",
+    "BudgetAccountant": "records.budget",
+    "Attribute": "data.schema",
+    "Certificate": "release.results",
+    "Counterfactual": "data.intake",
     "DPPrototypes": "dp",
-    "Explanations": "explanations",
-    "GeneralizedCounterfactual": "counterfactual",
-    "Hierarchy": "hierarchy",
-    "Interval": "region",
-    "KAnonymizer": "anonymizer",
-    "Ledger": "ledger",
-    "Phrase": "wording",
-    "Population": "population",
-    "PrivacyPolicy": "policy",
+    "Explanations": "release.explanations",
+    "GeneralizedCounterfactual": "release.results",
+    "Hierarchy": "data.schema",
+    "Interval": "data.region",
+    "KAnonymizer": "release.anonymizer",
+    "Ledger": "records.ledger",
+    "Phrase": "release.results",
+    "Population": "data.population",
+    "PrivacyPolicy": "data.policy",
     "PrivacyReport": "report.privacy_report",
-    "ProtectedExplainer": "explainer",
-    "PrototypeCertificate": "prototype",
-    "PrototypeCounterfactual": "prototype",
-    "PrototypePolicy": "prototype",
-    "Region": "region",
-    "RunLogger": "tracking",
-    "Schema": "schema",
-    "Suppressed": "counterfactual",
+    "ProtectedExplainer": "release.explainer",
+    "PrototypeCertificate": "release.results",
+    "PrototypeCounterfactual": "release.results",
+    "PrototypePolicy": "release.results",
+    "Region": "data.region",
+    "RunLogger": "records.logger",
+    "Schema": "data.schema",
+    "Suppressed": "release.results",
     "hookimpl": "hookspecs",
     "log_protected_model": "serving",
-    "protect": "pipeline",
-    "protected": "pipeline",
-    "track": "tracking",
+    "protect": "_protect",
+    "protected": "_protect",
+    "track": "records.logger",
 }
 __all__ = list(_HOME)
 

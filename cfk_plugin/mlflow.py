@@ -3,7 +3,7 @@
 ``import cfk_plugin.mlflow`` leaves the name ``mlflow`` to MLflow.
 """
 
-from cfk_plugin.autolog import autolog
 from cfk_plugin.serving import log_protected_model
+from cfk_plugin.serving.autolog import autolog
 
 __all__ = ["autolog", "log_protected_model"]

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.counterfactual import Certificate, Entry, GeneralizedCounterfactual, Suppressed
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.region import Region
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, NoneFoundError, RankingSource
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.region import Region
-from cfk_plugin.source import CounterfactualBatch, NoneFoundError, RankingSource
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
 
 if TYPE_CHECKING:
-    from cfk_plugin.source import CounterfactualSource
+    from cfk_plugin.hookspecs import CounterfactualSource
 
 Arguments = Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]]
 

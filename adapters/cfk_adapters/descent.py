@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit
 
 from cfk_adapters.encoding import Points
-from cfk_plugin.gradients import Adam
+from cfk_plugin.dp.gradients import Adam
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,17 +13,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.counterfactual import GeneralizedCounterfactual
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import RawMethod, hookimpl
-from cfk_plugin.source import CounterfactualBatch, NoneFoundError, ask, desired_of, released_cells
+from cfk_plugin.hookspecs import (
+    CounterfactualBatch,
+    NoneFoundError,
+    RawMethod,
+    ask,
+    desired_of,
+    hookimpl,
+    released_cells,
+)
+from cfk_plugin.release.results import GeneralizedCounterfactual
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cfk_plugin.counterfactual import Entry, Outcome
-    from cfk_plugin.explanations import Explanations
+    from cfk_plugin.data.model import Outcome
     from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.release.explanations import Explanations
+    from cfk_plugin.release.results import Entry
 
 BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
 INSTANCE_BASED = {"DiceKD", "DiceGenetic"}  # The genetic search starts from training rows unless told otherwise.

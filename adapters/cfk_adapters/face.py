@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import dijkstra
 from cfk_adapters.encoding import Encoding, Points
 from cfk_adapters.recourse import Recourse
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.heom import Heom, HeomCodes
+from cfk_plugin.metrics.heom import Heom, HeomCodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

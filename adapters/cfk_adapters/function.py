@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask, desired_of, released_cells
+from cfk_plugin.hookspecs import CounterfactualBatch, ask, desired_of, hookimpl, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.release.explanations import Explanations
 
 METHODS = ("explain", "generate_counterfactuals")
 QUERY = "query"

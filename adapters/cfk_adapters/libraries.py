@@ -11,9 +11,8 @@ import pandas as pd
 from cfk_adapters.dice import DiceSource
 from cfk_adapters.encoding import Encoding, Points
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.hookspecs import AdaptContext, ask
 from cfk_plugin.nice import Nice
-from cfk_plugin.source import ask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,17 +12,16 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.heom import Heom, HeomCodes
-from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask, released_cells
+from cfk_plugin.hookspecs import CounterfactualBatch, ask, hookimpl, released_cells
+from cfk_plugin.metrics.heom import Heom, HeomCodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.release.explanations import Explanations
 
 
 class NearestUnlikeNeighbour:

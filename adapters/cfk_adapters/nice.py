@@ -9,16 +9,15 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import RawMethod, hookimpl
-from cfk_plugin.source import CounterfactualBatch, ask, desired_of, released_cells
+from cfk_plugin.hookspecs import CounterfactualBatch, RawMethod, ask, desired_of, hookimpl, released_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from cfk_plugin.explanations import Explanations
     from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.release.explanations import Explanations
 
 
 @hookimpl

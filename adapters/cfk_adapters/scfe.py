@@ -11,8 +11,8 @@ from cfk_adapters.encoding import Encoding, Points
 from cfk_adapters.linear import least_l1_move, least_l2_move
 from cfk_adapters.recourse import Recourse
 from cfk_adapters.slopes import GivenSlope, Slope, Vectors, slope_of
+from cfk_plugin.dp.gradients import checked
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.gradients import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

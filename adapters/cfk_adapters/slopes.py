@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_adapters.encoding import Encoding, Points
+from cfk_plugin.dp.gradients import Network, read_network
 from cfk_plugin.errors import AdapterError, ModelError, quiet
-from cfk_plugin.gradients import Network, read_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from cfk_plugin.gradients import Adam, Network
+from cfk_plugin.dp.gradients import Adam, Network
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

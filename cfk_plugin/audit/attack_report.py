@@ -10,7 +10,7 @@ import pandas as pd
 
 from cfk_plugin.audit.result import AuditResult, to_frame
 from cfk_plugin.audit.tracking import metrics
-from cfk_plugin.tracking.entry import Entry, LoggedReport
+from cfk_plugin.records.run import Entry, LoggedReport
 
 SCHEMA_VERSION = 1
 """Version of the layout of `AttackReport.to_json`."""

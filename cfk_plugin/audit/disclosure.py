@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from cfk_plugin.audit.releases import Crowd, Mask, Release
 from cfk_plugin.audit.result import AuditResult, crowd_figures, rate
 from cfk_plugin.audit.setting import Setting
-from cfk_plugin.population import Population
-from cfk_plugin.region import Interval
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval
 
 HOMOGENEITY = (
     "Knows that a person is inside the region and in the training table, and guesses that they have the private value "

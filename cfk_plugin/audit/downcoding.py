@@ -9,9 +9,9 @@ from cfk_plugin.audit.releases import Crowd, Mask, Places, Release, Rows
 from cfk_plugin.audit.rerun import is_random
 from cfk_plugin.audit.result import AuditResult, crowd_figures, rate
 from cfk_plugin.audit.setting import Setting
-from cfk_plugin.domain import Domain
-from cfk_plugin.population import Population
-from cfk_plugin.region import Interval, Part
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Part
 
 SCENARIO = (
     "Knows the quasi-identifiers of everybody and that regions are hulls, finds who inside is the only one with the "

@@ -12,9 +12,9 @@ from cfk_plugin.audit.releases import Mask, Releases
 from cfk_plugin.audit.rerun import is_random, simulation_seed, variant
 from cfk_plugin.audit.result import AuditResult, crowd_figures, rate
 from cfk_plugin.audit.setting import Setting
+from cfk_plugin.data.policy import Objective, PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.policy import Objective, PrivacyPolicy
+from cfk_plugin.release.explanations import Explanations
 
 Again = Callable[[pd.DataFrame, int], Explanations]
 SCENARIO = (

@@ -13,9 +13,9 @@ from cfk_plugin.audit.releases import Crowd, Mask, Places
 from cfk_plugin.audit.rerun import is_random, regions_of, simulation_seed, variant
 from cfk_plugin.audit.result import AuditResult, crowd_figures, rate
 from cfk_plugin.audit.setting import Setting
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.region import Region
 
 Rerun = Literal["own", "released"]
 SCENARIOS: dict[str, str] = {

@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any, Literal
 
 from cfk_plugin.audit.result import AuditResult
-from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
 
 Verdict = Literal["pass", "fail", "review"]
 

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import InputError
-from cfk_plugin.population import Population
-from cfk_plugin.region import Interval, Region
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -22,7 +22,7 @@ from cfk_plugin.audit.steering import Ask, steering
 from cfk_plugin.audit.tracking import metrics
 from cfk_plugin.errors import InputError
 from cfk_plugin.protection.base import Progress
-from cfk_plugin.tracking.entry import Entry, LoggedReport
+from cfk_plugin.records.run import Entry, LoggedReport
 
 ARTIFACT = "cfk/audit-linkage.json"
 SCHEMA_VERSION = 1

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.audit.setting import Setting
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import NominalGuaranteeWarning
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.region import Region
+from cfk_plugin.release.anonymizer import KAnonymizer
 
 _BLOCK = 2_000  # records mapped at once: what the model said of their grids is kept until a block is done
 _RANDOM = {"grasp": True, "exact": False, "mondrian": False}  # what is known of the built-in methods

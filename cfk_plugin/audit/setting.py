@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.audit.releases import Crowd, Mask, Places, Releases, Rows
 from cfk_plugin.audit.result import check_seed
+from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError, NotFittedError
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.intake import require_features
-from cfk_plugin.population import Population
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.explanations import Explanations
 
 _BLOCK = 50_000  # rows that a model is given at once
 

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.audit.releases import Mask, Rows
 from cfk_plugin.audit.result import AuditResult, crowd_figures, rate
 from cfk_plugin.audit.setting import Setting
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.heom import Heom
-from cfk_plugin.population import Population
+from cfk_plugin.data.population import Population
+from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.explanations import Explanations
 
 Ask = Callable[[pd.DataFrame], Explanations]
 SCENARIO = (

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from cfk_plugin.audit.result import AuditResult
-from cfk_plugin.tracking.entry import Value
+from cfk_plugin.records.run import Value
 
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics
 

@@ -23,13 +23,13 @@ from cfk_plugin.audit.attacked import (
 from cfk_plugin.audit.planning import Scope
 from cfk_plugin.commands.files import load_function, load_model, read_policy, read_schema, read_table
 from cfk_plugin.errors import InputError, ModelError
-from cfk_plugin.generators import generator
+from cfk_plugin.plugins import generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.policy import PrivacyPolicy
-    from cfk_plugin.schema import Schema
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.schema import Schema
 
 _FEW = 20  # more outcomes than these are hardly labels, and are not shown
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.audit import ATTACKS, AuditReport, AuditResult, Rate, Setting, run_linkage_audit
 from cfk_plugin.commands.files import check_report, read_table, write_report
 from cfk_plugin.commands.inputs import Inputs
 from cfk_plugin.commands.protect import progress_bar
 from cfk_plugin.errors import InputError
+from cfk_plugin.release.anonymizer import KAnonymizer
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,7 +19,7 @@ from cfk_plugin.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.schema import Schema
+    from cfk_plugin.data.schema import Schema
 
 _EXIT = {"pass": 0, "fail": 1, "review": 3}
 

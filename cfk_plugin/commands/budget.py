@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from cfk_plugin import accountant
-from cfk_plugin.accountant.amounts import written
-from cfk_plugin.ledger import Ledger
+from cfk_plugin.records import budget as accountant
+from cfk_plugin.records.budget import written
+from cfk_plugin.records.ledger import Ledger
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.accountant import Account
+    from cfk_plugin.records.budget import Account
 
 
 def show(url: str, key_file: Path | None, as_json: bool, console: Console) -> int:

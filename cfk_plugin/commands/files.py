@@ -12,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError, quiet
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.schema import Schema
 
 _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "quasi_identifiers": list,

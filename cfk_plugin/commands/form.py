@@ -13,11 +13,10 @@ from importlib.resources import files
 from itertools import chain, islice, pairwise
 from typing import Any
 
-from cfk_plugin.counterfactual import Policy
+from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy
 from cfk_plugin.errors import InputError, PolicyError, quiet
-from cfk_plugin.explanations import SCHEMA_VERSION
-from cfk_plugin.policy import NOT_STOPPED, PrivacyPolicy
-from cfk_plugin.prototype import PrototypeCertificate, PrototypePolicy
+from cfk_plugin.release.explanations import SCHEMA_VERSION
+from cfk_plugin.release.results import Policy, PrototypeCertificate, PrototypePolicy
 
 _MANY = 1000  # problems that are looked for
 _OF_DETECTION = ("unknown_category", "missing_value", "invalid_value", "outside_domain")  # name their columns

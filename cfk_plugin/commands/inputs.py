@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_plugin.commands.files import load_model, read_policy, read_schema, read_table
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError
-from cfk_plugin.label_model import LabelModel
-from cfk_plugin.population import Population
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cfk_plugin.policy import PrivacyPolicy
+    from cfk_plugin.data.policy import PrivacyPolicy
 
 _FEW = 20  # more outcomes than these are hardly labels, and are not shown
 

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pandas.api import types
 
-from cfk_plugin.columns import conform
 from cfk_plugin.commands.files import read_schema, read_table
+from cfk_plugin.data.columns import conform
 from cfk_plugin.errors import InputError
-from cfk_plugin.ledger import Ledger, Status, write_rows
-from cfk_plugin.ledger.chain import BrokenLedgerError
-from cfk_plugin.ledger.export import check_target
-from cfk_plugin.recorded import handles_of
+from cfk_plugin.records.ledger import Ledger, Status, check_target, write_rows
+from cfk_plugin.records.ledger_rows import BrokenLedgerError
+from cfk_plugin.release.pipeline import handles_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.schema import Schema
+    from cfk_plugin.data.schema import Schema
 
 
 def create(url: str, key_file: Path | None, console: Console) -> int:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from cfk_plugin.generators import generators
-from cfk_plugin.plugins import load_plugins
+from cfk_plugin.plugins import generators, load_plugins
 
 if TYPE_CHECKING:
     from rich.console import Console

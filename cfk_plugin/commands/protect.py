@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from rich.progress import Progress
 
-from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.commands.files import (
     check_output,
     write_output,
 )
 from cfk_plugin.commands.inputs import Inputs
-from cfk_plugin.counterfactual import SUPPRESSION_REASONS
-from cfk_plugin.ledger import Ledger
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.results import SUPPRESSION_REASONS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.explanations import Explanations
     from cfk_plugin.protection.base import Progress as Told
+    from cfk_plugin.release.explanations import Explanations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,15 +11,15 @@ import numpy as np
 from cfk_plugin.commands.form import Finding
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.metrics.sensitive import SensitiveFigures
-from cfk_plugin.private import PrivateValues
+from cfk_plugin.metrics.risk import SensitiveFigures
+from cfk_plugin.metrics.uniqueness import PrivateValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_plugin.commands.released import Released
-    from cfk_plugin.policy import PrivacyPolicy
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.population import Population
 
 CELLS, SAMPLES = 10_000, 2_000
 """Up to so many combinations are asked one by one for pureness, and so many of more."""

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_plugin import bins
-from cfk_plugin.columns import to_number, to_text
 from cfk_plugin.commands.form import Finding
-from cfk_plugin.domain import UNKNOWN, Domain
+from cfk_plugin.data.columns import to_number, to_text
+from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
+from cfk_plugin.data.region import Region, json_value, part_from_dict
 from cfk_plugin.errors import InputError, quiet
-from cfk_plugin.region import Region, json_value, part_from_dict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.policy import PrivacyPolicy
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.population import Population
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?)?")
 
@@ -214,7 +213,7 @@ def _form(domain: Domain, policy: PrivacyPolicy) -> str:
 
 def _bins(domain: Domain) -> list[dict[str, Any]]:
     """Return the declared bins of an attribute as files have them."""
-    parts = [bins.part(domain, at) for at in range(len(domain.attribute.bins or ()) - 1)]
+    parts = [bin_part(domain, at) for at in range(len(domain.attribute.bins or ()) - 1)]
     return [{"low": json_value(part.low), "high": json_value(part.high)} for part in parts]
 
 
@@ -225,10 +224,10 @@ def _codes(entry: Mapping[str, Any], domain: Domain) -> NDArray[np.int32]:
         return np.arange(domain.size, dtype=np.int32)
     value = entry["released"][name]
     if isinstance(value, dict):
-        at = [json_value(bins.part(domain, i).low) for i in range(len(domain.attribute.bins or ()) - 1)].index(
+        at = [json_value(bin_part(domain, i).low) for i in range(len(domain.attribute.bins or ()) - 1)].index(
             value["low"]
         )
-        return np.arange(*bins.codes(domain, at), dtype=np.int32)
+        return np.arange(*bin_codes(domain, at), dtype=np.int32)
     return domain.encode_values([value])[0]
 
 

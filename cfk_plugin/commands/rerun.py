@@ -12,27 +12,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.anonymizer import KAnonymizer
-from cfk_plugin.columns import to_number, to_text
 from cfk_plugin.commands.form import Finding
 from cfk_plugin.commands.recount import CELLS, NEAR, SAMPLES, largest, sizes, undiverse
 from cfk_plugin.commands.released import Released
+from cfk_plugin.data.columns import to_number, to_text
+from cfk_plugin.data.model import OPPOSITE, Goal, Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.region import Interval, json_value
 from cfk_plugin.errors import InputError
-from cfk_plugin.goal import OPPOSITE, Goal
-from cfk_plugin.grid import Grid, rows_for_cells
-from cfk_plugin.label_model import LabelModel
+from cfk_plugin.hookspecs import DesiredRange
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.region import Interval, json_value
-from cfk_plugin.source import DesiredRange
+from cfk_plugin.release.anonymizer import KAnonymizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.domain import Domain
-    from cfk_plugin.partition import Partition
-    from cfk_plugin.policy import PrivacyPolicy
-    from cfk_plugin.population import Population
-    from cfk_plugin.region import Part
+    from cfk_plugin.data.domain import Domain
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.data.region import Part
+    from cfk_plugin.protection.partition import Partition
 
 
 @dataclass(frozen=True)

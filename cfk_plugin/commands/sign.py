@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfk_plugin import signing
 from cfk_plugin.errors import InputError
+from cfk_plugin.release import signing
 
 if TYPE_CHECKING:
     from rich.console import Console

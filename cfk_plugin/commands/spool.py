@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.tracking.holder import this_process
-from cfk_plugin.tracking.settings import SpoolSettings
-from cfk_plugin.tracking.shipper import Shipper
-from cfk_plugin.tracking.spool import Spool, Waiting, exists
+from cfk_plugin.records.shipper import Shipper
+from cfk_plugin.records.spool import Spool, SpoolSettings, Waiting, exists, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from cfk_plugin.commands.files import check_report, load_model, read_schema, read_table, write_report
 from cfk_plugin.commands.inputs import wanted
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import Estimate, Utility, utility
-from cfk_plugin.population import Population
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from cfk_plugin import signing
-from cfk_plugin.columns import to_text
 from cfk_plugin.commands.files import load_model, parse_json, read_bytes, read_policy, read_schema, read_table
 from cfk_plugin.commands.form import Finding, inconsistent, policy_of, require_version, unfit
 from cfk_plugin.commands.inputs import wanted
 from cfk_plugin.commands.recount import recount
 from cfk_plugin.commands.released import Released, read, wrong_columns, wrong_prototypes
 from cfk_plugin.commands.rerun import Judge, Rerun
+from cfk_plugin.data.columns import to_text
+from cfk_plugin.data.model import OPPOSITE
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
-from cfk_plugin.goal import OPPOSITE
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.population import Population
 from cfk_plugin.protection import BUILT_IN
+from cfk_plugin.release import signing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.counterfactual import Policy
+    from cfk_plugin.release.results import Policy
 
 _EXIT = {"pass": 0, "fail": 1, "review": 3}
 _SHOWN = 20

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfk_plugin.commands.protect import progress_bar
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.demo.acts import explainers, quiet
 from cfk_plugin.demo.patients import HIGH, KNOWN, LOW, load_patients
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.population import Population
-from cfk_plugin.schema import Schema
 
 if TYPE_CHECKING:
     from rich.console import Console

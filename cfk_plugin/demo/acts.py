@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from cfk_plugin._protect import protect
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
 from cfk_plugin.demo.patients import LOW, Patients
-from cfk_plugin.pipeline import protect
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.population import Population
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.explanations import Explanations
+    from cfk_plugin.release.explanations import Explanations
 
 _RAW = 4  # patients for whom the raw counterfactuals are asked
 

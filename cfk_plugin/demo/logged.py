@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cfk_plugin.demo.acts import Act
+from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.report.inputs import HumanInputs
 from cfk_plugin.report.privacy_report import PrivacyReport
-from cfk_plugin.tracking import RunLogger
 
 EXPERIMENT = "cfk demo"
 REPORT = "report.html"

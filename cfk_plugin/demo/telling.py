@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.table import Table
 
+from cfk_plugin.data.population import Population
 from cfk_plugin.demo.acts import Act
 from cfk_plugin.demo.logged import EXPERIMENT, REPORT, Logged, store
 from cfk_plugin.demo.patients import KNOWN, Patients
-from cfk_plugin.population import Population
-from cfk_plugin.wording import Phrase
+from cfk_plugin.release.results import Phrase
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.dp.domain import PublicDomain, require_declared
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.noise import Counts, PrivateRows, Table
-from cfk_plugin.dp.public import PublicDomain, require_declared
-from cfk_plugin.population import Population
-from cfk_plugin.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,36 +4,201 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
+import secrets
 import warnings
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.about import Call
-from cfk_plugin.accountant import BudgetAccountant
-from cfk_plugin.columns import select
-from cfk_plugin.counterfactual import Suppressed
-from cfk_plugin.dp.answers import entries_of, result_of
+from cfk_plugin.data.columns import select
+from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.provenance import declared, environment_of
+from cfk_plugin.dp.answer_rows import ServedRows, check_unfitted, fitted_surrogate, medoids, reverted
+from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
-from cfk_plugin.dp.medoids import medoids
-from cfk_plugin.dp.noise import PrivateRows
-from cfk_plugin.dp.public import PublicDomain
-from cfk_plugin.dp.reverting import reverted
-from cfk_plugin.dp.seeded import SeededRows
-from cfk_plugin.dp.served import ServedRows
-from cfk_plugin.dp.settings import check_settings
-from cfk_plugin.dp.statement import certificate_of, policy_of
-from cfk_plugin.dp.surrogate import check_unfitted, fitted_surrogate
-from cfk_plugin.errors import BudgetError, InputError, ModelError, NotFittedError, PopulationError, PrivacyLeakWarning
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.goal import Goal
-from cfk_plugin.intake import require_features
-from cfk_plugin.label_model import LabelModel
-from cfk_plugin.population import Population
-from cfk_plugin.prototype import ModelAccess
-from cfk_plugin.tracking import RunLogger
+from cfk_plugin.dp.noise import PrivateRows, SeededRows
+from cfk_plugin.errors import (
+    BudgetError,
+    InputError,
+    ModelError,
+    NotFittedError,
+    PolicyError,
+    PopulationError,
+    PrivacyLeakWarning,
+)
+from cfk_plugin.records.budget import BudgetAccountant
+from cfk_plugin.records.logger import RunLogger, observe
+from cfk_plugin.release.explanations import About, Call, Explanations
+from cfk_plugin.release.results import (
+    Entry,
+    ModelAccess,
+    PrototypeCertificate,
+    PrototypeCounterfactual,
+    PrototypePolicy,
+    Suppressed,
+)
+
+if TYPE_CHECKING:
+    from cfk_plugin.data.schema import Schema
+    from cfk_plugin.dp.dpc import DPC
+
+
+# From rows that answer queries to the result that leaves.
+
+
+def entries_of(
+    rows: pd.DataFrame, refused: Sequence[str | None], features: Sequence[str], certificate: PrototypeCertificate
+) -> list[Entry]:
+    """Return one entry per query: its row, or why there is none.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        One per query.
+    refused : sequence of str or None
+        A reason, for queries whose row does not answer.
+    features : sequence of str
+    certificate : PrototypeCertificate
+    """
+    columns = [rows[name].tolist() for name in features]
+    return [
+        PrototypeCounterfactual(query, dict(zip(features, row, strict=True)), certificate)
+        if reason is None
+        else Suppressed(query, reason)
+        for query, (reason, *row) in enumerate(zip(refused, *columns, strict=True))
+    ]
+
+
+def result_of(
+    entries: list[Entry],
+    policy: PrototypePolicy,
+    schema: Schema,
+    call: Call,
+    track: bool | RunLogger,
+    *,
+    seed: int | None,
+    spent: float = 0.0,
+) -> Explanations:
+    """Return entries as a result; all withheld, where a record was to be kept of them and cannot be.
+
+    Parameters
+    ----------
+    entries : list of Entry
+    policy : PrototypePolicy
+    schema : Schema
+        Its declarations are told; nothing that was counted is.
+    call : Call
+    track : bool or RunLogger
+    seed : int, optional
+    spent : float
+        Epsilon that was spent so far; 0 where nothing is guaranteed.
+    """
+    environment = {**environment_of(seed=seed), "generator": policy.method}
+    about = About(declared(schema), environment).of_call(call, [entry.query for entry in entries])
+    provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
+    provenance |= {"epsilon_spent": str(spent)} if spent else {}
+
+    def result(of: list[Entry]) -> Explanations:
+        return Explanations(of, policy=policy, columns=schema.features, provenance=provenance, about=about)
+
+    if observe(given := result(entries), track):
+        return given
+    return result([Suppressed(entry.query, "not_recorded") for entry in entries])
+
+
+# What is said of a fit: the settings that were asked for, and the certificate of what came of them.
+
+
+def policy_of(asked: DPPrototypes) -> PrototypePolicy:
+    """Return the settings that a guarantee depends on."""
+    return PrototypePolicy(
+        method="dp",
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        rows_per_person=asked.rows_per_person,
+        model_access=asked.model_access,
+        model_epsilon=asked.model_epsilon,
+        model_delta=asked.model_delta,
+        people=asked.people,
+    )
+
+
+def certificate_of(asked: DPPrototypes, rows: PrivateRows, domain: PublicDomain) -> PrototypeCertificate:
+    """Return what is guaranteed: nothing where the noise was seeded or a domain was read from rows.
+
+    The population's fingerprint is not in it: it is computed from the exact table.
+    """
+    person = "one person" if asked.rows_per_person == 1 else f"one person with up to {asked.rows_per_person} rows"
+    holds = not rows.seeded and not domain.inferred
+    return PrototypeCertificate(
+        guarantee=("approximate" if asked.delta else "pure") if holds else "none",
+        epsilon=asked.epsilon,  # what was composed is not above it: the rows refused otherwise
+        delta=asked.delta,
+        unit=person,
+        neighbours=f"tables that differ by {person}, added or removed",
+        mechanism=rows.mechanism,
+        model_access=asked.model_access,
+        model_epsilon=asked.model_epsilon,
+        model_delta=asked.model_delta,
+        seeded=rows.seeded,
+        inferred=domain.inferred,
+        reverted=asked.revert,
+        fit=secrets.token_hex(8),
+    )
+
+
+def claim_of(published: DPC) -> PrototypeCertificate:
+    """Return what the published method claims: an epsilon that an audit refutes, so nothing is guaranteed.
+
+    The audit is tests/integration/test_dpc_leak.py.
+    """
+    return PrototypeCertificate(
+        guarantee="none",
+        epsilon=published.epsilon,
+        delta=0.0,
+        unit="one row, as claimed",
+        neighbours="tables that differ in one row, as claimed",
+        mechanism=(
+            "functional mechanism as published; prototypes without noise; where epsilon 0.025 was claimed, an audit "
+            "showed at least 2.41"
+        ),
+        model_access="private",
+        seeded=published.seed is not None,
+        fit=secrets.token_hex(8),
+    )
+
+
+# What may be set of differentially private prototypes, checked before anything is looked at.
+
+
+def check_settings(asked: DPPrototypes) -> None:
+    """Refuse settings that are out of range, or that contradict each other.
+
+    Raises
+    ------
+    PolicyError
+    """
+    policy_of(asked)  # refuses what a guarantee depends on
+    for name in ("rows", "prototypes"):
+        value = getattr(asked, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
+    if asked.serve not in ("rows", "prototypes"):
+        raise PolicyError(f'serve must be "rows" or "prototypes", got {asked.serve!r}')
+    weight = asked.plausibility
+    if not isinstance(weight, (int, float)) or isinstance(weight, bool) or not 0 <= weight < math.inf:
+        raise PolicyError(f"plausibility must be a finite number >= 0, got {weight!r}")
+    if asked.seed is not None and not isinstance(asked.seed, int):
+        raise PolicyError(f"seed must be a whole number or None, got {type(asked.seed).__name__}")
+
+
+# DPPrototypes: counterfactuals that are rows of a differentially private model, served by the nearest unlike one.
 
 _log = logging.getLogger("cfk_plugin")
 _REVERTS = "revert=True asks the model how near a row may come to the query: answers tell more of the model then"

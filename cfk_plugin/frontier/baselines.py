@@ -11,19 +11,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.anonymizer import KAnonymizer
-from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual
-from cfk_plugin.domain import UNKNOWN
+from cfk_plugin.data.domain import UNKNOWN
+from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
-from cfk_plugin.goal import Goal
-from cfk_plugin.grid import Grid, rows_for_cells
-from cfk_plugin.label_model import LabelModel
-from cfk_plugin.metrics.estimate import Estimate, mean_of
+from cfk_plugin.metrics.intervals import Estimate, mean_of
 from cfk_plugin.metrics.plausibility import heom_of
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 
 if TYPE_CHECKING:
-    from cfk_plugin.policy import PrivacyPolicy
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.population import Population
     from cfk_plugin.protection.base import Protector
 
 _MOST, _DRAWS, _NEAREST = 100, 20, 5  # counterfactuals looked at; combinations of each region; neighbours

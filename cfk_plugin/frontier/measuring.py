@@ -13,17 +13,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.anonymizer import KAnonymizer
-from cfk_plugin.counterfactual import Counterfactual, Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.data.intake import Counterfactual, as_table, require_features
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
 from cfk_plugin.frontier.baselines import baselines
 from cfk_plugin.frontier.result import Frontier, Point
-from cfk_plugin.intake import as_table, require_features
-from cfk_plugin.methods import AUTO, check
 from cfk_plugin.metrics import Estimate, wilson
-from cfk_plugin.metrics.estimate import mean_of
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.population import Population
+from cfk_plugin.metrics.intervals import mean_of
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.guarantees import AUTO, check
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
 
 if TYPE_CHECKING:
     from cfk_plugin.protection.base import Progress, Protector

@@ -11,7 +11,7 @@ import pandas as pd
 
 from cfk_plugin.frontier.baselines import Baseline
 from cfk_plugin.metrics import Estimate
-from cfk_plugin.tracking.entry import Entry, LoggedReport, Value
+from cfk_plugin.records.run import Entry, LoggedReport, Value
 
 ARTIFACT = "cfk/frontier.json"
 SCHEMA_VERSION = 1

@@ -1,16 +1,30 @@
 """Metrics of privacy, validity and utility; each works alone. Definitions: docs/reference/metrics.md."""
 
-from cfk_plugin.metrics.chance import Chance
-from cfk_plugin.metrics.disclosure import LDiversity, attribute_disclosure, k_private, l_diversity, t_closeness
-from cfk_plugin.metrics.estimate import Estimate
 from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.information import classification_metric, discernibility, ncp, ncp_by_attribute
-from cfk_plugin.metrics.intervals import Bounds, auc_interval, balanced_interval, bootstrap, clopper_pearson, wilson
-from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
-from cfk_plugin.metrics.risk import Risk, journalist_risk, marketer_risk, prosecutor_risk
-from cfk_plugin.metrics.support import Support
+from cfk_plugin.metrics.intervals import (
+    Bounds,
+    Estimate,
+    auc_interval,
+    balanced_interval,
+    bootstrap,
+    clopper_pearson,
+    wilson,
+)
+from cfk_plugin.metrics.plausibility import Plausibility, Support, plausibility, region_plausibility
+from cfk_plugin.metrics.risk import (
+    LDiversity,
+    Risk,
+    attribute_disclosure,
+    journalist_risk,
+    k_private,
+    l_diversity,
+    marketer_risk,
+    prosecutor_risk,
+    t_closeness,
+)
 from cfk_plugin.metrics.uniqueness import AttributeProfile, PrivateProfile, private_profile
-from cfk_plugin.metrics.utility import Utility, utility
+from cfk_plugin.metrics.utility import Chance, Utility, utility
 from cfk_plugin.metrics.validity import Pureness, pureness
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.columns import to_text
+from cfk_plugin.data.columns import to_text
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import bootstrap, difference_of_means
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.columns import to_number, to_text
-from cfk_plugin.domain import Domain
+from cfk_plugin.data.columns import to_number, to_text
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.errors import InputError
-from cfk_plugin.region import Interval, Part, Region
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from cfk_plugin.population import Population
-    from cfk_plugin.schema import Schema
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.data.schema import Schema
 
 
 def ncp(region: Region, population: Population) -> float:

@@ -1,4 +1,4 @@
-"""Confidence intervals: the only place where they are made."""
+"""Confidence intervals, the only place where they are made, and the estimates that carry them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from cfk_plugin.errors import InputError
@@ -14,8 +14,8 @@ from cfk_plugin.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import ArrayLike
 
+# Confidence intervals: the only place where they are made.
 
 _BLOCK = 1 << 16  # values of resamples held at once
 
@@ -296,3 +296,160 @@ def _check_counts(successes: int, n: int, confidence: float) -> None:
         raise InputError("successes must be between 0 and n")
     if not 0 < confidence < 1:
         raise InputError("confidence must be between 0 and 1")
+
+
+# Intervals of a share whose cases come in clusters, and of the difference of two shares.
+
+_FEWEST = 10  # of fewer clusters a bootstrap is too narrow
+
+
+def clustered_share(
+    successes: ArrayLike, sizes: ArrayLike, *, confidence: float = 0.95, repeats: int = 2000, random_state: int = 0
+) -> Bounds:
+    """Return an interval of sum(successes) / sum(sizes), over clusters: cases of one are not independent.
+
+    Parameters
+    ----------
+    successes, sizes : array of int
+        Of each cluster. Empty clusters are left out.
+    confidence : float
+        Confidence level, in (0, 1).
+    repeats : int
+        Number of resamples.
+    random_state : int
+        Seed.
+
+    Returns
+    -------
+    Bounds
+        (0, 1) without any case.
+
+    Raises
+    ------
+    InputError
+        If a cluster has more successes than cases, or a setting is out of range.
+
+    Notes
+    -----
+    Percentile bootstrap of clusters. Where it would be too narrow, Clopper-Pearson's interval for m trials, with the
+    successes rounded outwards: where all clusters have one share, and where m = (sum of sizes)² / sum of squared sizes,
+    the number of equally large clusters that they are as good as, is below 10.
+
+    References
+    ----------
+    Field, Welsh (2007), Bootstrapping clustered data. Kish (1965), Survey sampling, for m.
+    """
+    right, total = np.asarray(successes, dtype=np.int64), np.asarray(sizes, dtype=np.int64)
+    if (right > total).any() or (right < 0).any() or not 0 < confidence < 1 or repeats < 1:
+        raise InputError(
+            "clusters need from 0 to all of their cases as successes, a confidence between 0 and 1, repeats"
+        )
+    right, total = right[total > 0], total[total > 0]
+    if not len(total):
+        return Bounds(0.0, 1.0)
+    share, alike = right.sum() / total.sum(), np.ptp(right / total) < 1e-12
+    as_many = int(total.sum() ** 2 / (total**2).sum() + 1e-9)
+    if alike or as_many < _FEWEST:
+        low = clopper_pearson(math.floor(share * as_many + 1e-9), as_many, confidence).low
+        return Bounds(low, clopper_pearson(math.ceil(share * as_many - 1e-9), as_many, confidence).high)
+    random = np.random.default_rng(random_state)
+    times = random.multinomial(len(total), np.full(len(total), 1 / len(total)), size=repeats)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile((times @ right) / (times @ total), [tail, 1 - tail])
+    return Bounds(float(low), float(high))
+
+
+def difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> Bounds:
+    """Return an interval of a difference from the intervals of both parts.
+
+    Parameters
+    ----------
+    first, second : tuple of float
+        Value, low and high of each.
+
+    Returns
+    -------
+    Bounds
+        (NaN, NaN) when a value is NaN.
+
+    Notes
+    -----
+    d - sqrt((a - a_low)² + (b_high - b)²) and d + sqrt((a_high - a)² + (b - b_low)²), for parts that are independent
+    of each other; too wide where they rise and fall together. Never of width 0 unless both parts are.
+
+    References
+    ----------
+    Newcombe (1998), Interval estimation for the difference between independent proportions, method 10.
+    Zou, Donner (2008), Construction of confidence limits about effect measures.
+    """
+    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    return Bounds(a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low))
+
+
+# A measured figure with its 95 % interval and the number of cases behind it.
+
+
+class Estimate(NamedTuple):
+    """A figure, the two ends of its 95 % interval, and how many cases it is of.
+
+    Attributes
+    ----------
+    value : float
+        NaN without cases.
+    low, high : float
+        Clopper-Pearson for a share, (0, 1) without cases; percentile bootstrap for a mean, NaN without cases.
+    n : int
+        Number of cases.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values; what could not be measured is None."""
+        return {name: value if math.isfinite(value) else None for name, value in self._asdict().items()}
+
+
+def share_of(hits: NDArray[np.bool_]) -> Estimate:
+    """Return the share of cases that are hits, with the exact interval."""
+    found, n = int(hits.sum()), len(hits)
+    return Estimate(found / n if n else math.nan, *clopper_pearson(found, n), n)
+
+
+def mean_of(values: NDArray[Any], random: np.random.Generator) -> Estimate:
+    """Return the mean over cases, with the bootstrap interval; NaN where a case has no value."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if not len(numbers) or np.isnan(numbers).any():
+        return Estimate(math.nan, math.nan, math.nan, len(numbers))
+    return Estimate(float(numbers.mean()), *bootstrap(numbers, random_state=random), len(numbers))
+
+
+# Reading a receiver operating characteristic.
+
+
+def roc_height(fpr: ArrayLike, tpr: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
+    """Return the true positive rates of a curve at some false positive rates.
+
+    Parameters
+    ----------
+    fpr, tpr : array of float in [0, 1]
+        Points of the curve, both ascending, from 0 to 1.
+    at : array of float in [0, 1]
+
+    Returns
+    -------
+    array of float
+        Of points above each other the highest counts; between points, what an attacker reaches who chooses one of two
+        thresholds by a coin.
+
+    Examples
+    --------
+    >>> roc_height([0.0, 0.0, 0.5, 1.0], [0.0, 0.25, 0.75, 1.0], [0.0, 0.1]).tolist()
+    [0.25, 0.35]
+    """
+    across = np.asarray(fpr, dtype=np.float64)
+    highest = np.append(across[1:] > across[:-1], True)
+    places = np.asarray(at, dtype=np.float64)
+    return np.asarray(np.interp(places, across[highest], np.asarray(tpr, dtype=np.float64)[highest]))

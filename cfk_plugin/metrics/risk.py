@@ -1,18 +1,236 @@
-"""Re-identification risk of released regions: prosecutor, journalist, marketer."""
+"""Risk of released regions: re-identification, and what is learned of private and sensitive attributes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
+from cfk_plugin.data.columns import is_numeric, to_numbers, to_text
 from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
+    from cfk_plugin.data.population import Population
+
+
+# Attribute disclosure: what is learned of private and sensitive attributes from being in a region.
+
+
+def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
+    """Return how many rows inside a region carry exactly the released private values.
+
+    Parameters
+    ----------
+    members : DataFrame
+        Rows of the population inside the region.
+    released : mapping
+        Private attribute to released value.
+
+    Returns
+    -------
+    int
+        0 when nobody does; 1 singles somebody out for whoever knows the private values; more is better.
+
+    Notes
+    -----
+    |{i in E(r): x_iS = s_r}|. CF-K generalises quasi-identifiers only, so no policy bounds this number.
+    """
+    same = np.ones(len(members), dtype=bool)
+    for name, value in released.items():
+        if name not in members.columns:
+            raise InputError(f"the rows have no column {name!r}")
+        column = members[name]
+        if pd.isna(value):
+            same &= column.isna().to_numpy()
+        elif is_numeric(column):
+            own = to_numbers(pd.Series([value]))[0]
+            same &= np.isclose(to_numbers(column)[0], own, rtol=1e-9, atol=0)
+        else:
+            same &= (column.map(to_text, na_action="ignore").astype(object) == to_text(value)).to_numpy()
+    return int(same.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class LDiversity:
+    """Diversity of a sensitive attribute inside a region; higher `distinct` and `entropy` are better.
+
+    Attributes
+    ----------
+    distinct : int
+        Number of distinct values.
+    entropy : float
+        exp of the entropy: as many equally frequent values would be as uncertain. In [1, distinct].
+    recursive : float
+        Least c of recursive (c, l)-diversity: frequency of the most frequent value / sum of the frequencies
+        from the l-th most frequent on; infinite with fewer than l values. Lower is better.
+    """
+
+    distinct: int
+    entropy: float
+    recursive: float
+
+
+def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noqa: E741 - the literature's name
+    """Return how diverse the sensitive values inside a region are; a missing value counts as a value.
+
+    Parameters
+    ----------
+    values : array
+        Sensitive values of the people inside.
+    l : int
+        The l of recursive (c, l)-diversity.
+
+    Returns
+    -------
+    LDiversity
+
+    Notes
+    -----
+    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m). None of them says
+    whether distinct values mean the same (salaries of 3,000 and 3,001), or how the population is distributed.
+
+    References
+    ----------
+    Machanavajjhala et al. (2007), l-Diversity.
+    """
+    counts = np.sort(np.bincount(_codes(values)[0]))[::-1].astype(float)
+    if not len(counts) or l < 1:
+        raise InputError("l_diversity needs at least one value, and l >= 1")
+    share = counts / counts.sum()
+    rest = counts[l - 1 :].sum()
+    return LDiversity(
+        distinct=len(counts),
+        entropy=float(np.exp(-(share * np.log(share)).sum())),
+        recursive=float(counts[0] / rest) if rest else float("inf"),
+    )
+
+
+def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool) -> float:
+    """Return the earth mover's distance between sensitive values inside a region and in the population.
+
+    Parameters
+    ----------
+    values, population_values : array
+        Sensitive values of the people inside, and of everybody.
+    ordered : bool
+        Whether moving between neighbouring values costs less (numbers, dates, ranks of levels) or every move
+        costs the same (categories).
+
+    Returns
+    -------
+    float
+        In [0, 1]; lower is better; 0 means that the region says nothing about the attribute.
+
+    Notes
+    -----
+    Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values. Otherwise: half the sum
+    of the absolute differences. Missing is a value of its own, at distance 1 from all others; with ordered
+    values the surplus of missing is moved first, which bounds the distance from above. It does not see rare
+    values of a large population well.
+
+    References
+    ----------
+    Li, Li, Venkatasubramanian (2007), t-Closeness.
+
+    Examples
+    --------
+    >>> t_closeness([3, 4, 5], [3, 4, 5, 6, 7, 8, 9, 10, 11], ordered=True)
+    0.375
+    """
+    return _closeness(*_two_distributions(values, population_values, ordered), ordered=ordered)
+
+
+def closeness_and_disclosure(
+    values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool
+) -> tuple[float, float]:
+    """Return `t_closeness` and `attribute_disclosure`, for which the values are counted once."""
+    inside, everybody, last_missing = _two_distributions(values, population_values, ordered)
+    distance = _closeness(inside, everybody, last_missing, ordered=ordered)
+    return distance, float(np.max(inside - everybody))
+
+
+def _closeness(
+    inside: NDArray[np.float64], everybody: NDArray[np.float64], last_missing: bool, *, ordered: bool
+) -> float:
+    if not ordered:
+        return float(np.abs(inside - everybody).sum() / 2)
+    moved = 0.0
+    if last_missing:
+        inside, here = inside[:-1], 1 - float(inside[-1])
+        everybody, there = everybody[:-1], 1 - float(everybody[-1])
+        moved, mass = abs(here - there), min(here, there)
+        if mass <= 0:
+            return moved
+        return moved + mass * _ordered_distance(inside / here, everybody / there)
+    return _ordered_distance(inside, everybody)
+
+
+def attribute_disclosure(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series) -> float:
+    """Return how much surer an attacker becomes of the likeliest sensitive value.
+
+    Parameters
+    ----------
+    values, population_values : array
+        Sensitive values of the people inside the region, and of everybody.
+
+    Returns
+    -------
+    float
+        In [0, 1]; lower is better; near 1 when everybody inside shares a value that is rare outside.
+
+    Notes
+    -----
+    max_v (share of v in E(r) - share of v in D). It does not see small shifts of many values: see
+    `t_closeness`.
+    """
+    inside, everybody, _ = _two_distributions(values, population_values, False)
+    return float(np.max(inside - everybody))
+
+
+def _ordered_distance(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    return float(np.abs(np.cumsum(p - q)).sum() / (len(p) - 1)) if len(p) > 1 else 0.0
+
+
+def _codes(values: ArrayLike | pd.Series, ordered: bool = False) -> tuple[NDArray[np.int64], bool]:
+    """Return the number of each value among the distinct ones (missing last), and whether one is missing."""
+    column = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values))
+    column = column.reset_index(drop=True)
+    missing = column.isna().to_numpy()
+    if is_numeric(column) or ordered:
+        numbers, invalid = to_numbers(column)
+        if invalid.any():
+            raise InputError("ordered values must be numbers, dates or ranks of levels")
+        codes = np.unique(numbers[~missing], return_inverse=True)[1]
+    else:
+        codes = np.asarray(pd.factorize(column[~missing].map(to_text).astype(object))[0])
+    out = np.full(len(column), codes.max(initial=-1) + 1, dtype=np.int64)
+    out[~missing] = codes
+    return out, bool(missing.any())
+
+
+def _two_distributions(
+    values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
+    inside, everybody = (
+        v if isinstance(v, pd.Series) else pd.Series(np.asarray(v)) for v in (values, population_values)
+    )
+    if not len(inside) or not len(everybody):
+        raise InputError("distributions need at least one value inside the region and in the population")
+    both = pd.concat([inside.astype(object), everybody.astype(object)], ignore_index=True)
+    codes, missing = _codes(both.infer_objects(), ordered)
+    size = int(codes.max()) + 1
+    here = np.bincount(codes[: len(inside)], minlength=size) / len(inside)
+    there = np.bincount(codes[len(inside) :], minlength=size) / len(everybody)
+    return here, there, missing
+
+
+# Re-identification risk of released regions: prosecutor, journalist, marketer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +327,40 @@ def _risks(class_sizes: Iterable[int]) -> NDArray[np.float64]:
     if len(sizes) and sizes.min() < 1:
         raise InputError("each class needs at least one person")
     return np.asarray(1 / sizes, dtype=np.float64)
+
+
+# The sensitive attributes inside a region, all of them together: the worst that is said of any.
+
+
+@dataclass(frozen=True, slots=True)
+class SensitiveFigures:
+    """Figures over all sensitive attributes; None where there are none, or no rows.
+
+    Attributes
+    ----------
+    diversity : int, optional
+        Least number of distinct values.
+    closeness : float, optional
+        Largest distance to the distribution in the population (`t_closeness`).
+    disclosure : float, optional
+        Largest `attribute_disclosure`.
+    """
+
+    diversity: int | None = None
+    closeness: float | None = None
+    disclosure: float | None = None
+
+    @classmethod
+    def of(cls, population: Population, rows: NDArray[np.int64]) -> SensitiveFigures:
+        """Look at the sensitive values of rows inside a region."""
+        names = population.schema.sensitive
+        if not names or not population.has_rows:
+            return cls()
+        diversity, shifts = [], []
+        for name in names:
+            everybody, domain = population.column(name), population.domains[name]
+            inside = everybody.take(rows)
+            diversity.append(l_diversity(inside).distinct)
+            shifts.append(closeness_and_disclosure(inside, everybody, domain.is_interval))
+        closeness, disclosure = zip(*shifts, strict=True)
+        return cls(min(diversity), max(closeness), max(disclosure))

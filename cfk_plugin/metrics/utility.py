@@ -8,22 +8,233 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from cfk_plugin.goal import Goal
-from cfk_plugin.label_model import LabelModel
-from cfk_plugin.metrics.chance import Chance, chance_of
-from cfk_plugin.metrics.copies import is_copy
-from cfk_plugin.metrics.estimate import Estimate, mean_of, share_of
-from cfk_plugin.metrics.feature_space import FeatureSpace
-from cfk_plugin.metrics.served import Served, conformed
-from cfk_plugin.metrics.support import support_of
-from cfk_plugin.metrics.wanted import Wanted
+from cfk_plugin.data.columns import to_numbers
+from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.errors import InputError
+from cfk_plugin.metrics.heom import FeatureSpace
+from cfk_plugin.metrics.intervals import Estimate, mean_of, share_of
+from cfk_plugin.metrics.plausibility import Support, fits_one, is_copy, support_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.metrics.heom import HeomCodes
+    from cfk_plugin.metrics.plausibility import Reference
+
+
+# What was asked and what was answered, checked and in the population's terms.
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Served:
+    """Queries and their counterfactuals. Host side only.
+
+    Attributes
+    ----------
+    queries : DataFrame
+        Every query, answered or not, in the population's columns and dtypes.
+    counterfactuals : DataFrame
+        Likewise.
+    answered : int64 array
+        Position of the query of each counterfactual.
+    """
+
+    queries: pd.DataFrame
+    counterfactuals: pd.DataFrame
+    answered: NDArray[np.int64]
+
+    @classmethod
+    def read(
+        cls, queries: pd.DataFrame, counterfactuals: pd.DataFrame, answered: ArrayLike | None, population: Population
+    ) -> Served:
+        """Check both tables and which counterfactual answers which query."""
+        asked = conformed(queries, population, "queries")
+        if isinstance(counterfactuals, pd.DataFrame) and not len(counterfactuals):
+            given = asked.head(0)  # a method that never answered has no columns either
+        else:
+            given = conformed(counterfactuals, population, "counterfactuals")
+        return cls(asked, given, _positions(answered, len(given), len(asked)))
+
+
+def conformed(frame: pd.DataFrame, population: Population, what: str) -> pd.DataFrame:
+    """Return the features of a table in the population's columns and dtypes.
+
+    Raises
+    ------
+    InputError
+        If it is no table with every feature, or a numeric feature holds something else than finite numbers.
+    """
+    table = require_features(frame, population.schema.features, what)
+    numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
+    if wrong := [name for name in numeric if to_numbers(table[name])[1].any()]:
+        raise InputError(
+            f"{what}: {', '.join(wrong)} must hold finite numbers; give one row of values per counterfactual, and for "
+            "a region a row that stands for it"
+        )
+    return population.conform(table)
+
+
+def _positions(answered: ArrayLike | None, given: int, asked: int) -> NDArray[np.int64]:
+    if answered is None:
+        if given not in (0, asked):
+            raise InputError(
+                f"there are {given} counterfactuals for {asked} queries; say with answered= which queries they answer"
+            )
+        return np.arange(given)
+    at = np.asarray(answered)
+    if at.ndim != 1 or len(at) != given or (at.dtype.kind not in "iu" and given):
+        raise InputError(f"answered must be {given} whole numbers: the position of the query of each counterfactual")
+    if given and (at.min() < 0 or at.max() >= asked):
+        raise InputError(f"answered must be positions of queries, from 0 to {asked - 1}")
+    if len(np.unique(at)) != given:
+        raise InputError(
+            "a query has several counterfactuals; keep one of each, so that all methods are measured alike"
+        )
+    return at.astype(np.int64)
+
+
+# Which outcomes are wanted: at the answers, and among the rows that answers are held against.
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Wanted:
+    """The model's labels, judged. Host side only.
+
+    Attributes
+    ----------
+    goal : Goal
+    model : LabelModel
+    served : Served
+    own : array
+        Label of every training row.
+    factual : array
+        Label of every query; empty unless the goal depends on it.
+    flipped : bool array
+        Whether each counterfactual has the desired outcome.
+    """
+
+    goal: Goal
+    model: LabelModel
+    served: Served
+    own: NDArray[Any]
+    factual: NDArray[Any]
+    flipped: NDArray[np.bool_]
+
+    @classmethod
+    def ask(cls, goal: Goal, model: LabelModel, served: Served, train: pd.DataFrame) -> Wanted:
+        """Ask the model for all labels that are needed.
+
+        Raises
+        ------
+        ModelError
+            If the model fails, or does not know the desired label.
+        """
+        goal.check(model, None)
+        own = model(train)
+        factual = model(served.queries) if goal.is_opposite else own[:0]
+        flipped = np.zeros(0, dtype=bool)
+        if len(served.counterfactuals):
+            labels = model(served.counterfactuals)
+            flipped = goal.met(labels, factual[served.answered] if goal.is_opposite else None)
+        return cls(goal, model, served, own, factual, flipped)
+
+    def references(self) -> Reference:
+        """Return, for the answers, the training rows with an outcome that their query is after."""
+        at = self.served.answered
+        if not self.goal.is_opposite:
+            return [(np.ones(len(at), dtype=bool), self.goal.met(self.own))]
+        return [(self.factual[at] == label, self.own != label) for label in pd.unique(self.factual)]
+
+    def fresh(self, outside: pd.DataFrame, most: int, random: np.random.Generator) -> tuple[pd.DataFrame, Reference]:
+        """Return rows of a holdout with an outcome that some query is after, and what to hold them against.
+
+        That is the training rows with a wanted outcome; where it depends on the query, those of the same outcome.
+        """
+        labels = self.model(outside)
+        if self.goal.is_opposite:
+            good = np.any([labels != label for label in pd.unique(self.factual)], axis=0)
+        else:
+            good = self.goal.met(labels)
+        at = np.flatnonzero(good)
+        if len(at) > most:
+            at = np.sort(random.choice(at, most, replace=False))
+        if not self.goal.is_opposite:
+            return outside.take(at), [(np.ones(len(at), dtype=bool), self.goal.met(self.own))]
+        return outside.take(at), [(labels[at] == label, self.own == label) for label in pd.unique(labels[at])]
+
+
+# What chance gives: the figures of people who are not in the training rows.
+
+_FRESH = 1000  # rows that are held against the training rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chance:
+    """What chance gives, measured on a holdout.
+
+    Attributes
+    ----------
+    fresh : Support
+        Of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals.
+    copies_train, copies_holdout : Estimate
+        Share of the counterfactuals that equal one of `rows` training rows, and one of `rows` holdout rows.
+    singled_out_train, singled_out_holdout : Estimate
+        Share with the quasi-identifiers of exactly one of `rows` training rows, and of exactly one of `rows` holdout
+        rows.
+    rows : int
+        Rows drawn from either table for these four: all of the shorter one.
+    """
+
+    fresh: Support
+    copies_train: Estimate
+    copies_holdout: Estimate
+    singled_out_train: Estimate
+    singled_out_holdout: Estimate
+    rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {k: v.to_dict() if isinstance(v, Support | Estimate) else v for k, v in content.items()}
+
+
+def chance_of(
+    outside: pd.DataFrame,
+    rows: HeomCodes,
+    table: HeomCodes,
+    wanted: Wanted,
+    population: Population,
+    space: FeatureSpace,
+    random: np.random.Generator,
+) -> Chance:
+    """Measure holdout rows as if they were counterfactuals, and hold counterfactuals against holdout rows.
+
+    Against equally many rows of either table: a longer one has more rows to be equal to.
+    """
+    chosen, reference = wanted.fresh(outside, _FRESH, random)
+    fresh = support_of(space.heom.encode(chosen), table, reference, population, space, random)
+    others, quasi = space.heom.encode(outside), population.schema.quasi_identifiers
+    n = min(len(table), len(others))
+    train, holdout = (_draw(codes, n, random) for codes in (table, others))
+    return Chance(
+        fresh=fresh,
+        copies_train=share_of(is_copy(rows, train, space)),
+        copies_holdout=share_of(is_copy(rows, holdout, space)),
+        singled_out_train=share_of(fits_one(rows, train, quasi, space)),
+        singled_out_holdout=share_of(fits_one(rows, holdout, quasi, space)),
+        rows=n,
+    )
+
+
+def _draw(codes: HeomCodes, n: int, random: np.random.Generator) -> HeomCodes:
+    return codes if n == len(codes) else codes.take(np.sort(random.choice(len(codes), n, replace=False)))
+
+
+# Utility: what counterfactuals are worth to those who get them, measured alike for every method that made them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

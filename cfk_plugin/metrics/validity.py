@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
 from cfk_plugin.errors import InputError
-from cfk_plugin.goal import Goal
-from cfk_plugin.grid import Grid, rows_for_cells
-from cfk_plugin.label_model import LabelModel
 from cfk_plugin.metrics.intervals import clopper_pearson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cfk_plugin.population import Population
-    from cfk_plugin.region import Region
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.data.region import Region
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ def plot_groups(
     Parameters
     ----------
     gaps : mapping of str to sequence of GroupGap, or DataFrame
-        What `group_gap` found for each metric, as `cfk_plugin.breakdown.group_gaps` returns it; or a table with the
-        columns ``metric``, ``group``, ``n``, ``gap``, ``low`` and ``high``.
+        What `group_gap` found for each metric, as `cfk_plugin.release.explanations.group_gaps` returns it; or a table
+        with the columns ``metric``, ``group``, ``n``, ``gap``, ``low`` and ``high``.
     tolerance : float or mapping of str to float, optional
         Largest difference that is accepted, drawn as a band around 0. A number is for shares (every metric but ``k``,
         which counts people); a mapping is by metric.

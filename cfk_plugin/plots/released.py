@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfk_plugin.breakdown import class_sizes_of, ncp_table
-from cfk_plugin.explanations import Explanations
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.plots._drawing import BAR, INK, clean, mark_k, new_axes, nothing
-from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.release.explanations import Explanations, class_sizes_of, ncp_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.population import Population
 
 _MOST_BARS = 24
 

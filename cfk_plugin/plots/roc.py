@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.roc import roc_height
+from cfk_plugin.metrics.intervals import roc_height
 from cfk_plugin.plots._drawing import INK, MARK, clean, new_axes, nothing
 from cfk_plugin.report.statements.curves import BOUNDS, COIN, short
 

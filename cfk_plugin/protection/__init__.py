@@ -1,8 +1,7 @@
 """Protectors: from a counterfactual to a region that enough people share."""
 
+from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
-from cfk_plugin.protection.grasp import GraspProtector
-from cfk_plugin.protection.mondrian import MondrianProtector
 
 BUILT_IN = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}
 """Protectors by the name that `KAnonymizer` takes."""

@@ -1,4 +1,4 @@
-"""What a protector gets and what it gives back."""
+"""What a protector gets, what it gives back, and which of two regions is better."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.oracle import Oracle
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.population import Population
-from cfk_plugin.region import Region
+from cfk_plugin.data.model import Oracle
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Region
+
+# What a protector gets and what it gives back.
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) counterfactuals."""
@@ -91,3 +93,29 @@ class Protector(Protocol):
     def protect(self, task: Task) -> Sequence[Proposal]:
         """Return one proposal per counterfactual of the task, in order."""
         ...
+
+
+# Which of two regions is better, as the policy says.
+
+Rank = tuple[float, float, float]
+
+
+def rank(policy: PrivacyPolicy, ncp: float, pureness: float) -> Rank:
+    """Return a sort key: smaller is better.
+
+    First comes how far the policy's bounds (`min_pureness`, `max_ncp`) are missed, then the objective: pureness
+    before NCP (the paper's order), NCP before pureness, or the weighted sum.
+    """
+    missed = max(0.0, (policy.min_pureness or 0.0) - pureness)
+    if policy.max_ncp is not None:
+        missed += max(0.0, ncp - policy.max_ncp)
+    if policy.objective == "pureness":
+        return (missed, -pureness, ncp)
+    if policy.objective == "ncp":
+        return (missed, ncp, -pureness)
+    return (missed, ncp + policy.pureness_weight * (1.0 - pureness), -pureness)
+
+
+def needs_model(policy: PrivacyPolicy) -> bool:
+    """Say whether the choice of a region depends on pureness at all."""
+    return policy.objective != "ncp" or bool(policy.min_pureness)

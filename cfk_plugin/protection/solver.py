@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cfk_plugin.protection._axes import INTERVAL
-from cfk_plugin.protection._bound import TOLERANCE
-from cfk_plugin.protection._hull import headcount, localise
-from cfk_plugin.protection._index import CellIndex, ball, nearest, within
-from cfk_plugin.protection._search import (
+from cfk_plugin.protection.axes import INTERVAL, CellIndex, ball, nearest, within
+from cfk_plugin.protection.hull import headcount, localise
+from cfk_plugin.protection.kernels import (
     BEST_SIZE,
     BEST_WEIGHT,
     DONE,
     NODES,
     PAUSED,
+    TOLERANCE,
     begin,
     explore,
     open_bound,

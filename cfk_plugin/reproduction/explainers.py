@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.heom import Heom
+from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.nice import Nice
 
 if TYPE_CHECKING:

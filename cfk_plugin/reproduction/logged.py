@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from cfk_plugin.records.run import Entry, Value, client_of, log_entry
 from cfk_plugin.reproduction.outcome import Outcome
 from cfk_plugin.reproduction.summary import aggregate
-from cfk_plugin.tracking.entry import Entry, Value, log_entry
-from cfk_plugin.tracking.store import client_of
 
 if TYPE_CHECKING:
     from cfk_plugin.reproduction.workspace import Workspace

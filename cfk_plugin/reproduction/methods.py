@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.protection.base import Protector
+from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
-from cfk_plugin.protection.grasp import GraspProtector
-from cfk_plugin.protection.mondrian import MondrianProtector
 
 Objective = Literal["pureness", "ncp", "weighted"]
 

@@ -10,11 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from cfk_plugin.population import Population
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.reproduction.explainers import neighbours
 from cfk_plugin.reproduction.forest import Size, forest, tune
 from cfk_plugin.reproduction.outcome import Scene, Setting
-from cfk_plugin.schema import Schema
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.estimate import mean_of
 from cfk_plugin.metrics.information import discernibility
+from cfk_plugin.metrics.intervals import mean_of
 from cfk_plugin.reproduction.outcome import Figure, Outcome
 
 

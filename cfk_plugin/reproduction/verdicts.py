@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.estimate import mean_of
+from cfk_plugin.metrics.intervals import mean_of
 from cfk_plugin.reproduction.outcome import Outcome
 from cfk_plugin.reproduction.published import published
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfk_plugin._protect import protect
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.pipeline import protect
-from cfk_plugin.population import Population
 from cfk_plugin.serving.desk import Desk
 
 if TYPE_CHECKING:
-    from cfk_plugin.explainer import ProtectedExplainer
-    from cfk_plugin.policy import PrivacyPolicy
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.release.explainer import ProtectedExplainer
 
 
 def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.policy import NOT_STOPPED
-from cfk_plugin.tracking.record import SCHEMA_VERSION
-from cfk_plugin.tracking.store import LONGEST_DESCRIPTION
+from cfk_plugin.data.policy import NOT_STOPPED
+from cfk_plugin.records.record import SCHEMA_VERSION
+from cfk_plugin.records.run import LONGEST_DESCRIPTION
 
 if TYPE_CHECKING:
-    from cfk_plugin.policy import PrivacyPolicy
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.population import Population
 
 LONGEST = LONGEST_DESCRIPTION
 """Most characters of a card."""

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.columns import select
-from cfk_plugin.counterfactual import Suppressed
+from cfk_plugin.data.columns import select
+from cfk_plugin.data.intake import Intake, take_in, take_in_records
 from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
-from cfk_plugin.intake import Intake, take_in, take_in_records
-from cfk_plugin.records import reason_of, record_of
+from cfk_plugin.release.results import Suppressed, reason_of, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cfk_plugin.counterfactual import Entry
-    from cfk_plugin.explainer import ProtectedExplainer
-    from cfk_plugin.policy import PrivacyPolicy
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.release.explainer import ProtectedExplainer
+    from cfk_plugin.release.results import Entry
 
 _log = logging.getLogger("cfk_plugin")
 

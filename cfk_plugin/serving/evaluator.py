@@ -16,9 +16,9 @@ from mlflow.models.evaluation.artifacts import (
 )
 from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 
+from cfk_plugin._protect import protect
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError, ModelError, quiet
-from cfk_plugin.pipeline import protect
-from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.serving.measured import Measured
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from cfk_plugin.matching import RowMatcher
+from cfk_plugin.release.detection import RowMatcher
 
 if TYPE_CHECKING:
-    from cfk_plugin.domain import Domain
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.domain import Domain
+    from cfk_plugin.data.population import Population
 
 _TRIES = 200
 

@@ -12,8 +12,8 @@ import cloudpickle
 import mlflow
 from mlflow import MlflowClient
 
-from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.errors import InputError
+from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.serving.card import Card
 from cfk_plugin.serving.example import example_of
 from cfk_plugin.serving.requirements import requirements_of
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from mlflow.models.model import ModelInfo
 
-    from cfk_plugin.policy import PrivacyPolicy
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.population import Population
 
 MOST = 1_000
 MLFLOW_NOTE = "mlflow.note.content"

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.breakdown import ncp_table, risk_by_group_size
+from cfk_plugin.data.region import Interval, part_to_text
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import prosecutor_risk
 from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
-from cfk_plugin.prototype import PrototypePolicy
-from cfk_plugin.region import Interval, part_to_text
+from cfk_plugin.release.explanations import ncp_table, risk_by_group_size
+from cfk_plugin.release.results import PrototypePolicy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cfk_plugin.explanations import Explanations
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.release.explanations import Explanations
 
 Record = Mapping[str, Any]
 
@@ -82,7 +82,7 @@ class Measured:
         Parameters
         ----------
         answer : list of dict, or DataFrame
-            See `cfk_plugin.records.record_of`.
+            See `cfk_plugin.release.results.record_of`.
         k : int or None
             The floor of the model; None for one that answers with prototypes.
 

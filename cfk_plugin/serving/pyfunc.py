@@ -11,13 +11,13 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.model import PythonModel
 
 from cfk_plugin.errors import BundleError, CFKError, LedgerError, quiet
-from cfk_plugin.ledger import Ledger
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.serving.assembly import desk_of, opened
 from cfk_plugin.serving.body import Answer
 from cfk_plugin.serving.desk import FAILED, RequestError
 from cfk_plugin.serving.inner import load_inner
 from cfk_plugin.serving.scoring import answer_requests, error_of
-from cfk_plugin.tracking import RunLogger
 
 if TYPE_CHECKING:
     from cfk_plugin.serving.desk import Desk
@@ -42,7 +42,7 @@ class ProtectedModel(PythonModel):
 
     # No hints here: MLflow reads them as a signature and enforces it.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
-        """Return one record per counterfactual; see `cfk_plugin.records.record_of`."""
+        """Return one record per counterfactual; see `cfk_plugin.release.results.record_of`."""
         failed = RequestError(FAILED, ours=True)
         try:
             with quiet("{}", CFKError, let=RequestError):

@@ -17,10 +17,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cfk_plugin.commands.files import load_model
 from cfk_plugin.commands.inputs import label_among
+from cfk_plugin.data.model import OPPOSITE, LabelModel
 from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
-from cfk_plugin.goal import OPPOSITE
-from cfk_plugin.label_model import LabelModel
-from cfk_plugin.ledger import Ledger
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.serving.app import Limits, make_app
 from cfk_plugin.serving.assembly import desk_of, opened
 from cfk_plugin.serving.body import Answer
@@ -28,12 +28,11 @@ from cfk_plugin.serving.constants import show_no_traces
 from cfk_plugin.serving.example import made_up
 from cfk_plugin.serving.inner import load_inner
 from cfk_plugin.serving.pyfunc import answer_of_model
-from cfk_plugin.tracking import RunLogger
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.population import Population
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,15 +8,15 @@ from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType, Array, Object, Property
 
+from cfk_plugin.data.intake import require_features
 from cfk_plugin.errors import InputError
-from cfk_plugin.intake import require_features
-from cfk_plugin.matching import RowMatcher
-from cfk_plugin.records import FEATURE, RECORD
+from cfk_plugin.release.detection import RowMatcher
+from cfk_plugin.release.results import FEATURE, RECORD
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cfk_plugin.population import Population
+    from cfk_plugin.data.population import Population
 
 
 def signature_of(population: Population, k: int) -> ModelSignature:

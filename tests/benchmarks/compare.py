@@ -13,16 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
-from cfk_plugin.goal import Goal
-from cfk_plugin.grid import Grid
-from cfk_plugin.intake import take_in
-from cfk_plugin.label_model import LabelModel
+from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.model import Goal, Grid, LabelModel, Oracle, RowOracle
 from cfk_plugin.metrics import ncp
-from cfk_plugin.oracle import Oracle, RowOracle
 from cfk_plugin.protection.base import Proposal, Protector, Task
+from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
-from cfk_plugin.protection.grasp import GraspProtector
-from cfk_plugin.protection.mondrian import MondrianProtector
 from tables import TABLES, Case, case
 
 TIMES = ("solver ms", "model ms", "whole ms", "model calls")

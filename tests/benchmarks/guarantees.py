@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy
+from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import NominalGuaranteeWarning
-from cfk_plugin.region import part_contains
 from tables import TABLES, Case, case
 
 POLICIES = {

@@ -34,7 +34,7 @@ from cfk_plugin.audit.extraction import (
     membership_through_surrogate,
 )
 from cfk_plugin.audit.membership import HypercubePopulation, membership
-from cfk_plugin.generators import generator
+from cfk_plugin.plugins import generator
 from tables import read
 
 OUTPUT = Path(__file__).parents[2] / "docs/explanation/leaks.json"

@@ -16,10 +16,9 @@ from typing import TypeVar
 import numpy as np
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.protection._axes import Axes, Codes, Ints
-from cfk_plugin.protection.grouping import Shares, group_cells
-from cfk_plugin.protection.mondrian import _Partition
-from cfk_plugin.protection.regions import index_of
+from cfk_plugin.protection.axes import Axes, Codes, Ints, index_of
+from cfk_plugin.protection.baselines import _Partition
+from cfk_plugin.protection.partitioning import Shares, group_cells
 from cfk_plugin.protection.solver import solve
 from scale import synthetic_rows, table_of
 from tables import TABLES, read

@@ -10,11 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin import Population
+from cfk_plugin.data.model import Goal
 from cfk_plugin.dp import PublicDomain
+from cfk_plugin.dp.answer_rows import ServedRows
 from cfk_plugin.dp.forest import Edge, Forest, _independent, _on_simplex, _pair, shares
 from cfk_plugin.dp.noise import PrivateRows, Table
-from cfk_plugin.dp.served import ServedRows
-from cfk_plugin.goal import Goal
 
 
 class PlainTree:

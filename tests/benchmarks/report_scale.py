@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cfk_plugin.counterfactual import Suppressed
+from cfk_plugin.records.record import Record, table
+from cfk_plugin.release.results import Suppressed
 from cfk_plugin.report.build import build
 from cfk_plugin.report.rendering.compose import compose
 from cfk_plugin.report.rendering.html import render_html
-from cfk_plugin.tracking.record import Record, table
 from spooled import explanations, released
 from tracking_server import tracking_server
 

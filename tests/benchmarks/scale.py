@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.protection._axes import Codes
-from cfk_plugin.protection.regions import index_of
-from cfk_plugin.protection.solver import CellIndex, solve
+from cfk_plugin.protection.axes import CellIndex, Codes, index_of
+from cfk_plugin.protection.solver import solve
 
 SIZES = (80, 500, 2, 6, 16)  # age, postal area, sex, marital status, education
 

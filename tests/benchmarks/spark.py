@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.records import record_of
-from cfk_plugin.spark import protect_spark
+from cfk_plugin.release.results import record_of
+from cfk_plugin.serving.spark import protect_spark
 from scale import synthetic_rows, table_of
 
 KEY = b"a key of the benchmark"

@@ -17,8 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from cfk_adapters import dice, function, nearest, nice
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin.hookspecs import hookimpl
-from cfk_plugin.source import CounterfactualBatch
+from cfk_plugin.hookspecs import CounterfactualBatch, hookimpl
 from cfk_plugin.testing import check_adapter, check_candidates
 
 ADAPTERS = [dice, nice, nearest, function]

@@ -26,8 +26,8 @@ from cfk_plugin import (
     errors,
     hookspecs,
 )
-from cfk_plugin.counterfactual import SUPPRESSION_REASONS
 from cfk_plugin.metrics import Chance, Estimate, Support, Utility
+from cfk_plugin.release.results import SUPPRESSION_REASONS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"

@@ -28,9 +28,8 @@ from cfk_plugin import (
     Schema,
 )
 from cfk_plugin.errors import PopulationError, SchemaError
-from cfk_plugin.ledger import Candidate
-from cfk_plugin.records import record_of
-from cfk_plugin.wording import Phrase
+from cfk_plugin.records.rule import Candidate
+from cfk_plugin.release.results import Phrase, record_of
 
 KEY = b"a key of tests"
 GUARANTEES = ("nominal", "reciprocal", "catalogue")

@@ -11,9 +11,10 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from cfk_plugin import Explanations, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.counterfactual import GeneralizedCounterfactual, Outcome
+from cfk_plugin.data.model import Outcome
 from cfk_plugin.errors import CFKError, InputError
-from cfk_plugin.source import DesiredRange
+from cfk_plugin.hookspecs import DesiredRange
+from cfk_plugin.release.results import GeneralizedCounterfactual
 
 dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
 nice = pytest.importorskip("nice", reason="needs `pip install --no-deps NICEx==0.2.3`")

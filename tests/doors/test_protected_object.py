@@ -51,7 +51,7 @@ from cfk_plugin import (
     protected,
 )
 from cfk_plugin.errors import AdapterError, CFKError, NotForwardedError
-from cfk_plugin.source import CounterfactualBatch
+from cfk_plugin.hookspecs import CounterfactualBatch
 from cfk_plugin.testing import check_adapter
 
 # --- a table in which every value occurs once, and no value by chance anywhere else ---------------------------------

@@ -29,10 +29,10 @@ from typer.testing import CliRunner
 
 from cfk_plugin import BudgetAccountant, Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.cli import app
+from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import LedgerError
-from cfk_plugin.ledger import Candidate
-from cfk_plugin.region import Interval, Region
-from cfk_plugin.tracking import RunLogger
+from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.records.rule import Candidate
 from model_server import Server, by_cfk, by_mlflow, serving, store
 from postgres_server import postgres_server, postgres_url  # noqa: F401 - fixtures
 from spooled import explanations
@@ -732,7 +732,7 @@ def test_what_one_request_waits_is_counted_together(
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
     monkeypatch.setenv("CFK_SPOOL_FULL", getattr(request, "param", "suppress"))
-    monkeypatch.setattr("cfk_plugin.tracking.shipper._shippers", {})
+    monkeypatch.setattr("cfk_plugin.records.shipper._shippers", {})
     return tmp_path / "spool"
 
 

@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.cli import app as cli
-from cfk_plugin.counterfactual import SUPPRESSION_REASONS
+from cfk_plugin.release.results import SUPPRESSION_REASONS
 from cfk_plugin.serving import app, body, constants, desk
 from model_server import (
     BESIDE,

@@ -18,7 +18,7 @@ import pytest
 
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema, hookimpl, protect
 from cfk_plugin.errors import CFKError
-from cfk_plugin.source import CounterfactualBatch
+from cfk_plugin.hookspecs import CounterfactualBatch
 
 CANARY = "Quillfeather"
 SECRET = f"cannot explain {{'age': 71785, 'city': '{CANARY}'}}"

@@ -19,9 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
-from cfk_plugin import Counterfactual, KAnonymizer, Population, PrivacyPolicy, Schema, signing
+from cfk_plugin import Counterfactual, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.cli import app
 from cfk_plugin.errors import SignatureError, WrongSignatureError
+from cfk_plugin.release import signing
 
 CANARY = "secret-7f3a"
 ROW = {"name": CANARY, "age": 34, "sex": 1, "zip": "2018", "school": "low", "salary": 31337, "job": "spy"}
@@ -96,7 +97,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("cfk_plugin.protection.grouping._STEPS", 6)  # as in the tests, which build the same groups again
+        patch.setattr(
+            "cfk_plugin.protection.partitioning._STEPS", 6
+        )  # as in the tests, which build the same groups again
         write_releases()
     return folder
 

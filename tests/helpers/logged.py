@@ -13,8 +13,8 @@ from typing import Any
 import mlflow
 import pandas as pd
 
-from cfk_plugin.tracking.record import Record
-from cfk_plugin.tracking.run import Run
+from cfk_plugin.records.record import Record
+from cfk_plugin.records.run import Run
 from spooled import explanations
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfk_plugin.counterfactual import Suppressed
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.prototype import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.results import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy, Suppressed
 
 COLUMNS = ["age", "city", "salary"]
 FINGERPRINT = "00c0ffee"

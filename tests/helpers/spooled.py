@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cfk_plugin.about import About
-from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Suppressed
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.region import Interval, Region
-from cfk_plugin.tracking.record import Record
-from cfk_plugin.tracking.settings import SpoolSettings
-from cfk_plugin.tracking.spool import Spool
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.records.record import Record
+from cfk_plugin.records.spool import Spool, SpoolSettings
+from cfk_plugin.release.explanations import About, Explanations
+from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
 
 COLUMNS = ["age", "city", "salary"]
 

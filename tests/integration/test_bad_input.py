@@ -27,7 +27,7 @@ from cfk_plugin.errors import (
     PopulationError,
     SchemaError,
 )
-from cfk_plugin.explanations import Explanations
+from cfk_plugin.release.explanations import Explanations
 
 QUASI = ["age", "height", "city"]
 CITIES = ["Antwerp", "Bruges", "Ghent", "Namur"]

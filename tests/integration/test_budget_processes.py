@@ -12,7 +12,7 @@ import pytest
 
 import budget_workload
 from cfk_plugin import Ledger
-from cfk_plugin.accountant import Budget, accounts
+from cfk_plugin.records.budget import Budget, accounts
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="starts its workers with fork")
 

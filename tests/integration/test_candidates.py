@@ -15,11 +15,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, hookimpl, protect
-from cfk_plugin.candidates import choose_candidates
 from cfk_plugin.errors import AdapterError, CFKError, InputError, PolicyError
-from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.source import CounterfactualBatch
+from cfk_plugin.release.explainer import choose_candidates
 
 M = 4
 NUMBERS = ["age", "pay"]

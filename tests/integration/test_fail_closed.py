@@ -13,12 +13,11 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema, hookimpl, protect
-from cfk_plugin.counterfactual import Finding, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.errors import AdapterError, InputError, ModelError, PluginError
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.hookspecs import ReleaseRecord
+from cfk_plugin.hookspecs import CounterfactualBatch, Finding, NoneFoundError, ReleaseRecord
 from cfk_plugin.protection.base import Proposal, Task
-from cfk_plugin.source import CounterfactualBatch, NoneFoundError
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.results import GeneralizedCounterfactual, Suppressed
 
 K = 5
 LEVELS = ["low", "mid", "high"]

@@ -13,8 +13,8 @@ import pytest
 
 from cfk_plugin import DPPrototypes, Explanations, Population, PrivacyPolicy, RunLogger, Schema, Suppressed, protect
 from cfk_plugin.errors import InputError, PrivacyLeakWarning
-from cfk_plugin.tracking import shipper
-from cfk_plugin.tracking.record import Record
+from cfk_plugin.records import shipper
+from cfk_plugin.records.record import Record
 from spooled import kept
 
 TRAIN = pd.DataFrame({"age": np.arange(60) // 2 + 20, "pay": np.arange(60) * 10 + 1_000, "sex": ["f", "m"] * 30})

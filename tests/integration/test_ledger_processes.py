@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import ledger_workload
-from cfk_plugin.ledger import Ledger
+from cfk_plugin.records.ledger import Ledger
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="starts its workers with fork")
 

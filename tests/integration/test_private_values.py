@@ -248,7 +248,9 @@ def test_dice_gets_its_result_back() -> None:
 # --- failing closed --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["cfk_plugin.private_release.PrivateRelease.decide", "cfk_plugin.bins.part"])
+@pytest.mark.parametrize(
+    "where", ["cfk_plugin.protection.private.PrivateRelease.decide", "cfk_plugin.protection.private.bin_part"]
+)
 def test_a_failure_withholds_everything(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     anonymizer = fitted(private_values="bins")
 
@@ -264,5 +266,5 @@ def test_a_failure_withholds_everything(where: str, monkeypatch: pytest.MonkeyPa
 def test_a_decision_that_is_not_carried_out_withholds_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     anonymizer = fitted(private_values="bins")
     exact = {"salary": 85, "job": "b"}
-    monkeypatch.setattr("cfk_plugin.entries.disclosed", lambda *_: exact)
+    monkeypatch.setattr("cfk_plugin.release.anonymizer.disclosed", lambda *_: exact)
     assert [e.status for e in anonymizer.transform(TRAIN.iloc[[8]])] == ["suppressed"]

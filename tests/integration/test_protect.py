@@ -27,8 +27,8 @@ from cfk_plugin import (
     Suppressed,
     protect,
 )
-from cfk_plugin.counterfactual import Outcome
-from cfk_plugin.explanations import Explanations
+from cfk_plugin.data.model import Outcome
+from cfk_plugin.release.explanations import Explanations
 
 CITIES = ["Antwerp", "Bruges", "Ghent", "Liege", "Namur"]
 LEVELS = ["low", "mid", "high"]

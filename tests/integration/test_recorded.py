@@ -13,7 +13,7 @@ import pytest
 
 from cfk_plugin import Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Region, Schema, protect
 from cfk_plugin.errors import LedgerError
-from cfk_plugin.release import ReleaseStage
+from cfk_plugin.release.pipeline import ReleaseStage
 
 K = 5
 

@@ -14,10 +14,10 @@ from pandas.testing import assert_frame_equal
 from cfk_plugin.audit import AuditReport
 from cfk_plugin.audit.result import AuditResult, rate
 from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.records.run import StoreDownError
 from cfk_plugin.report.evidence import RunEvidence
 from cfk_plugin.report.reading import waiting
 from cfk_plugin.report.reading.runs import read_experiment, read_runs
-from cfk_plugin.tracking.store import StoreDownError
 from logged import log, log_file, log_json, made, part
 from prototyped import prototypes
 from spooled import released

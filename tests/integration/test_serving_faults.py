@@ -20,9 +20,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Ledger
+from cfk_plugin.records.spool import Spool, SpoolSettings
 from cfk_plugin.serving import app
-from cfk_plugin.tracking import SpoolSettings
-from cfk_plugin.tracking.spool import Spool
 from model_server import K, Server, by_cfk, by_mlflow, logged, patients, serving, store
 from tracking_server import TrackingServer, tracking_server
 

@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, cluster
-from cfk_plugin.cluster import RowsOnCluster, counted
+from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
+from cfk_plugin.data import cluster
+from cfk_plugin.data.cluster import RowsOnCluster, counted
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
-from cfk_plugin.records import RECORD, record_of
-from cfk_plugin.spark import protect_spark
+from cfk_plugin.release.results import RECORD, record_of
+from cfk_plugin.serving.spark import protect_spark
 from local_spark import on_spark
 from model_server import accepts, logged, patients
 from random_tables import described, random_table

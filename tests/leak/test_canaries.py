@@ -36,17 +36,16 @@ from cfk_plugin import (
     hookimpl,
     protect,
 )
-from cfk_plugin.counterfactual import Counterfactual
+from cfk_plugin.data.intake import Counterfactual, take_in
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import CFKError
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.intake import take_in
-from cfk_plugin.nearest_cells import NearestCells
+from cfk_plugin.hookspecs import CounterfactualBatch
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.base import Proposal, Task
-from cfk_plugin.region import Region
-from cfk_plugin.source import CounterfactualBatch
-from cfk_plugin.tracking import shipper
+from cfk_plugin.protection.partition import NearestCells
+from cfk_plugin.records import shipper
+from cfk_plugin.release.explanations import Explanations
 
 N = 120
 QUASI = ["age", "size", "town", "seen"]

@@ -7,8 +7,8 @@ import pytest
 
 import toy
 from cfk_plugin import metrics
-from cfk_plugin.region import Interval
-from cfk_plugin.wording import Phrase, sentence
+from cfk_plugin.data.region import Interval
+from cfk_plugin.release.results import Phrase, sentence
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.population import Population
-from cfk_plugin.region import Interval, Region
-from cfk_plugin.schema import Schema
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.data.schema import Schema
 
 COLUMNS = ["Name", "Age", "Gender", "City", "Salary", "Relationship status", "Credit decision"]
 ROWS = [

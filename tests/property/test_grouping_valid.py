@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import Attribute, Population, Schema
+from cfk_plugin.data.region import Region
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection._axes import Axes, Axis
-from cfk_plugin.protection._group_hull import begin, coordinates, extend, joined, prices, room_for_hull
-from cfk_plugin.protection.grouping import group_cells
-from cfk_plugin.protection.regions import index_of, part_of
-from cfk_plugin.region import Region
+from cfk_plugin.protection.axes import Axes, Axis, index_of, part_of
+from cfk_plugin.protection.hull import begin, coordinates, extend_group_hull, joined_group_hull, prices, room_for_hull
+from cfk_plugin.protection.partitioning import group_cells
 
 
 @dataclass
@@ -127,12 +126,12 @@ def test_kernels_price_a_hull_as_the_reference_does():
         chosen = rng.choice(len(case.cells), int(rng.integers(1, 7)))
         begin(arrays, hull, x, chosen[0])
         for i in chosen[1:]:
-            extend(arrays, hull, x, i)
+            extend_group_hull(arrays, hull, x, i)
         prices(arrays, hull, x, len(x), price)
         for i in range(len(x)):
             expected = group_cost(case.axes, case.cells[[*chosen, i]])
             assert price[i] == pytest.approx(expected, abs=1e-12)
-            assert joined(arrays, hull, x, i, np.inf) == price[i]
+            assert joined_group_hull(arrays, hull, x, i, np.inf) == price[i]
 
 
 def divisions(people):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.matching import RowMatcher
+from cfk_plugin.release.detection import RowMatcher
 from cfk_plugin.serving.example import example_of
 from cfk_plugin.serving.signature import refuse_training_rows
 

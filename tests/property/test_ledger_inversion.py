@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin.ledger import Candidate, Ledger
-from cfk_plugin.ledger.rule import Release, decide
-from cfk_plugin.region import Region
+from cfk_plugin.data.region import Region
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.rule import Candidate, Release, decide
 
 Seen = tuple[Region | None, ...]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin.protection._axes import INTERVAL, NOMINAL, Axes, Axis
-from cfk_plugin.protection.solver import CellIndex, solve
+from cfk_plugin.protection.axes import INTERVAL, NOMINAL, Axes, Axis, CellIndex
+from cfk_plugin.protection.solver import solve
 
 
 @dataclass

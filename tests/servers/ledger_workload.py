@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.ledger import Candidate, Decision, Ledger
-from cfk_plugin.ledger.keys import find_key
-from cfk_plugin.ledger.regions import decode, encode, region_digest
-from cfk_plugin.region import Interval, Region
+from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.records.keys import find_key
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.rule import Candidate, Decision, decode, encode, region_digest
 
 RECORDS = 40
 POLICY, FINGERPRINT = "p" * 64, "f" * 16

@@ -10,9 +10,9 @@ import pytest
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Suppressed, hookimpl
-from cfk_plugin.candidates import Choice, best_of, choose_candidates
-from cfk_plugin.counterfactual import Entry, GeneralizedCounterfactual
 from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin.release.explainer import Choice, best_of, choose_candidates
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 from random_tables import described, random_table
 
 M = 6

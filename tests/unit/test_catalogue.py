@@ -11,10 +11,10 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema, Suppressed
-from cfk_plugin.catalogue import Catalogue
 from cfk_plugin.errors import ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
-from cfk_plugin.partition import Partition
+from cfk_plugin.protection.catalogue import Catalogue
+from cfk_plugin.protection.partition import Partition
 
 CITIES = list("ABCD")
 QUASI = ["age", "city"]
@@ -303,13 +303,13 @@ def test_explaining_without_a_catalogue_is_refused() -> None:
 def test_blocks_give_the_same_as_one_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     train = table(5)
     whole = fitted(train).explain(train.head(20))
-    monkeypatch.setattr("cfk_plugin.catalogue._BLOCK", 50)
-    monkeypatch.setattr("cfk_plugin.catalogue._ASKED", 40)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue._BLOCK", 50)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue._ASKED", 40)
     assert fitted(train).explain(train.head(20)) == whole
 
 
 def test_a_group_offers_a_limited_number_of_private_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.catalogue._ENTRIES", 2)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue._ENTRIES", 2)
     partition, catalogue = built(fitted(table(5)))
     groups = partition.group_of_row[catalogue.rows]
     assert np.bincount(groups).max() <= 2

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfk_plugin.protection._axes import Axes, Axis
-from cfk_plugin.protection._index import CellIndex, ball, nearest
+from cfk_plugin.protection.axes import Axes, Axis, CellIndex, ball, nearest
 from cfk_plugin.protection.solver import solve
 
 

@@ -269,10 +269,10 @@ def test_prototypes_need_a_person_to_look(folder: Path) -> None:
 
 
 def test_plugins_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoint, entry_points
 
-    point = EntryPoint("nearest", "cfk_adapters.nearest", "cfk_plugin")
-    monkeypatch.setattr("cfk_plugin.plugins.entry_points", lambda group: [point])
+    groups = {"cfk_plugin": [EntryPoint("nearest", "cfk_adapters.nearest", "cfk_plugin")]}
+    monkeypatch.setattr("cfk_plugin.plugins.entry_points", lambda group: groups.get(group) or entry_points(group=group))
     output = cfk("plugins").output
     assert "nearest" in output
     assert "cfk_adapt" in output

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.detection import Detector
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.population import Population
-from cfk_plugin.schema import Schema
+from cfk_plugin.release.detection import Detector
 
 QUASI = ["age", "city"]
 

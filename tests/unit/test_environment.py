@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, hookimpl
-from cfk_plugin.environment import environment_of
+from cfk_plugin.data.provenance import environment_of
 
 TRAIN = pd.DataFrame({"age": [20, 21, 22, 23] * 10, "pay": range(40)})
 

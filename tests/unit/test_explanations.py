@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin.counterfactual import Suppressed
 from cfk_plugin.errors import InputError
-from cfk_plugin.explanations import Explanations
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.results import Suppressed
 from prototyped import COLUMNS, FINGERPRINT, certificate, policy, prototype, prototypes, unproven
 from spooled import explanations, released
 

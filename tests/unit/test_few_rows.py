@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.coding import FEW
-from cfk_plugin.intake import Intake, take_in, take_in_records
-from cfk_plugin.population import Population
-from cfk_plugin.schema import Schema
+from cfk_plugin.data.coding import FEW
+from cfk_plugin.data.intake import Intake, take_in, take_in_records
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
 
 N = 3 * FEW
 

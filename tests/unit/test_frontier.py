@@ -214,7 +214,7 @@ def test_a_nominal_guarantee_warns_once_where_it_was_asked_for(population: Popul
 
 
 def test_plugins_are_not_told_of_releases(population: Population, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cfk_plugin import anonymizer
+    from cfk_plugin.release import anonymizer
 
     class Listening:
         told = 0

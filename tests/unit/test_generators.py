@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import tomllib
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from cfk_adapters import generators as factories
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import AdapterError, InputError, MissingDependencyError, PluginError
-from cfk_plugin.generators import GROUP, generator, generators
+from cfk_plugin.plugins import GROUP, generator, generators
 from cfk_plugin.testing import check_adapter
 from loan_table import CANARY, granted, loans, model_of_loans
 
@@ -34,7 +34,9 @@ NEEDS = {"nice": "nice", "dice": "dice_ml"}
 def declared(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     """Show the entry points that this checkout declares, whichever one is installed."""
     points = [EntryPoint(name, value, GROUP) for name, value in DECLARED.items()]
-    monkeypatch.setattr("cfk_plugin.generators.entry_points", lambda group: points if group == GROUP else [])
+    monkeypatch.setattr(
+        "cfk_plugin.plugins.entry_points", lambda group: points if group == GROUP else entry_points(group=group)
+    )
     return points
 
 
@@ -110,14 +112,14 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_none_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.generators.entry_points", lambda group: [])
+    monkeypatch.setattr("cfk_plugin.plugins.entry_points", lambda group: [])
     assert generators() == ()
     with pytest.raises(InputError, match="install the package cfk-plugin"):
         generator("nearest")
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.generators.find_spec", lambda name: None)
+    monkeypatch.setattr("cfk_plugin.plugins.find_spec", lambda name: None)
     for name, advice in {"nice": "pip install --no-deps NICEx", "dice-random": r"cfk-plugin\[dice\]"}.items():
         with pytest.raises(MissingDependencyError, match=f"generator {name} needs .*{advice}"):
             generator(name)
@@ -126,7 +128,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_generator_that_does_not_load_hides_no_other(declared: list[EntryPoint]) -> None:
-    broken = {"broken": "no_such_module:make", "no": "cfk_plugin.generators:GROUP"}
+    broken = {"broken": "no_such_module:make", "no": "cfk_plugin.plugins:GROUP"}
     declared += [EntryPoint(name, value, GROUP) for name, value in broken.items()]
     assert "broken" not in generators()
     assert "nearest" in generators()

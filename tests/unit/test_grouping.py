@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfk_plugin.protection._axes import Axes, Axis
-from cfk_plugin.protection.grouping import group_cells
+from cfk_plugin.protection.axes import Axes, Axis
+from cfk_plugin.protection.partitioning import group_cells
 
 
 def line(values, weight=1.0):

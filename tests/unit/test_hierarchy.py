@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from cfk_plugin.columns import to_text
+from cfk_plugin.data.columns import to_text
+from cfk_plugin.data.schema import Hierarchy
 from cfk_plugin.errors import SchemaError
-from cfk_plugin.hierarchy import Hierarchy
 
 TREE = {"b1": ["b", "*"], "a1": ["a", "*"], "b2": ["b", "*"], "a2": ["a", "*"], "a3": ["a", "*"]}
 

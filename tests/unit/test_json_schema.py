@@ -13,10 +13,9 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.counterfactual import SUPPRESSION_REASONS, Suppressed
-from cfk_plugin.explanations import SCHEMA_VERSION
-from cfk_plugin.policy import Guarantee, Objective, OnHomogeneous, OnInfeasible, PrivateForm, RareValues
-from cfk_plugin.prototype import DPGuarantee, Method, ModelAccess
+from cfk_plugin.data.policy import Guarantee, Objective, OnHomogeneous, OnInfeasible, PrivateForm, RareValues
+from cfk_plugin.release.explanations import SCHEMA_VERSION
+from cfk_plugin.release.results import SUPPRESSION_REASONS, DPGuarantee, Method, ModelAccess, Suppressed
 from prototyped import certificate, policy, prototype, prototypes, unproven
 
 SCHEMA = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))

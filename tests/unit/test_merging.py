@@ -10,8 +10,8 @@ import pytest
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection.merging import GroupHulls
-from cfk_plugin.protection.regions import hull, index_of
+from cfk_plugin.protection.axes import hull, index_of
+from cfk_plugin.protection.partition import GroupHulls
 
 LEVELS = ["low", "mid", "high", "top"]
 CITIES = list("ABCDEF")

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.counterfactual import GeneralizedCounterfactual
-from cfk_plugin.protection.mondrian import MondrianProtector
-from cfk_plugin.region import Region
+from cfk_plugin.data.region import Region
+from cfk_plugin.protection.baselines import MondrianProtector
+from cfk_plugin.release.results import GeneralizedCounterfactual
 
 
 def regions(train: pd.DataFrame, k: int, normalise: bool) -> list[Region]:

@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 from attacked import membership
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.audit.attack_report import AttackReport
-from cfk_plugin.breakdown import group_gaps, ncp_table, risk_by_group_size
 from cfk_plugin.errors import InputError
 from cfk_plugin.frontier import Frontier, frontier
 from cfk_plugin.metrics import POOLED, GroupGap, group_gap
 from cfk_plugin.plots import plot_frontier, plot_groups, plot_ncp_by_attribute, plot_risk, plot_roc
+from cfk_plugin.release.explanations import group_gaps, ncp_table, risk_by_group_size
 from prototyped import prototypes
 
 

@@ -15,6 +15,7 @@ import pytest
 from cfk_plugin.errors import AdapterError, PluginError
 from cfk_plugin.hookspecs import AdaptContext, ReleaseRecord, hookimpl
 from cfk_plugin.plugins import PluginManager, load_plugins, worst
+from cfk_plugin.release.anonymizer import release_record
 from prototyped import prototype
 from spooled import released
 
@@ -22,7 +23,7 @@ CONTEXT = AdaptContext(("age",))
 
 
 def test_a_record_of_a_prototype_names_no_population() -> None:
-    record = ReleaseRecord.of(prototype(), "dp", "p", "f")
+    record = release_record(prototype(), "dp", "p", "f")
     assert (record.status, record.k, record.ncp, record.pureness, record.population) == (
         "released",
         None,
@@ -30,7 +31,7 @@ def test_a_record_of_a_prototype_names_no_population() -> None:
         None,
         "",
     )
-    assert ReleaseRecord.of(released(), "exact", "p", "f").population == "f"
+    assert release_record(released(), "exact", "p", "f").population == "f"
 
 
 RECORD = ReleaseRecord(status="released", method="exact", policy_hash="p", population="f")

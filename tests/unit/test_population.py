@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError, PopulationError
-from cfk_plugin.population import Population
-from cfk_plugin.region import Interval, Region
-from cfk_plugin.schema import Schema
 
 
 def table(n=500, seed=0):

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.population_facts import FEW, declared, facts_of
-from cfk_plugin.risk_profile import smallest_classes
+from cfk_plugin.data.population import smallest_classes
+from cfk_plugin.data.provenance import FEW, declared, facts_of
 
 
 def table(*sizes: int) -> pd.DataFrame:

@@ -8,15 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Attribute, Interval, KAnonymizer, Population, PrivacyPolicy, Schema, bins
-from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual
-from cfk_plugin.domain import Domain
+from cfk_plugin import Attribute, Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.data import domain as bins
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.model import Grid
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import PolicyError, SchemaError
-from cfk_plugin.grid import Grid
-from cfk_plugin.intake import take_in
-from cfk_plugin.private import PrivateValues
-from cfk_plugin.private_release import Coarse, Form, PrivateRelease, disclosed
-from cfk_plugin.region import Region
+from cfk_plugin.metrics.uniqueness import PrivateValues
+from cfk_plugin.protection.private import Coarse, Form, PrivateRelease
+from cfk_plugin.release.anonymizer import disclosed
+from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual
 
 TABLE = pd.DataFrame(
     {
@@ -97,16 +99,16 @@ def test_attribute_written_by_hand() -> None:
     [(-0.1, None), (0, 0), (19.9, 0), (20, 1), (59, 2), (60, 3), (80, 3), (80.1, None), (float("nan"), None)],
 )
 def test_a_bin_has_its_lower_edge_and_the_last_one_both(number: float, at: int | None) -> None:
-    assert bins.of(population().domains["pay"], number) == at
+    assert bins.bin_of(population().domains["pay"], number) == at
 
 
 def test_codes_of_a_bin_are_those_of_its_values() -> None:
     table = pd.DataFrame({"age": range(5), "pay": [0, 20, 40, 60, 80]})
     schema = Schema.from_frame(table, quasi_identifiers=["age"], bins={"pay": [20, 40, 60]})
     domain = Population.from_frame(table, schema).domains["pay"]
-    assert [domain.values[slice(*bins.codes(domain, at))].tolist() for at in range(2)] == [[20], [40, 60]]
-    assert bins.part(domain, 0) == Interval(20, 40)
-    assert isinstance(bins.part(domain, 0).low, int)
+    assert [domain.values[slice(*bins.bin_codes(domain, at))].tolist() for at in range(2)] == [[20], [40, 60]]
+    assert bins.bin_part(domain, 0) == Interval(20, 40)
+    assert isinstance(bins.bin_part(domain, 0).low, int)
 
 
 def test_dates_have_bins_of_dates() -> None:
@@ -114,12 +116,12 @@ def test_dates_have_bins_of_dates() -> None:
     edges = ["2020-01-01", "2020-07-01", "2022-01-01"]
     schema = Schema.from_frame(table, quasi_identifiers=["age"], bins={"day": edges})
     domain = Domain.of(table["day"], schema["day"])
-    assert bins.codes(domain, 1) == (1, 3)
-    assert str(bins.part(domain, 1)) == "2020-07-01–2022-01-01"
+    assert bins.bin_codes(domain, 1) == (1, 3)
+    assert str(bins.bin_part(domain, 1)) == "2020-07-01–2022-01-01"
 
 
 def test_without_bins_there_is_no_bin() -> None:
-    assert bins.of(population(bins=None).domains["pay"], 5) is None
+    assert bins.bin_of(population(bins=None).domains["pay"], 5) is None
 
 
 # --- the policy ------------------------------------------------------------------------------------------------

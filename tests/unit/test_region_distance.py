@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Interval, Population, Region, Schema
+from cfk_plugin.data.intake import take_in
 from cfk_plugin.errors import PopulationError
-from cfk_plugin.intake import take_in
-from cfk_plugin.nearest_cells import NearestCells
-from cfk_plugin.region_distance import RegionDistance
+from cfk_plugin.protection.partition import NearestCells, RegionDistance
 
 LEVELS = ["low", "mid", "high"]
 CITIES = list("ABCDE")
@@ -146,7 +145,7 @@ def test_nearest_cell_equals_a_plain_loop(seed: int, gaps: bool, monkeypatch: py
         distances = [plain_apart(row, other, train) for other in others]
         assert distances[cell] == pytest.approx(min(distances))
         assert cell == next(i for i, d in enumerate(distances) if d <= min(distances) + 1e-9)
-    monkeypatch.setattr("cfk_plugin.nearest_cells._BLOCK", 20)
+    monkeypatch.setattr("cfk_plugin.protection.partition._BLOCK", 20)
     assert NearestCells(population, population.cells).find(codes, numbers).tolist() == found.tolist()
 
 

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.cells import counted_once, find_rows, index_rows
-from cfk_plugin.cluster import Sent, signed, unsigned
+from cfk_plugin.data.cluster import Sent, signed, unsigned
+from cfk_plugin.data.coding import NoRows, RowsInMemory, counted_once, find_rows, index_rows
 from cfk_plugin.errors import MissingDependencyError, PopulationError
-from cfk_plugin.rows import NoRows, RowsInMemory
 
 TRAIN = pd.DataFrame({"age": [30, 41, 52, 30], "pay": [9, 8, 7, 6], "who": ["a", "b", "a", "b"]})
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age"], subject="who")

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.attribute import Attribute
+from cfk_plugin.data.schema import Attribute, Schema
 from cfk_plugin.errors import SchemaError
-from cfk_plugin.schema import Schema
 
 FRAME = pd.DataFrame({"id": [1, 2], "age": [24, 27], "city": ["A", "B"], "pay": [1.0, 2.0], "y": [0, 1]})
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.region import Interval
-from cfk_plugin.wording import Phrase, sentence
+from cfk_plugin.data.region import Interval
+from cfk_plugin.release.results import Phrase, sentence
 
 END = ", the outcome would be the desired one."
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pandas as pd
 
-from cfk_plugin.anonymizer import KAnonymizer
+from cfk_plugin._protect import protect
 from cfk_plugin.audit.attacked import reading
 from cfk_plugin.audit.attacked.models import seeded
 from cfk_plugin.audit.attacked.raw import ExplainerFactory
 from cfk_plugin.audit.attacked.sample import Sample
 from cfk_plugin.audit.attacked.service import Answers, Service
 from cfk_plugin.audit.attacked.trained import DESIRED, Trained, fitted
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.pipeline import protect
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.population import Population
-from cfk_plugin.schema import Schema
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.explanations import Explanations
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,12 +14,11 @@ from cfk_plugin.audit.attacked.models import seeded
 from cfk_plugin.audit.attacked.sample import Sample
 from cfk_plugin.audit.attacked.service import Answers, Service
 from cfk_plugin.audit.attacked.trained import DESIRED, Trained, fitted
-from cfk_plugin.dp.prototypes import DPPrototypes
-from cfk_plugin.dp.public import infer_domains
-from cfk_plugin.dp.statement import policy_of
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.dp.domain import infer_domains
+from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
 from cfk_plugin.errors import PrivacyLeakWarning
-from cfk_plugin.population import Population
-from cfk_plugin.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, repr=False)

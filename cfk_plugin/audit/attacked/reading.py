@@ -10,12 +10,12 @@ import pandas as pd
 
 from cfk_plugin.audit.attacked.sample import Mask, plain
 from cfk_plugin.audit.attacked.service import Answers
-from cfk_plugin.columns import conform, ordered, to_number, to_text
-from cfk_plugin.counterfactual import Suppressed
+from cfk_plugin.data.columns import conform, ordered, to_number, to_text
+from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values
 from cfk_plugin.errors import InputError
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.region import Interval, Part, part_contains, sorted_values
-from cfk_plugin.source import CounterfactualBatch
+from cfk_plugin.hookspecs import CounterfactualBatch
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.results import Suppressed
 
 
 def raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:

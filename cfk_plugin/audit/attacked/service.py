@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cfk_plugin.audit.attacked.sample import Mask, Sample
 
 if TYPE_CHECKING:
-    from cfk_plugin.explanations import Explanations
+    from cfk_plugin.release.explanations import Explanations
 
 Floats = NDArray[np.float64]
 

@@ -10,9 +10,9 @@ from cfk_plugin.audit.attacked.prototypes import PrototypeOwner, measured_schema
 from cfk_plugin.audit.attacked.raw import ExplainerFactory, RawOwner
 from cfk_plugin.audit.attacked.sample import Sample
 from cfk_plugin.audit.attacked.service import Owner
+from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.policy import Guarantee, PrivacyPolicy
-from cfk_plugin.schema import Schema
 
 _GUARANTEES: Mapping[str, Guarantee] = {"exact": "nominal", "reciprocal": "reciprocal", "catalogue": "catalogue"}
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.attacked import Answers
 from cfk_plugin.audit.attribute_inference.register import Register, Rows
+from cfk_plugin.data.region import Part, natural, part_of
 from cfk_plugin.errors import InputError
-from cfk_plugin.region import Part, natural, part_of
 
 Said = Mapping[str, Part]
 

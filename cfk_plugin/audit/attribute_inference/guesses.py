@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.attribute_inference.answered import Answered
 from cfk_plugin.audit.attribute_inference.register import Mask, Register, Rows, near
-from cfk_plugin.region import Part
+from cfk_plugin.data.region import Part
 
 _DIGITS = 9  # votes are sums of fractions: equal ones may differ in the last bits
 

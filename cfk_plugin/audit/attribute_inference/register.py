@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.columns import to_number
-from cfk_plugin.domain import Domain
+from cfk_plugin.data.columns import to_number
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Part, part_contains
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.population import Population
-from cfk_plugin.region import Interval, Part, part_contains
-from cfk_plugin.schema import Schema
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]

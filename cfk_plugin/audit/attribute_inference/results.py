@@ -19,7 +19,7 @@ from cfk_plugin.audit.attribute_inference.counting import (
 )
 from cfk_plugin.audit.result import AuditResult, Rate
 from cfk_plugin.audit.running.pieces import Found
-from cfk_plugin.metrics.clustered import clustered_share, difference
+from cfk_plugin.metrics.intervals import clustered_share, difference
 
 NAME, SINGLED_OUT = "attribute_inference_linkage", "attribute_inference_singled_out"
 SCENARIO = (

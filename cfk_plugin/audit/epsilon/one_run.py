@@ -20,9 +20,9 @@ from cfk_plugin.audit.epsilon.running import Fit, run, takes_seed
 from cfk_plugin.audit.epsilon.statistic import Score
 from cfk_plugin.audit.epsilon.worlds import fitting, joined
 from cfk_plugin.audit.result import Rate, check_seed
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError, quiet
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.schema import Schema
 
 FEWEST = 8
 """Canaries below which nothing can be shown."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cfk_plugin.audit.promise import Verdict
 from cfk_plugin.audit.result import AuditResult, Rate
 from cfk_plugin.audit.tracking import metrics
-from cfk_plugin.tracking.entry import Entry, LoggedReport
+from cfk_plugin.records.run import Entry, LoggedReport
 
 SCHEMA_VERSION = 1
 """Version of the layout of `EpsilonAudit.to_json`."""

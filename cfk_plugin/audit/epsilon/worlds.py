@@ -8,9 +8,9 @@ from typing import Literal, NoReturn, get_args
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.columns import conform
+from cfk_plugin.data.columns import conform
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.schema import Schema
 
 Relation = Literal["add-remove", "replace-one"]
 """Which tables are neighbours: one person more or less, or one person in the place of another."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.attacked.sample import plain
 from cfk_plugin.errors import InputError
-from cfk_plugin.heom import Heom
+from cfk_plugin.metrics.heom import Heom
 
 Floats = NDArray[np.float64]
 Distance = Callable[[pd.DataFrame, pd.DataFrame], Floats]

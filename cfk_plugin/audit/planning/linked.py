@@ -6,18 +6,18 @@ import warnings
 
 import numpy as np
 
-from cfk_plugin.anonymizer import KAnonymizer
 from cfk_plugin.audit.attacked import ExplainerFactory, ProtectedOwner, Sample
 from cfk_plugin.audit.attacked.trained import DESIRED, fitted
 from cfk_plugin.audit.report import AuditReport, run_linkage_audit
 from cfk_plugin.audit.running import Work
 from cfk_plugin.audit.setting import Setting
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import NominalGuaranteeWarning
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.population import Population
 from cfk_plugin.protection.base import Progress
-from cfk_plugin.schema import Schema
+from cfk_plugin.release.anonymizer import KAnonymizer
 
 ATTACKS = ("linkage", "model_filter", "homogeneity", "uniqueness")
 """Those that take seconds. Inversion, steering and the others run the algorithm for everybody: `cfk audit linkage`."""

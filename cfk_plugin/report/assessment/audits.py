@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.policy import sha256_of
+from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.report.assessment.families import GUESSES, OF_MODELS, compared, family, whole
 from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack
 

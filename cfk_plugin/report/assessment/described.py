@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from cfk_plugin.prototype import PrototypeCertificate
+from cfk_plugin.release.results import PrototypeCertificate
 from cfk_plugin.report.assessment.control import HIDDEN, Control, Figure
 from cfk_plugin.report.assessment.figures import latest_population
 from cfk_plugin.report.data import Amount

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
-from cfk_plugin.metrics.roc import roc_height
+from cfk_plugin.metrics.intervals import roc_height
 from cfk_plugin.report.assessment.audits import Audited
 from cfk_plugin.report.assessment.control import HIDDEN, LEAST, Control, share_band
 from cfk_plugin.report.assessment.families import GUESSES

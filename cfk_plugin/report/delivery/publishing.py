@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.records.run import client_of, kind_of
 from cfk_plugin.report.data import ReportData
 from cfk_plugin.report.reading.artifacts import Artifacts
 from cfk_plugin.report.reading.selection import run_named
-from cfk_plugin.tracking.store import client_of, kind_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, kind_of
 from cfk_plugin.report.rendering.model_card import fitted
-from cfk_plugin.tracking.store import LONGEST_DESCRIPTION, client_of, kind_of
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.tracking.store import kind_of
+from cfk_plugin.records.run import kind_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

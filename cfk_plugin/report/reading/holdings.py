@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import TrackingError
+from cfk_plugin.records.record import SCHEMA_VERSION
 from cfk_plugin.report.reading.artifacts import Artifacts
 from cfk_plugin.report.reading.selection import ASKED
 from cfk_plugin.report.reading.shards import Shard, read_shard
-from cfk_plugin.tracking.record import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

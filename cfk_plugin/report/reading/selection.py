@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.tracking.store import client_of, kind_of
+from cfk_plugin.records.run import client_of, kind_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

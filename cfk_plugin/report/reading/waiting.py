@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
-from cfk_plugin.tracking.store import StoreDownError
+from cfk_plugin.records.run import StoreDownError
 
 PATIENCE = 60.0
 """Seconds without any answer after which a store is given up. MLflow itself goes on for a quarter of an hour."""

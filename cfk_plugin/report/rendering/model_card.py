@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from cfk_plugin.records.run import LONGEST_DESCRIPTION
 from cfk_plugin.report.data import Amount, Check, Group, ReportData, Status
 from cfk_plugin.report.rendering.escaping import markdown
 from cfk_plugin.report.rendering.text import STATUS_TEXTS, kind_of, shown
-from cfk_plugin.tracking.store import LONGEST_DESCRIPTION
 
 _KEY = (
     "k_min",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cfk_plugin.data.policy import PRESETS as POLICIES
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.policy import PRESETS as POLICIES
-from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.report.statements.texts import load
 
 if TYPE_CHECKING:

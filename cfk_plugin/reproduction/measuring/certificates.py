@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
-from cfk_plugin.anonymizer import KAnonymizer
-from cfk_plugin.counterfactual import Certificate, Entry, GeneralizedCounterfactual
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
 from cfk_plugin.protection.base import Progress
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual
 from cfk_plugin.reproduction.methods import METHODS, Method
 from cfk_plugin.reproduction.outcome import Figure, Outcome
 from cfk_plugin.reproduction.preparing import Prepared

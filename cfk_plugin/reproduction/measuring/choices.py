@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.candidates import check_number, choose_candidates
-from cfk_plugin.heom import Heom
+from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.release.explainer import check_number, choose_candidates
 from cfk_plugin.reproduction.explainers import justified
 from cfk_plugin.reproduction.measuring.certificates import figures_of, outcome_of, timed
 from cfk_plugin.reproduction.outcome import Outcome

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.counterfactual import GeneralizedCounterfactual
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
 from cfk_plugin.nice import Nice
+from cfk_plugin.release.results import GeneralizedCounterfactual
 from cfk_plugin.reproduction.explainers import choose
 from cfk_plugin.reproduction.measuring.autoencoder import AutoEncoder
 from cfk_plugin.reproduction.measuring.certificates import Spent, figures_of, outcome_of, timed
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sklearn.pipeline import Pipeline
 
-    from cfk_plugin.counterfactual import Entry
+    from cfk_plugin.release.results import Entry
 
 NICE: Mapping[str, str] = MappingProxyType(
     {f"nice-{how}": how for how in ("none", "sparsity", "proximity", "plausibility")}

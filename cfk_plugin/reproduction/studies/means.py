@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.metrics.estimate import mean_of
-from cfk_plugin.metrics.intervals import bootstrap, difference_of_means
+from cfk_plugin.metrics.intervals import bootstrap, difference_of_means, mean_of
 from cfk_plugin.reproduction.outcome import Outcome
 
 FEWEST = 5

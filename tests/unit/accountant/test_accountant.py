@@ -17,8 +17,8 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 
 from cfk_plugin import BudgetAccountant, Population, Schema
-from cfk_plugin.accountant import Budget
 from cfk_plugin.errors import BudgetError, CFKError
+from cfk_plugin.records.budget import Budget
 
 Open = Callable[..., BudgetAccountant]
 

@@ -9,9 +9,10 @@ import pytest
 import sqlalchemy
 
 from cfk_plugin import BudgetAccountant, Ledger
-from cfk_plugin.accountant import Budget, accounts, raise_ceiling, rule
-from cfk_plugin.accountant.persisted import Persisted
 from cfk_plugin.errors import BudgetError, LedgerError
+from cfk_plugin.records import budget as rule
+from cfk_plugin.records.budget import Budget, accounts, raise_ceiling
+from cfk_plugin.records.ledger_rows import Persisted
 
 Open = Callable[..., BudgetAccountant]
 

@@ -19,14 +19,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from cfk_adapters import dice as adapter
-from cfk_plugin.counterfactual import Certificate, GeneralizedCounterfactual, Outcome, Suppressed
+from cfk_plugin.data.model import Outcome
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.hookspecs import AdaptContext, NoneFoundError
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.region import Interval, Region
-from cfk_plugin.source import NoneFoundError
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
 
 dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
 

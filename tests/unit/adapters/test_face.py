@@ -12,7 +12,7 @@ import pytest
 from cfk_adapters.face import Face
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.heom import Heom
+from cfk_plugin.metrics.heom import Heom
 from loan_table import Linear, loans, model_of_loans, numbers
 
 

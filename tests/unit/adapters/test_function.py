@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 
 from cfk_adapters import function
+from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.region import Interval
-from cfk_plugin.source import CounterfactualBatch
 
 FEATURES = ["age", "city"]
 CONTEXT = AdaptContext(tuple(FEATURES), "label")

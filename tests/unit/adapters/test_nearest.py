@@ -11,11 +11,11 @@ import pytest
 
 from cfk_adapters import nearest
 from cfk_adapters.nearest import NearestUnlikeNeighbour
+from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import AdapterError, InputError
-from cfk_plugin.heom import Heom
 from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.region import Interval
 
 TRAIN = pd.DataFrame(
     {

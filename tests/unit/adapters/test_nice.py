@@ -14,10 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from cfk_adapters import nice as adapter
+from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.region import Interval
 
 nice = pytest.importorskip("nice", reason="needs `pip install --no-deps NICEx==0.2.3`")
 

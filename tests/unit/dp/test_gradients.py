@@ -14,11 +14,9 @@ from sklearn.pipeline import make_pipeline
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.dp import PublicDomain, PublicEncoder
-from cfk_plugin.dp.published.autoencoder import Autoencoder
-from cfk_plugin.dp.published.functional import Perturbation, claimed_sensitivity, loss_and_gradients, train
-from cfk_plugin.dp.published.latent_search import Search
-from cfk_plugin.dp.published.network import differentiable
-from cfk_plugin.gradients import Adam
+from cfk_plugin.dp.autoencoder import Autoencoder, Perturbation, claimed_sensitivity, loss_and_gradients, train
+from cfk_plugin.dp.dpc import Search, differentiable
+from cfk_plugin.dp.gradients import Adam
 
 NETS = [((6, 3), False), ((5,), False), ((4,), True)]
 

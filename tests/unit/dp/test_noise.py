@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cfk_plugin.dp.forest import shares
-from cfk_plugin.dp.noise import PrivateRows, Table
-from cfk_plugin.dp.seeded import SeededRows
+from cfk_plugin.dp.noise import PrivateRows, SeededRows, Table
 from cfk_plugin.errors import BudgetError, MissingDependencyError
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")

@@ -217,7 +217,7 @@ def test_budgets_are_spent_at_every_fit_and_refused_before_a_row_is_touched(monk
     def touched(*_: object) -> None:
         raise AssertionError("a row was touched")
 
-    monkeypatch.setattr("cfk_plugin.dp.public.PublicDomain.codes", touched)
+    monkeypatch.setattr("cfk_plugin.dp.domain.PublicDomain.codes", touched)
     with pytest.raises(BudgetError):
         DPPrototypes(0.1, rows=100, accountant=accountant).fit(people, rich, "yes")
     with accountant, pytest.raises(BudgetError):

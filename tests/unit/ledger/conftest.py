@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cfk_plugin.ledger import Ledger
+from cfk_plugin.records.ledger import Ledger
 from postgres_server import postgres_server, postgres_url  # noqa: F401 - fixtures
 
 Open = Callable[..., Ledger]

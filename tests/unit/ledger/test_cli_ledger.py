@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cfk_plugin.cli import app
-from cfk_plugin.ledger import Candidate, Ledger
-from cfk_plugin.region import Interval, Region
+from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.rule import Candidate
 
 CANARY = "canary-7f3a"
 TRAIN = pd.DataFrame(

@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin.errors import LedgerError
-from cfk_plugin.ledger import Ledger
-from cfk_plugin.ledger.keys import Key, canonical_text, find_key
+from cfk_plugin.records.keys import Key, canonical_text, find_key
+from cfk_plugin.records.ledger import Ledger
 
 Open = Callable[..., Ledger]
 KEY = b"k" * 32

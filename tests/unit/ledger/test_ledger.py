@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import sqlalchemy
 
+from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import CFKError, LedgerError
-from cfk_plugin.ledger import Candidate, Forgotten, Ledger, write_rows
-from cfk_plugin.region import Interval, Region
+from cfk_plugin.records.ledger import Forgotten, Ledger, write_rows
+from cfk_plugin.records.rule import Candidate
 
 Open = Callable[..., Ledger]
 CANARY = "canary-7f3a"
@@ -105,7 +106,7 @@ def test_ledger_is_made_only_where_that_is_asked_for_and_once(open_ledger: Open,
 
 def test_of_several_that_make_a_ledger_at_once_one_does(url: str, key: bytes) -> None:
     script = (
-        "import sys; from cfk_plugin.ledger import Ledger\n"
+        "import sys; from cfk_plugin.records.ledger import Ledger\n"
         "ledger = Ledger(sys.argv[1], create=True); print(ledger.status().key_id); ledger.close()"
     )
     running = [
@@ -161,7 +162,7 @@ def test_default_place_is_the_state_folder_or_the_environment(
 
 
 def test_import_does_not_bring_the_database_library() -> None:
-    script = "import sys, cfk_plugin, cfk_plugin.ledger; sys.exit('sqlalchemy' in sys.modules)"
+    script = "import sys, cfk_plugin, cfk_plugin.records.ledger; sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cfk_plugin.ledger import Candidate, Ledger
-from cfk_plugin.region import Interval, Region
+from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.rule import Candidate
 
 PEOPLE = range(100)  # one person per age
 

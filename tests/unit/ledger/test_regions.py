@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import LedgerError
-from cfk_plugin.ledger.regions import decode, encode, identity
-from cfk_plugin.population import Population
-from cfk_plugin.region import Interval, Part, Region
-from cfk_plugin.schema import Schema
+from cfk_plugin.records.rule import decode, encode, identity
 
 PARTS: dict[str, Part] = {
     "integers": Interval(24, 27),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import LedgerError
-from cfk_plugin.ledger import Candidate, Decision, Ledger
-from cfk_plugin.region import Interval, Region
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.rule import Candidate, Decision
 
 Open = Callable[..., Ledger]
 PEOPLE = range(100)  # one person per age

@@ -7,7 +7,7 @@ import pytest
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import clopper_pearson, wilson
-from cfk_plugin.metrics.clustered import clustered_share, difference
+from cfk_plugin.metrics.intervals import clustered_share, difference
 
 
 def test_resampled_clusters_are_as_wide_as_the_closed_form() -> None:

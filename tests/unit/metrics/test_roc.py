@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfk_plugin.metrics.roc import roc_height
+from cfk_plugin.metrics.intervals import roc_height
 
 
 def test_of_points_above_each_other_the_highest_counts() -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError, ModelError
 from cfk_plugin.metrics import pureness
-from cfk_plugin.population import Population
-from cfk_plugin.region import Interval, Region
-from cfk_plugin.schema import Schema
 
 
 @pytest.fixture

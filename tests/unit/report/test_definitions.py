@@ -11,9 +11,9 @@ import pytest
 
 from cfk_plugin.audit.epsilon.result import Attack
 from cfk_plugin.audit.report import ATTACKS
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.policy import PrivacyPolicy
+from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.report.data import Definition
 from cfk_plugin.report.statements.definitions import DEFINITIONS, GROUPS, definition
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from cfk_plugin.policy import NOT_STOPPED
-from cfk_plugin.prototype import _MODEL
+from cfk_plugin.data.policy import NOT_STOPPED
+from cfk_plugin.release.results import _MODEL
 from cfk_plugin.report.statements.criteria import criteria
 from cfk_plugin.report.statements.definitions import DEFINITIONS
 from cfk_plugin.report.statements.limits import limits, not_covered

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cfk_plugin.data.policy import PRESETS as POLICIES
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.policy import PRESETS as POLICIES
-from cfk_plugin.policy import PrivacyPolicy
 from cfk_plugin.report.inputs.human import THRESHOLDS, HumanInputs
 from cfk_plugin.report.statements.presets import HOUSE, PRESETS, thresholds
 from cfk_plugin.report.statements.texts import load

@@ -16,12 +16,12 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.audit import AuditReport, Rate, Setting, run_linkage_audit
 from cfk_plugin.audit.epsilon import EpsilonAudit
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.explanations import Explanations
 from cfk_plugin.frontier import frontier
+from cfk_plugin.records.record import Record, table
+from cfk_plugin.records.run import StoreDownError
+from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.report.evidence import Evidence, RunEvidence
 from cfk_plugin.report.reading.runs import read_experiment, read_runs
-from cfk_plugin.tracking.record import Record, table
-from cfk_plugin.tracking.store import StoreDownError
 from logged import at, log, log_file, log_json, made, part, without_recount
 from prototyped import certificate, prototypes, unproven
 from spooled import released

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cfk_plugin.records.run import StoreDownError
 from cfk_plugin.report.reading import waiting
 from cfk_plugin.report.reading.waiting import Workers
-from cfk_plugin.tracking.store import StoreDownError
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import reproduced
 from cfk_plugin.errors import InputError
-from cfk_plugin.heom import Heom
+from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.reproduction.measuring.certificates import measure, protect
 from cfk_plugin.reproduction.measuring.choices import measure_candidates
 from cfk_plugin.reproduction.outcome import Outcome

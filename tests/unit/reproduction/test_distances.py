@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import reproduced
+from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import InputError, PolicyError
-from cfk_plugin.heom import Heom
-from cfk_plugin.region import Interval, Region
+from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.reproduction.measuring.autoencoder import AutoEncoder
 from cfk_plugin.reproduction.measuring.certificates import measure, protect
 from cfk_plugin.reproduction.measuring.distances import NICE, measure_distances

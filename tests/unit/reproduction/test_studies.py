@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import reproduced
-from cfk_plugin.protection.grasp import GraspProtector
+from cfk_plugin.protection.baselines import GraspProtector
 from cfk_plugin.reproduction.measuring.distances import NICE
 from cfk_plugin.reproduction.outcome import Figure, Outcome
 from cfk_plugin.reproduction.piece import Piece

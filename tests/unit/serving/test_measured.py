@@ -10,7 +10,7 @@ import pytest
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.records import record_of
+from cfk_plugin.release.results import record_of
 from cfk_plugin.serving.measured import Measured
 from prototyped import COLUMNS, prototypes, unproven
 from spooled import explanations

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cfk_plugin.tracking import shipper
+from cfk_plugin.records import shipper
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def own_shipper(spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[shipper.Shipper]:
     monkeypatch.setattr(shipper, "_shippers", {})
-    monkeypatch.setattr("cfk_plugin.tracking.logger._default", [])
+    monkeypatch.setattr("cfk_plugin.records.logger._default", [])
     own = shipper.shipper()
     yield own
     own.close(0)

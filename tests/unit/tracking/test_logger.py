@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from cfk_plugin.counterfactual import Suppressed
+from cfk_plugin._protect import protect
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.explanations import Explanations
-from cfk_plugin.pipeline import protect
-from cfk_plugin.policy import PrivacyPolicy
-from cfk_plugin.population import Population
-from cfk_plugin.schema import Schema
-from cfk_plugin.tracking import RunLogger, observe, shipper, spool_folder, track
+from cfk_plugin.records import shipper
+from cfk_plugin.records.logger import RunLogger, observe, track
+from cfk_plugin.records.spool import spool_folder
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.results import Suppressed
 from spooled import COLUMNS, explanations, kept, released
 from tracking_server import tracking_server
 
@@ -278,7 +280,7 @@ def test_explicit_log_says_soon_that_the_server_is_down(server: str, request: py
 def test_records_are_sent_again_when_the_server_is_back(
     mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from cfk_plugin.tracking import run
+    from cfk_plugin.records import run
 
     real, down = run.client_of, [True]
 
@@ -299,7 +301,7 @@ def test_records_are_sent_again_when_the_server_is_back(
 
 
 def test_a_failed_upload_is_not_counted_twice(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cfk_plugin.tracking import run
+    from cfk_plugin.records import run
 
     logger = RunLogger()
     with monkeypatch.context() as patch:
@@ -368,7 +370,7 @@ SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
 from spooled import explanations
-from cfk_plugin.tracking import observe
+from cfk_plugin.records.logger import observe
 assert "mlflow" not in sys.modules
 observe(explanations(), track=True)
 """

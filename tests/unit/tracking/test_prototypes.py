@@ -9,12 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin.counterfactual import Suppressed
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.tracking import RunLogger, track
-from cfk_plugin.tracking.logger import observe
-from cfk_plugin.tracking.record import Record
-from cfk_plugin.tracking.tally import Tally
+from cfk_plugin.records.logger import RunLogger, observe, track
+from cfk_plugin.records.record import Record
+from cfk_plugin.records.tally import Tally
+from cfk_plugin.release.results import Suppressed
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
 from spooled import explanations, kept
 

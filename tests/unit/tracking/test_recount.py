@@ -12,13 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from cfk_plugin import __version__
-from cfk_plugin.about import About
-from cfk_plugin.counterfactual import Suppressed
-from cfk_plugin.environment import environment_of
-from cfk_plugin.tracking import RunLogger
-from cfk_plugin.tracking.record import Record
-from cfk_plugin.tracking.recount import recount_table
-from cfk_plugin.tracking.tally import Tally
+from cfk_plugin.data.provenance import environment_of
+from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.records.record import Record, recount_table
+from cfk_plugin.records.tally import Tally
+from cfk_plugin.release.explanations import About
+from cfk_plugin.release.results import Suppressed
 from prototyped import prototypes
 from spooled import explanations, kept, released
 
@@ -119,7 +118,7 @@ def of_before(record: Record) -> Record:
 
 
 def test_records_of_before_are_logged_as_they_are(mlflow_store: str, tmp_path: Path) -> None:
-    from cfk_plugin.tracking.run import Run
+    from cfk_plugin.records.run import Run
 
     old, new = of_before(Record.of(measured())), Record.of(measured())
     assert recount_table([old]) is None

@@ -22,11 +22,19 @@ from typer.testing import CliRunner, Result
 
 from cfk_plugin.cli import app
 from cfk_plugin.errors import CFKError, InputError
-from cfk_plugin.tracking import RunLogger, SpoolSettings, run, shipper, spool_folder
-from cfk_plugin.tracking.holder import is_gone, this_process
-from cfk_plugin.tracking.record import Record
-from cfk_plugin.tracking.shipper import Shipper
-from cfk_plugin.tracking.spool import LEASE_SECONDS, Spool, SpoolError
+from cfk_plugin.records import run, shipper
+from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.records.record import Record
+from cfk_plugin.records.shipper import Shipper
+from cfk_plugin.records.spool import (
+    LEASE_SECONDS,
+    Spool,
+    SpoolError,
+    SpoolSettings,
+    is_gone,
+    spool_folder,
+    this_process,
+)
 from spooled import explanations, kept, released
 
 HELPERS, ROOT = Path(__file__).parents[2] / "helpers", Path(__file__).parents[3]
@@ -136,7 +144,7 @@ WORKLOAD = """
 import sys
 sys.path[:0] = {path!r}
 from spooled import explanations
-from cfk_plugin.tracking import observe
+from cfk_plugin.records.logger import observe
 print("ready", flush=True)
 while True:
     assert observe(explanations(), track=True)

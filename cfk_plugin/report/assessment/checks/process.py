@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isclose
 from typing import TYPE_CHECKING
 
-from cfk_plugin.policy import sha256_of
+from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.report.assessment.checks.case import Case, Judgement, Line
 from cfk_plugin.report.assessment.control import Figure
 

@@ -68,7 +68,7 @@ def _reasons(data: ReportData) -> list[Block]:
     reasons = data.releases["reasons"]
     if not reasons:
         return [Paragraph("Nothing was suppressed.")]
-    from cfk_plugin.counterfactual import SUPPRESSION_REASONS
+    from cfk_plugin.release.results import SUPPRESSION_REASONS
 
     rows: list[list[Cell]] = [
         [SUPPRESSION_REASONS.get(name, name), name, shown(amount, "count")] for name, amount in reasons.items()

@@ -10,11 +10,11 @@ import pytest
 
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.audit.attacked import reading
+from cfk_plugin.data.intake import take_in
 from cfk_plugin.errors import InputError
-from cfk_plugin.heom import Heom
-from cfk_plugin.intake import take_in
-from cfk_plugin.region_distance import RegionDistance
-from cfk_plugin.source import CounterfactualBatch
+from cfk_plugin.hookspecs import CounterfactualBatch
+from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.protection.partition import RegionDistance
 from random_tables import described, random_table
 
 

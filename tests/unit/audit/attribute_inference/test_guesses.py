@@ -18,9 +18,9 @@ from cfk_plugin.audit.attribute_inference.answered import Answered, Said, said_b
 from cfk_plugin.audit.attribute_inference.baseline import baseline
 from cfk_plugin.audit.attribute_inference.guesses import guesses
 from cfk_plugin.audit.attribute_inference.register import Register
+from cfk_plugin.data.region import Part, part_contains
 from cfk_plugin.errors import InputError
 from cfk_plugin.protection.base import Proposal, Task
-from cfk_plugin.region import Part, part_contains
 from prototyped import prototypes
 
 TABLE = pd.DataFrame(

@@ -10,7 +10,7 @@ from cfk_plugin.audit.membership import HeomSum, l1
 from cfk_plugin.audit.membership.distance import choose_distance
 from cfk_plugin.audit.membership.synthetic import HypercubePopulation
 from cfk_plugin.errors import InputError
-from cfk_plugin.heom import Heom
+from cfk_plugin.metrics.heom import Heom
 
 MIXED = pd.DataFrame({"age": [20, 60, 40], "city": ["Antwerp", "Ghent", "Ghent"], "children": [0.0, 2.0, np.nan]})
 

@@ -18,7 +18,7 @@ from cfk_plugin.audit.membership import ATTACKS, Parts, membership, membership_w
 from cfk_plugin.audit.membership.synthetic import HypercubePopulation
 from cfk_plugin.audit.running import Kept
 from cfk_plugin.errors import InputError
-from cfk_plugin.heom import Heom
+from cfk_plugin.metrics.heom import Heom
 from small_owner import LinearOwner, LinearService
 
 CFD, CFD_LRT = "membership_cfd", "membership_cfd_lrt"

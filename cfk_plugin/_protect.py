@@ -1,0 +1,227 @@
+"""protect(): an explainer as before, except that everything it gives out is protected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pandas as pd
+
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.dp import DPC, DPPrototypes
+from cfk_plugin.errors import AdapterError, InputError, PolicyError
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource
+from cfk_plugin.plugins import load_plugins
+from cfk_plugin.protection.base import Progress, Protector
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.logger import RunLogger, logger_of
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.explainer import KEPT, Chooser, ProtectedExplainer, check_number
+from cfk_plugin.release.explanations import Explanations
+
+# An explainer whose answers are replaced by prototypes: it is not asked any more, as what it finds tells of rows.
+
+
+class Prototypes(Protocol):
+    """What answers in the explainer's place, fitted: `DPPrototypes`."""
+
+    def explain(
+        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+    ) -> Explanations:
+        """Answer queries, one entry each."""
+        ...
+
+
+class ReplacedExplainer(ProtectedExplainer):
+    """Stands in for an explainer, with answers that do not depend on what the explainer finds.
+
+    Which counterfactuals an explainer finds, and how many, depends on training rows without any noise, so differential
+    privacy leaves no use for them: `explain` answers from prototypes, and the explainer's own methods are refused.
+    So is all else that it has, whatever its adapter forwards: what is no row may still depend on rows.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        explainer: Any,
+        source: CounterfactualSource,
+        prototypes: Prototypes,
+        track: bool | RunLogger = False,
+        groups: str | None = None,
+    ) -> None:
+        # They stand where the anonymizer stands, of which only the repr is used then.
+        super().__init__(explainer, source, prototypes, track, groups)  # type: ignore[arg-type]
+
+    def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Explanations:  # noqa: ARG002
+        """Answer queries with prototypes, one each.
+
+        Parameters
+        ----------
+        queries : DataFrame, shape (n, n_features)
+        progress : callable, optional
+            Not called: answers come at once.
+        **options
+            The explainer's own have no meaning here and are refused.
+
+        Returns
+        -------
+        Explanations
+
+        Raises
+        ------
+        InputError
+            If `queries` is no table with every feature, lacks the column of groups, or options are given.
+        """
+        if options:
+            raise InputError(f"prototypes answer each query once; leave out {', '.join(options)}")
+        kept = KEPT[self]
+        prototypes: Any = kept.anonymizer
+        answers: Explanations = prototypes.explain(queries, track=kept.track, groups=kept.groups)
+        return answers
+
+    def _forwarded_names(self) -> tuple[str, ...]:
+        return ()
+
+    def _protected_method(self, name: str) -> Callable[..., Any]:
+        def refused(*_: Any, **__: Any) -> Any:
+            raise AdapterError(
+                f"what {name} finds depends on training rows, and prototypes must not depend on it; use explain()"
+            )
+
+        refused.__name__ = name
+        return refused
+
+
+# protect(): an explainer as before, except that everything it gives out is protected.
+
+_PROTOTYPES: Mapping[str, Callable[[], DPPrototypes | DPC]] = {"dp": DPPrototypes, "dpc": DPC}
+
+
+def protect(
+    explainer: Any,
+    *,
+    model: Any,
+    population: Population,
+    policy: PrivacyPolicy | None = None,
+    desired: Any = "opposite",
+    method: str | Protector | DPPrototypes | DPC = "auto",
+    plugins: Sequence[object] = (),
+    reference: Population | None = None,
+    ledger: Ledger | None = None,
+    track: bool | RunLogger = False,
+    groups: str | None = None,
+    candidates: int = 1,
+    seed: int = 0,
+) -> ProtectedExplainer:
+    """Wrap an explainer so that only protected explanations leave it.
+
+    Parameters
+    ----------
+    explainer : object
+        A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object with ``explain`` or
+        ``generate_counterfactuals``, or anything a plugin has an adapter for.
+    model : object with ``predict``, or callable
+        The model that is explained; returns labels.
+    population : Population
+        The training rows that the explainer may return.
+    policy : PrivacyPolicy, optional
+        Default: ``PrivacyPolicy()``, k = 10.
+    desired : label, "opposite" or callable
+        The outcome that counterfactuals reach; by default any other than the query's own.
+    method : str, Protector, DPPrototypes or DPC
+        See `KAnonymizer`. "dp", or `DPPrototypes` with settings of your own: answers are differentially private
+        prototypes, whatever the explainer would find; `policy`, `reference` and `ledger` have no meaning then. "dpc",
+        or `DPC`: the published method, to compare with; it guarantees nothing.
+    plugins : sequence
+        Plugins for this run, beside installed ones.
+    reference : Population, optional
+        Larger population for the journalist risk.
+    ledger : Ledger, optional
+        Remembers what was released for each record, so that several releases do not add up; see `Ledger`.
+    track : bool or RunLogger
+        Whether every result is logged to MLflow, in the background: no explanation waits for a server. One of which
+        no record can be kept on local disk is withheld, unless the operator chose otherwise (`SpoolSettings`).
+    groups : str, optional
+        Column of the queries by which runs tell groups of those who ask apart, for example ``sex``; it need not be a
+        feature. See `Explanations.by_group`.
+    candidates : int
+        How many counterfactuals `explain` asks the explainer for per query; it releases the best of them, by the
+        policy's objective with distance to the query + NCP in the place of NCP. k holds as for one. Of the built-in
+        explainers `NearestUnlikeNeighbour` and DiCE's can be asked for several. Not with the catalogue, which answers
+        with an entry of its own.
+    seed : int
+        For protectors that draw random numbers.
+
+    Returns
+    -------
+    ProtectedExplainer
+
+    Raises
+    ------
+    CFKError
+        If policy, population, model and explainer do not fit together; see `KAnonymizer.fit`. If records cannot be
+        kept although `track` asks for them. If the explainer, the guarantee or the population has no use for several
+        candidates, or `candidates` is no whole number from 1.
+    """
+    candidates = check_number(candidates)
+    if (logger := logger_of(track)) is not None:
+        logger.check()
+    context = AdaptContext(population.schema.features, population.schema.target)
+    method = _PROTOTYPES[method]() if isinstance(method, str) and method in _PROTOTYPES else method
+    if isinstance(method, (DPPrototypes, DPC)):
+        _refuse_k(policy=policy, reference=reference, ledger=ledger, candidates=None if candidates == 1 else candidates)
+        source = load_plugins(plugins).adapt(explainer, context)
+        return ReplacedExplainer(explainer, source, method.fit(population, model, desired), track, groups)
+    anonymizer = KAnonymizer(
+        policy=policy, method=method, plugins=plugins, reference=reference, ledger=ledger, seed=seed
+    )
+    anonymizer.fit(population, model=model, desired=desired)
+    source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes))
+    chooser = None if candidates == 1 else Chooser.of(candidates, source, anonymizer)
+    return ProtectedExplainer(explainer, source, anonymizer, track, groups, chooser)
+
+
+def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
+    """Decorate an explainer, a function or a class's instance, so that only protected explanations leave it.
+
+    Parameters
+    ----------
+    **options
+        Those of `protect`: ``model`` and ``population`` at least.
+
+    Returns
+    -------
+    callable
+        The decorator. What it returns is called as the explainer was and gives `Explanations`.
+
+    Raises
+    ------
+    CFKError
+        As `protect`, where the decorated function is defined.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from cfk_plugin import Population, PrivacyPolicy, Schema, protected
+    >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50], "salary": [60, 60, 30, 80, 90]})
+    >>> population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]))
+    >>> @protected(model=lambda x: x.salary > 50, desired=True, population=population, policy=PrivacyPolicy(k=2))
+    ... def explain(queries):
+    ...     return train.iloc[[0] * len(queries)]
+    >>> explain(train.tail(1))[0].certificate.k
+    3
+    """
+
+    def decorate(explainer: Any) -> ProtectedExplainer:
+        return protect(explainer, **options)
+
+    return decorate
+
+
+def _refuse_k(**given: Any) -> None:
+    """Refuse what is about k people, which prototypes have not."""
+    if named := [name for name, value in given.items() if value is not None]:
+        raise PolicyError(f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave it out")

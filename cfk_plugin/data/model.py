@@ -1,0 +1,531 @@
+"""The model as it is asked: checked labels, the goal of an explanation, and an oracle that asks each cell once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from math import prod
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.data.coding import Coding
+from cfk_plugin.data.columns import conform, lent, select, table_of
+from cfk_plugin.data.domain import UNKNOWN, Domain
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Region, json_value, natural, part_to_text
+from cfk_plugin.errors import InputError, ModelError, quiet
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a certificate is about: the outcome that was asked of the model.
+
+    Attributes
+    ----------
+    label : object
+        The desired label, or with `is_other` the one that any other is desired to. None where neither is known, as a
+        function says what is desired.
+    is_other : bool
+        Whether any label but `label` is desired.
+    bounds : tuple of float, optional
+        Lowest and highest number desired of a regressor, both included.
+    """
+
+    label: Any = None
+    is_other: bool = False
+    bounds: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        if self.bounds is not None:
+            return part_to_text(Interval(*self.bounds))
+        if self.label is None:
+            return "as desired"
+        return f"not {self.label}" if self.is_other else str(self.label)
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return it as JSON-ready values; None where a function says what is desired."""
+        if self.bounds is not None:
+            return {"low": json_value(self.bounds[0]), "high": json_value(self.bounds[1])}
+        return None if self.label is None else {"not" if self.is_other else "label": json_value(self.label)}
+
+
+# A model reduced to what protection needs of it: one label per row, checked, and no text that quotes rows.
+
+Predict = Callable[[pd.DataFrame], Any]
+
+
+class LabelModel:
+    """A model reduced to what is needed of it: one label per row, checked.
+
+    Parameters
+    ----------
+    model : object with ``predict``, or callable
+        scikit-learn estimator or pipeline, MLflow pyfunc, or a function from DataFrame to labels.
+    features : sequence of str
+        Columns the model may be given; an estimator's own ``feature_names_in_`` decides the order.
+    fractions : bool
+        Whether fractions are outcomes (a regressor's) or a sign of probabilities in the place of labels.
+
+    Attributes
+    ----------
+    columns : list of str
+        What the model is given, in its order.
+    classes : tuple or None
+        The classes of a classifier with one output, in its order.
+    calls, rows, seconds : int, int, float
+        How much was asked, and how long the answers took.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be called or wants columns that the schema does not have.
+    """
+
+    def __init__(self, model: Any, features: Sequence[str], *, fractions: bool = True) -> None:
+        predict = getattr(model, "predict", None) or (model if callable(model) else None)
+        if not callable(predict):
+            raise ModelError(f"a model needs a predict method or to be callable; got {type(model).__name__}")
+        self._predict: Predict = predict
+        wanted = getattr(model, "feature_names_in_", None)
+        self.columns = list(features) if wanted is None else [str(name) for name in wanted]
+        if lost := [name for name in self.columns if name not in features]:
+            raise ModelError(f"the model was fitted on columns that the schema does not have as features: {lost}")
+        self.classes = _one_output(getattr(model, "classes_", None))
+        self._fractions = fractions
+        self.calls = 0
+        self.rows = 0
+        self.seconds = 0.0
+
+    def __repr__(self) -> str:
+        """Show how much was asked."""
+        return f"LabelModel({self.calls} calls, {self.rows} rows)"
+
+    def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """Return one label per row.
+
+        Raises
+        ------
+        ModelError
+            If the model raises, or returns the wrong number of labels, probabilities, missing labels or labels
+            that are not among its classes. The message holds the class of the model's exception and the error
+            has no context: text and context may quote rows.
+        """
+        started = perf_counter()
+        try:
+            with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError):
+                labels = np.asarray(self._predict(lent(select(frame, self.columns))))
+            with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
+                return self._checked(labels, len(frame))
+        finally:
+            self.calls += 1
+            self.rows += len(frame)
+            self.seconds += perf_counter() - started
+
+    def _checked(self, labels: NDArray[Any], n: int) -> NDArray[Any]:
+        """Return one label per row, or say what the answer is instead."""
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.ndim != 1:
+            raise ModelError(f"the model returned an array of shape {labels.shape}; give a model that returns labels")
+        if len(labels) != n:
+            raise ModelError(f"the model returned {len(labels)} labels for {n} rows")
+        if pd.isna(labels).any():
+            raise ModelError("the model returned missing labels")
+        if not self._fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
+            raise ModelError("the model returned fractions (probabilities?); give labels or a callable `desired`")
+        if self.classes is not None and not _only(labels, frozenset(self.classes)):
+            raise ModelError("the model returned a label that is not one of its classes")
+        return labels
+
+
+def _one_output(classes: Any) -> tuple[Any, ...] | None:
+    """Return the classes of a classifier with one output; None where they are not known."""
+    if classes is None or any(np.ndim(label) for label in classes):
+        return None
+    return tuple(np.asarray(classes).tolist())
+
+
+def _only(labels: NDArray[Any], known: frozenset[Any]) -> bool:
+    """Say whether all labels are known ones."""
+    try:
+        return known.issuperset(pd.unique(labels).tolist())
+    except TypeError:  # unhashable, so no label
+        return False
+
+
+# Grids: the value combinations that a region stands for, and the rows that ask a model about them.
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All combinations of values of a region that occur in the population attribute by attribute.
+
+    A number of the counterfactual that no row has (its *own* value) belongs to the grid too and has the code
+    ``domain.size``.
+
+    Attributes
+    ----------
+    codes : tuple of int32 arrays
+        Codes inside the region, per quasi-identifier; then, where private attributes are generalised as well, the
+        codes that each private attribute stands for.
+    """
+
+    codes: tuple[NDArray[np.int32], ...]
+
+    @classmethod
+    def of(
+        cls,
+        region: Region,
+        population: Population,
+        own: Sequence[int],
+        private: Sequence[NDArray[np.int32]] = (),
+    ) -> Grid:
+        """Enumerate the codes inside a region; `own` are the counterfactual's, `private` further axes."""
+        axes: list[NDArray[np.int32]] = []
+        for code, name in zip(own, population.schema.quasi_identifiers, strict=True):
+            domain = population.domains[name]
+            inside = np.flatnonzero(domain.inside(region[name])).astype(np.int32)
+            axes.append(np.append(inside, np.int32(domain.size)) if code == UNKNOWN else inside)
+        return cls((*axes, *private))
+
+    @property
+    def size(self) -> int:
+        """Number of combinations (a Python integer: it may be huge)."""
+        return prod(len(axis) for axis in self.codes)
+
+    def all(self) -> NDArray[np.int32]:
+        """Return every combination, shape (size, number of axes)."""
+        mesh = np.meshgrid(*self.codes, indexing="ij")
+        return np.stack([axis.reshape(-1) for axis in mesh], axis=1)
+
+    def sample(self, n: int, random: np.random.Generator) -> NDArray[np.int32]:
+        """Return n different combinations drawn uniformly without replacement (all of them if n >= size)."""
+        if n >= self.size:
+            return self.all()
+        drawn: dict[tuple[int, ...], None] = {}
+        while len(drawn) < n:  # rejection keeps memory small however large the grid is
+            picks = [random.integers(0, len(axis), n) for axis in self.codes]
+            for combination in zip(*(axis[p].tolist() for axis, p in zip(self.codes, picks, strict=True)), strict=True):
+                if len(drawn) < n:
+                    drawn[combination] = None
+        return np.array(list(drawn), dtype=np.int32)
+
+
+def rows_for_cells(
+    population: Population | Coding, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: NDArray[np.int32]
+) -> pd.DataFrame:
+    """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from counterfactual ``which[i]``.
+
+    Parameters
+    ----------
+    population : Population or Coding
+    counterfactuals : DataFrame
+        Conformed counterfactuals (`Population.conform`).
+    which : int array, shape (n,)
+        Row of `counterfactuals` that each cell belongs to.
+    cells : int32 array, shape (n, n_quasi_identifiers) or (n, n_quasi_identifiers + n_private)
+        Codes, those of private attributes last; ``domain.size`` stands for the counterfactual's own value.
+
+    Returns
+    -------
+    DataFrame, shape (n, n_features)
+        In the training table's column order and dtypes.
+    """
+    named = (*population.schema.quasi_identifiers, *population.schema.private)[: cells.shape[1]]
+    place = {name: j for j, name in enumerate(named)}
+    columns = {}
+    for name in population.schema.features:
+        own = counterfactuals[name].array
+        columns[name] = (
+            _column(population.domains[name], cells[:, place[name]], own, which) if name in place else own.take(which)
+        )
+    return table_of(columns)
+
+
+def _column(domain: Domain, codes: NDArray[np.int32], own: Any, which: NDArray[np.int64]) -> Any:
+    """Return the values of codes, and the counterfactuals' own ones where a code asks for them."""
+    is_own = codes == domain.size
+    if not is_own.any():
+        return domain.restored(codes)
+    column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
+    column[is_own] = own.take(which[is_own]).astype(object)
+    return conform(column, domain.dtype).array
+
+
+# The goal of an explanation: which of the model's labels are desired.
+
+Judge = Callable[[NDArray[Any], NDArray[np.int64]], NDArray[np.bool_]]
+"""From labels, and the counterfactual each belongs to, to whether they are desired."""
+OPPOSITE = "opposite"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Which labels are desired.
+
+    Attributes
+    ----------
+    desired : object
+        A label; a callable from labels to booleans (for a regressor, say); or ``"opposite"``: any label but the
+        factual's own.
+    """
+
+    desired: Any
+
+    @property
+    def is_opposite(self) -> bool:
+        """Whether the goal depends on the factual's own label."""
+        return isinstance(self.desired, str) and self.desired == OPPOSITE
+
+    def check(self, model: LabelModel, labels: NDArray[Any] | None) -> None:
+        """Refuse goals that the model cannot meet, before anything is protected.
+
+        Raises
+        ------
+        ModelError
+            If `desired` is no label, not one of the model's classes, or a callable that does not return one
+            boolean per label.
+        """
+        if callable(self.desired):
+            if labels is not None:  # labels to try it on; there are none where there are no rows
+                self.met(labels)
+            return
+        label: Any = self.desired
+        if np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable):
+            raise ModelError('`desired` must be one label, "opposite" or a callable from labels to booleans')
+        if not self.is_opposite and model.classes is not None and self.desired not in model.classes:
+            raise ModelError("`desired` is not one of the model's classes; check its spelling and type")
+
+    def of_call(self, desired: Any, model: LabelModel) -> Goal:
+        """Return the goal of one call that asks the explainer for an outcome of its own.
+
+        Where this goal is "opposite", which leaves the outcome to the query, the call's takes its place. Another goal
+        stays: the call may ask for it again, or for a part of it, as with a range of numbers within a function's.
+
+        Parameters
+        ----------
+        desired : label, or callable from labels to booleans
+        model : LabelModel
+
+        Raises
+        ------
+        InputError
+            If the model has no such outcome, or the call asks for another one than this goal's.
+        """
+        own = Goal(desired)
+        try:
+            own.check(model, None)
+        except ModelError:
+            unknown = "the call asks for an outcome that is none of the model's labels; check its spelling and type"
+            raise InputError(unknown) from None
+        if own == self:
+            return self
+        if self.is_opposite:
+            return own
+        if not callable(desired):
+            if not self.met(np.array([desired], dtype=object))[0]:
+                raise InputError(
+                    "the call asks for another outcome than explanations are protected for; leave it out, or protect "
+                    'the explainer with desired="opposite", where each call may name its own'
+                )
+            return own if callable(self.desired) else self
+        return Goal(Both(desired, self))
+
+    def outcome(self, model: LabelModel, factual: Any = None, own: Any = None) -> Outcome:
+        """Return what is certified of a counterfactual, from the factual's label or, without it, its own."""
+        if callable(self.desired):
+            bounds = getattr(self.desired, "bounds", None)
+            return Outcome(bounds=bounds if isinstance(bounds, tuple) else None)
+        if not self.is_opposite:
+            return Outcome(natural(self.desired))
+        if factual is None:
+            return Outcome(natural(own))
+        others = [label for label in model.classes or () if label != factual]
+        return Outcome(natural(others[0])) if len(others) == 1 else Outcome(natural(factual), is_other=True)
+
+    def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> NDArray[np.bool_]:
+        """Say of every label whether it is desired; `factual_labels` are needed for ``"opposite"``."""
+        if callable(self.desired):
+            with quiet("the callable `desired` raised {}", ModelError):
+                met = np.asarray(self.desired(labels.copy()))
+            if met.shape != labels.shape or met.dtype != np.bool_:
+                raise ModelError("a callable `desired` must return one boolean per label")
+            return met
+        if self.is_opposite:
+            return np.asarray(labels != factual_labels, dtype=bool)
+        return np.asarray(labels == self.desired, dtype=bool)
+
+    def judge(self, factual_labels: NDArray[Any] | None, own_labels: NDArray[Any]) -> Judge:
+        """Return what counts as desired for each of several counterfactuals.
+
+        Parameters
+        ----------
+        factual_labels : array, optional
+            Labels of the instances explained. Without them ``"opposite"`` means the counterfactual's own label.
+        own_labels : array
+            Labels at the counterfactuals themselves.
+        """
+        if not self.is_opposite:
+            return lambda labels, _: self.met(labels)
+        if factual_labels is not None:
+            return lambda labels, which: self.met(labels, factual_labels[which])
+        return lambda labels, which: np.asarray(labels == own_labels[which], dtype=bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """What is desired by a function and by a goal besides it."""
+
+    desired: Callable[[NDArray[Any]], Any]
+    goal: Goal
+
+    @property
+    def bounds(self) -> Any:
+        """Of the function, where it is a range: what meets both is within it."""
+        return getattr(self.desired, "bounds", None)
+
+    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say of each label whether both desire it."""
+        return Goal(self.desired).met(labels) & self.goal.met(labels)
+
+
+# The model as judge: does a value combination get the desired outcome? Asked in batches, each cell once.
+
+_TRIED = 256  # rows
+
+
+class RowOracle:
+    """Predictions for the population's own rows, each asked at most once."""
+
+    def __init__(self, model: LabelModel, population: Population) -> None:
+        self._model = model
+        self.population = population
+        self._label: NDArray[Any] = np.empty(population.n_rows, dtype=object)
+        self._known = np.zeros(population.n_rows, dtype=bool)
+
+    @property
+    def model(self) -> LabelModel:
+        """The model that is asked."""
+        return self._model
+
+    def labels(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the model's labels for rows of the population."""
+        unknown = np.unique(rows[~self._known[rows]])
+        if len(unknown):
+            self._label[unknown] = self._model(self.population.rows(unknown)).astype(object)
+            self._known[unknown] = True
+        return self._label[rows]
+
+    def tried(self) -> NDArray[Any] | None:
+        """Return labels of the first rows, to see whether the model works; None where there are no rows."""
+        if not self.population.has_rows:
+            return None
+        return self._model(self.population.rows(np.arange(min(_TRIED, self.population.n_rows))))
+
+    def ask(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """Return the model's labels for rows that the population does not have."""
+        return self._model(frame).astype(object)
+
+
+class Oracle:
+    """Says for one set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
+
+    A cell of a counterfactual has the counterfactual's private values and the cell's quasi-identifiers.
+
+    Parameters
+    ----------
+    model : LabelModel
+    judge : callable
+        What is desired for each counterfactual, see `Goal.judge`.
+    rows : RowOracle
+    counterfactuals : DataFrame
+        Conformed counterfactuals, one row each.
+    desired_at : int32 array, shape (n, n_quasi_identifiers), optional
+        Coded quasi-identifiers of the counterfactuals, where all of them are known to have the desired outcome.
+    """
+
+    def __init__(
+        self,
+        model: LabelModel,
+        judge: Judge,
+        rows: RowOracle,
+        counterfactuals: pd.DataFrame,
+        desired_at: NDArray[np.int32] | None = None,
+    ) -> None:
+        population = rows.population
+        self._model, self._judge, self._rows = model, judge, rows
+        self._population, self._counterfactuals = population, counterfactuals
+        self._answers: dict[Any, bool] = {}
+        self._at = np.arange(len(counterfactuals))
+        sizes = [population.domains[q].size + 1 for q in population.schema.quasi_identifiers]
+        fits = prod(sizes) * max(len(counterfactuals), 1) < np.iinfo(np.int64).max
+        self._radix = np.array([prod(sizes[j + 1 :]) for j in range(len(sizes))], np.int64) if fits else None
+        self._span = prod(sizes)
+        if desired_at is not None:
+            own = np.where(desired_at < 0, np.array(sizes) - 1, desired_at).astype(np.int32)
+            self._answers.update(dict.fromkeys(self._keys(self._at, own), True))
+
+    def __repr__(self) -> str:
+        """Show how much is known."""
+        return f"Oracle({len(self._answers)} cells known)"
+
+    def restrict(self, at: NDArray[np.int64]) -> Oracle:
+        """Return this oracle for some of its counterfactuals, renumbered from 0; answers stay shared."""
+        part = copy(self)
+        part._at = self._at[at]
+        return part
+
+    def ask(self, which: NDArray[np.int64], cells: NDArray[np.int32], *, reuse: bool = True) -> NDArray[np.bool_]:
+        """Say of every cell whether it gets the desired outcome, in one model call.
+
+        Parameters
+        ----------
+        which : int array, shape (n,)
+            Counterfactual that each cell belongs to.
+        cells : int32 array, shape (n, n_quasi_identifiers)
+            Codes, of private attributes too unless `reuse`; ``domain.size`` is the counterfactual's own value.
+        reuse : bool
+            Whether answers are remembered and repeated.
+
+        Returns
+        -------
+        bool array, shape (n,)
+
+        Raises
+        ------
+        ModelError
+            If the model fails.
+        """
+        which = self._at[which]
+        if not reuse:
+            return self._evaluate(which, cells)
+        keys = self._keys(which, cells)
+        answers = self._answers
+        new = [i for i, key in enumerate(keys) if key not in answers]
+        if new:
+            first = {keys[i]: i for i in new}
+            at = np.fromiter(first.values(), dtype=np.int64, count=len(first))
+            answers.update(zip(first, self._evaluate(which[at], cells[at]).tolist(), strict=True))
+        return np.fromiter((answers[key] for key in keys), dtype=bool, count=len(keys))
+
+    def desired_rows(self, which: int, rows: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Say of training rows whether their own prediction is what a counterfactual is after; None without rows."""
+        if not self._population.has_rows:
+            return None
+        return self._judge(self._rows.labels(rows), np.full(len(rows), self._at[which]))
+
+    def _evaluate(self, which: NDArray[np.int64], cells: NDArray[np.int32]) -> NDArray[np.bool_]:
+        frame = rows_for_cells(self._population, self._counterfactuals, which, cells)
+        return self._judge(self._model(frame), which)
+
+    def _keys(self, which: NDArray[np.int64], cells: NDArray[np.int32]) -> list[Any]:
+        if self._radix is not None:
+            keys: list[Any] = (cells.astype(np.int64) @ self._radix + which * self._span).tolist()
+            return keys
+        return [(i, cell.tobytes()) for i, cell in zip(which.tolist(), np.ascontiguousarray(cells), strict=True)]

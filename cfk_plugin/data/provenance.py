@@ -1,0 +1,201 @@
+"""What a run says of its population and of the environment that it was made in, for the data holder."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import count, takewhile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from cfk_plugin.data.domain import Domain
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.data.schema import Attribute, Role, Schema
+    from cfk_plugin.records.ledger import Ledger
+
+
+# What a run says of its population, for the data holder: counts before any protection, and how it is declared.
+
+SCHEMA_VERSION = 1
+FEW = 10
+"""A number of people from 1 to this is not written; nor one from which, with the others, such a number follows."""
+
+_FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
+
+
+def facts_of(population: Population, k: int) -> dict[str, Any]:
+    """Return what is known of a population, without any value of an attribute.
+
+    Parameters
+    ----------
+    population : Population
+        With rows, sealed or on a cluster; without rows, numbers of people that have several rows are lower bounds.
+    k : int
+        The policy's.
+
+    Returns
+    -------
+    dict
+        ``schema_version``; ``rows`` (None where there are none here) and ``people``; ``subject_key``, whether people
+        are told apart by one; ``k``; ``unique`` and ``below_k``, people who are alone in their class and in a class of
+        fewer than k; ``classes``, people by the size of their class, as ``{from, to, people}`` with ``to`` not in it
+        and None for no end; ``attributes`` as `declared` has them. A person in several classes counts by the smallest.
+
+        A number of people that is to be hidden (`FEW`) is a text that says between what it lies, and bins that hold so
+        few are merged.
+    """
+    by_size = np.bincount(population.smallest_classes(), minlength=k + 1)
+    people, below, alone = (int(number) for number in (by_size.sum(), by_size[:k].sum(), by_size[1]))
+    shown = _hidden(below, people)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "rows": _hidden(population.n_rows, None) if population.has_rows else None,
+        "people": _hidden(people, None),
+        "subject_key": population.schema.subject is not None,
+        "k": k,
+        "unique": _hidden(alone, below) if shown == below else _hidden(alone, people),
+        "below_k": shown,
+        "classes": _classes(by_size, k),
+        "attributes": [
+            _attribute(a, population.domains.get(a.name), ("quasi-identifier",)) for a in population.schema.attributes
+        ],
+    }
+
+
+def declared(schema: Schema) -> dict[str, Any]:
+    """Return what is declared of a table and nothing that was counted: no epsilon covers counts.
+
+    Returns
+    -------
+    dict
+        ``schema_version`` and ``attributes``: ``name``, ``role``, ``kind``, ``weight``, ``distinct`` (number of values,
+        None where it is not known), ``bounds`` (where what it can be comes from: ``declared``, ``learned``, None where
+        nothing depends on it) and ``learned`` (settings that were read from the rows).
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "attributes": [_attribute(attribute, None, _FEATURES) for attribute in schema.attributes],
+    }
+
+
+def _attribute(attribute: Attribute, domain: Domain | None, bounded: Sequence[Role]) -> dict[str, Any]:
+    said = (attribute.bounds, attribute.categories, attribute.levels, attribute.hierarchy)
+    source = "declared" if any(setting is not None for setting in said) else "learned"
+    return {
+        "name": attribute.name,
+        "role": attribute.role,
+        "kind": attribute.kind,
+        "weight": attribute.weight,
+        "distinct": None if domain is None or domain.is_open else len(domain.values),
+        "bounds": source if attribute.role in bounded else None,
+        "learned": list(attribute.learned),
+    }
+
+
+def _hidden(number: int, whole: int | None) -> int | str:
+    """Return a number, or between what it lies where it, or what is left of `whole` without it, is too small."""
+    if 0 < number <= FEW:
+        return f"1–{FEW}"
+    if number and whole is not None and 0 < whole - number <= FEW:
+        return f"{max(whole - FEW, 1)}–{whole - 1}"
+    return number
+
+
+def _classes(by_size: NDArray[np.int64], k: int) -> list[dict[str, Any]]:
+    """Return how many people are in classes of which size; `by_size` says so of every size."""
+    edges = [1, *takewhile(lambda edge: edge < len(by_size), _edges(k))]
+    bins = [(low, high, int(by_size[low:high].sum())) for low, high in zip(edges, [*edges[1:], None], strict=True)]
+    return [{"from": low, "to": high, "people": _hidden(inside, None)} for low, high, inside in _merged(bins)]
+
+
+def _edges(k: int) -> Iterator[int]:
+    """Yield k, 2k, 5k, 10k, 20k, ..."""
+    return (k * step * 10**power for power in count() for step in (1, 2, 5))
+
+
+_Bin = tuple[int, int | None, int]  # from, to, people
+
+
+def _merged(bins: Sequence[_Bin]) -> list[_Bin]:
+    """Merge bins of few people. Those below k, whose number is said, only with what cannot be told from it."""
+    head, *tail = bins
+    if 0 < head[2] <= FEW or 0 < sum(each[2] for each in tail) <= FEW:
+        return _run_together(bins)  # the number of those below k is hidden then as well
+    return [head, *_run_together(tail)]
+
+
+def _run_together(bins: Sequence[_Bin]) -> list[_Bin]:
+    """Merge each bin of few people with the ones after it, and what is left over with the ones before."""
+    kept: list[_Bin] = []
+    for each in bins:
+        small = bool(kept) and 0 < kept[-1][2] <= FEW
+        kept.append(_joined(kept.pop(), each) if small else each)
+    while len(kept) > 1 and 0 < kept[-1][2] <= FEW:
+        last = kept.pop()
+        kept.append(_joined(kept.pop(), last))
+    return kept
+
+
+def _joined(first: _Bin, second: _Bin) -> _Bin:
+    return first[0], second[1], first[2] + second[2]
+
+
+# What a run says of the environment that it was made in: versions and settings, and nothing of machine or user.
+
+_PACKAGES = {"cfk_plugin": "cfk-plugin", **{n: n for n in ("numpy", "pandas", "scikit-learn", "mlflow")}}
+_IF_INSTALLED = ("dice-ml", "NICEx", "opendp")
+
+
+def environment_of(
+    *,
+    plugins: Mapping[str, str] | None = None,
+    seed: int | None = None,
+    ledger: Ledger | None = None,
+    reference: Population | None = None,
+) -> dict[str, Any]:
+    """Return versions and settings.
+
+    Parameters
+    ----------
+    plugins : mapping, optional
+        Distribution of each plugin to its version.
+    seed : int, optional
+        None where nothing is seeded.
+    ledger : Ledger, optional
+    reference : Population, optional
+
+    Returns
+    -------
+    dict
+        ``python``; ``packages``, name to version; ``plugins``; ``seed``; ``ledger`` (``none``, ``sqlite``,
+        ``postgresql``); ``reference_population``, whether there is one.
+    """
+    return {
+        "python": platform.python_version(),
+        "packages": dict(_versions()),
+        "plugins": [f"{name} {release}" for name, release in (plugins or {}).items()],
+        "seed": None if seed is None else int(seed),
+        "ledger": "none" if ledger is None else ledger.backend,
+        "reference_population": reference is not None,
+    }
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    found = {name: _version(distribution) for name, distribution in _PACKAGES.items()}
+    found |= {name: _version(name) for name in _IF_INSTALLED}
+    return {name: release for name, release in found.items() if release is not None}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,226 @@
+"""Regions: what the quasi-identifiers of a counterfactual are generalised to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.columns import to_text
+from cfk_plugin.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class _Members(Protocol):
+    def members(self, region: Region) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A closed range of a numeric, date or ordinal attribute.
+
+    Attributes
+    ----------
+    low, high : number, Timestamp or str
+        Ends of the range, both included; None when only missing values are inside. For an ordinal attribute the
+        first and last level.
+    missing : bool
+        Whether a missing value is inside too.
+    levels : tuple of str, optional
+        For an ordinal attribute: the levels inside, in order.
+    """
+
+    low: Any
+    high: Any
+    missing: bool = False
+    levels: tuple[str, ...] | None = None
+
+    def __contains__(self, value: object) -> bool:
+        """Say whether a value is inside."""
+        if _is_missing(value):
+            return self.missing
+        if self.low is None:
+            return False
+        if self.levels is not None:
+            return to_text(value) in self.levels
+        try:
+            return bool(self.low <= _comparable(value) <= self.high)
+        except TypeError:  # a text is in no range of numbers
+            return False
+
+    @property
+    def is_single(self) -> bool:
+        """Whether just one value is inside."""
+        return (self.low == self.high) and not (self.missing and self.low is not None)
+
+    def __str__(self) -> str:
+        """Write the range as a person reads it."""
+        if self.low is None:
+            return "missing"
+        text = _plain(self.low) if self.low == self.high else f"{_plain(self.low)}–{_plain(self.high)}"
+        return f"{text} or missing" if self.missing else text
+
+
+Part = Interval | frozenset[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Region(Mapping[str, Part]):
+    """A generalised combination of quasi-identifiers: one interval or value set per attribute.
+
+    Parameters
+    ----------
+    parts : mapping
+        Quasi-identifier to `Interval` or ``frozenset`` of values (None stands for a missing value).
+
+    Examples
+    --------
+    >>> region = Region({"age": Interval(24, 27), "city": frozenset({"Antwerp"})})
+    >>> region.contains({"age": 25, "city": "Antwerp"})
+    True
+    """
+
+    parts: Mapping[str, Part]
+
+    def __post_init__(self) -> None:
+        """Copy the parts, so that nobody can change a region after it was verified."""
+        for name, part in self.parts.items():
+            if not isinstance(part, (Interval, frozenset)) or part == frozenset():
+                raise InputError(f"region of {name!r} must be an Interval or a non-empty frozenset")
+        object.__setattr__(self, "parts", dict(self.parts))
+
+    def __getitem__(self, name: str) -> Part:
+        """Return the part of one quasi-identifier."""
+        return self.parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the quasi-identifiers."""
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        """Return the number of quasi-identifiers."""
+        return len(self.parts)
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(frozenset(self.parts.items()))
+
+    def contains(self, row: Mapping[str, Any]) -> bool:
+        """Say whether a person with these quasi-identifiers fits the region."""
+        return all(part_contains(part, row[name]) for name, part in self.parts.items())
+
+    def members(self, population: _Members) -> NDArray[np.int64]:
+        """Return the positions of the population's rows that fit the region.
+
+        Parameters
+        ----------
+        population : Population
+
+        Returns
+        -------
+        int array
+            Row positions; for the data holder's eyes, never part of a release.
+        """
+        return population.members(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the region as JSON-ready values."""
+        return {name: part_to_dict(part) for name, part in self.parts.items()}
+
+
+def part_to_dict(part: Part) -> dict[str, Any]:
+    """Return one part of a region as JSON-ready values."""
+    if isinstance(part, Interval):
+        out: dict[str, Any] = {"kind": "interval", "low": json_value(part.low), "high": json_value(part.high)}
+        if part.levels is not None:
+            out["levels"] = list(part.levels)
+        return {**out, "missing": True} if part.missing else out
+    return {"kind": "set", "values": [json_value(v) for v in sorted_values(part)]}
+
+
+def part_from_dict(data: Mapping[str, Any]) -> Part:
+    """Read back what `part_to_dict` wrote; dates stay ISO strings that the population parses."""
+    if data.get("kind") == "interval":
+        levels = tuple(data["levels"]) if data.get("levels") is not None else None
+        return Interval(data["low"], data["high"], bool(data.get("missing", False)), levels)
+    return frozenset(data["values"])
+
+
+def part_to_text(part: Part) -> str:
+    """Write one part for a cell of a table: ``24–27``, ``{A, B}`` or the single value."""
+    if isinstance(part, Interval):
+        return str(part)
+    if len(part) == 1:
+        return _plain(next(iter(part)))
+    return "{" + ", ".join(_plain(v) for v in sorted_values(part)) + "}"
+
+
+def sorted_values(values: frozenset[Any]) -> list[Any]:
+    """Return set members in an order that does not depend on hashing."""
+    return sorted(values, key=lambda v: (v is None, str(v)))
+
+
+def natural(value: Any) -> Any:
+    """Return a scalar as plain Python shows it: no NumPy type, None for a missing value."""
+    if _is_missing(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def json_value(value: Any) -> Any:
+    """Turn a scalar into what JSON can hold; a missing value becomes None, a date ISO text."""
+    plain = natural(value)
+    if isinstance(plain, date):
+        return plain.isoformat()
+    if isinstance(plain, Decimal):  # JSON has no decimals: a number where it is written alike, else text
+        return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
+    return plain
+
+
+def part_of(value: Any) -> Part:
+    """Return the part of a region that is one value alone."""
+    if isinstance(value, Interval):
+        return value
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if (number or isinstance(value, pd.Timestamp)) and not pd.isna(value):
+        return Interval(value, value)
+    return frozenset({None if pd.isna(value) else value})
+
+
+def part_contains(part: Part, value: Any) -> bool:
+    """Say whether a value is inside one part of a region; a category may be spelled in any dtype."""
+    if isinstance(part, Interval):
+        return value in part
+    if _is_missing(value):
+        return None in part
+    return value in part or to_text(value) in {to_text(v) for v in part if v is not None}
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value as ends of ranges can be compared with it: NumPy's numbers would round them to their own type."""
+    if isinstance(value, np.number):
+        return value.item()
+    if isinstance(value, Decimal):  # ends are floats, and one that is written 0.1 stands for 0.1
+        return float(value)
+    return pd.Timestamp(value) if isinstance(value, date) else value
+
+
+def _is_missing(value: object) -> bool:
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "missing"
+    if isinstance(value, pd.Timestamp):
+        is_day = value.tz is None and value == value.normalize()
+        return value.date().isoformat() if is_day else value.isoformat(sep=" ")
+    # The shortest text that reads back as this very number: a rounded end would leave people outside.
+    return float.__repr__(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -1,0 +1,581 @@
+"""The schema: what each column of the training table is to privacy, what its values are, and how it generalises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import fsum, isfinite
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+from cfk_plugin.data.columns import is_numeric, to_number, to_text, why_inexact
+from cfk_plugin.errors import SchemaError
+
+# Generalisation hierarchies: a tree over the values of a categorical attribute.
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Hierarchy:
+    """A tree whose leaves are the values of an attribute; a region generalises to one of its nodes.
+
+    Leaves are numbered in depth-first order, so that the leaves under a node are a range of numbers.
+    Build it with `Hierarchy.of`.
+
+    Attributes
+    ----------
+    leaves : tuple of str
+        The values, in depth-first order.
+    labels : tuple of str
+        One label per node; the first ``len(leaves)`` nodes are the leaves themselves.
+    low, high : int arrays, shape (nodes,)
+        First and last leaf under each node.
+    parent : int array, shape (nodes,)
+        Parent of each node; -1 at the root.
+    """
+
+    leaves: tuple[str, ...]
+    labels: tuple[str, ...]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+    parent: NDArray[np.int32]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        if not isinstance(other, Hierarchy):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Hierarchy({len(self.leaves)} values, {len(self.labels)} nodes)"
+
+    def _key(self) -> tuple[tuple[str, ...], tuple[str, ...], bytes]:
+        return self.leaves, self.labels, self.parent.tobytes()
+
+    @classmethod
+    def of(cls, table: Hierarchy | pd.DataFrame | Mapping[Any, Sequence[Any]]) -> Hierarchy:
+        """Read a table from value to its ancestors, nearest ancestor first (the layout that ARX uses).
+
+        Parameters
+        ----------
+        table : DataFrame or mapping
+            A frame whose first column holds the values and whose other columns hold the ancestors, level by
+            level; or a mapping ``{value: [parent, grandparent, ...]}``. All rows have the same depth. A root
+            ``*`` is added when the last level has more than one label.
+
+        Returns
+        -------
+        Hierarchy
+
+        Raises
+        ------
+        SchemaError
+            If rows differ in depth, a value occurs twice, or a label has two parents.
+
+        Examples
+        --------
+        >>> cities = Hierarchy.of({"Antwerp": ["Flanders"], "Ghent": ["Flanders"], "Namur": ["Wallonia"]})
+        >>> cities.labels[cities.cover(["Antwerp", "Ghent"])]
+        'Flanders'
+        """
+        if isinstance(table, Hierarchy):
+            return table
+        if isinstance(table, pd.DataFrame):
+            rows = [tuple(to_text(v) for v in row) for row in table.itertuples(index=False, name=None)]
+        else:
+            rows = [(to_text(v), *(to_text(a) for a in ancestors)) for v, ancestors in table.items()]
+        if not rows or len({len(row) for row in rows}) != 1:
+            raise SchemaError("a hierarchy needs at least one value and the same number of levels for each")
+        if len({row[0] for row in rows}) != len(rows):
+            raise SchemaError("a hierarchy lists a value twice; give each value one row")
+        if len({row[-1] for row in rows}) > 1 or len(rows[0]) == 1:
+            rows = [(*row, "*") for row in rows]
+        return cls._from_paths(sorted(rows, key=lambda row: row[::-1]))
+
+    @classmethod
+    def _from_paths(cls, rows: list[tuple[str, ...]]) -> Hierarchy:
+        depth = len(rows[0])
+        labels = [row[0] for row in rows]
+        low = list(range(len(rows)))
+        high = list(range(len(rows)))
+        parent = [-1] * len(rows)
+        below = list(range(len(rows)))  # node of each row on the level below
+        for level in range(1, depth):
+            seen: dict[str, int] = {}
+            for i, row in enumerate(rows):
+                node = seen.setdefault(row[level], len(labels))
+                if node == len(labels):
+                    labels.append(row[level])
+                    low.append(i)
+                    high.append(i)
+                    parent.append(-1)
+                if high[node] < i - 1 or parent[below[i]] not in (-1, node):
+                    raise SchemaError("a hierarchy label has two parents; make labels unique per branch")
+                high[node] = i
+                parent[below[i]] = node
+                below[i] = node
+        as_array = [np.asarray(x, dtype=np.int32) for x in (low, high, parent)]
+        return cls(tuple(row[0] for row in rows), tuple(labels), *as_array)
+
+    def cover(self, values: Sequence[str]) -> int:
+        """Return the lowest node that holds all the given values."""
+        position = {leaf: i for i, leaf in enumerate(self.leaves)}
+        at = [position[v] for v in values]
+        node = at[0]
+        while self.low[node] > min(at) or self.high[node] < max(at):
+            node = int(self.parent[node])
+        return node
+
+    def values_under(self, node: int) -> tuple[str, ...]:
+        """Return the values below a node."""
+        return self.leaves[self.low[node] : self.high[node] + 1]
+
+
+# Roles: what each column of a table is to privacy, given once and by name.
+
+Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
+
+
+def known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
+    """Refuse names that are no columns of the table; `label` says which setting they come from."""
+    if unknown := [str(name) for name in names if name not in frame.columns]:
+        raise SchemaError(f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}")
+
+
+def roles_of(
+    frame: pd.DataFrame,
+    quasi_identifiers: Sequence[str],
+    sensitive: Sequence[str],
+    identifiers: Sequence[str],
+    subject: str | None,
+    target: str | None,
+) -> dict[str, Role]:
+    """Return the role of every column, in table order.
+
+    Raises
+    ------
+    SchemaError
+        If the table is none, its columns cannot be told apart, or a column is unknown or given two roles.
+    """
+    if not isinstance(frame, pd.DataFrame) or frame.empty:
+        raise SchemaError("a schema needs a pandas DataFrame with at least one row and one column")
+    if not frame.columns.is_unique:
+        raise SchemaError("the table has two columns of the same name; rename one")
+    if not all(isinstance(c, str) for c in frame.columns):
+        raise SchemaError("column names must be strings")
+    given: list[tuple[Role, Sequence[str]]] = [
+        ("quasi-identifier", quasi_identifiers),
+        ("sensitive", sensitive),
+        ("identifier", identifiers),
+        ("subject", [subject] if subject else []),
+        ("target", [target] if target else []),
+    ]
+    roles: dict[str, Role] = {}
+    for role, names in given:
+        if isinstance(names, str):
+            raise SchemaError(f"{role} columns must be a list of names, not one string")
+        known(frame, names, role)
+        for name in names:
+            if name in roles:
+                raise SchemaError(f"column {name!r} is {roles[name]} and {role}; give it one role")
+            roles[name] = role
+    return {name: roles.get(name, "other") for name in frame.columns}
+
+
+# An attribute: what one column is to privacy, how it generalises, and what is publicly known of its values.
+
+Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """One column: its role in privacy, its kind, and how it may be generalised.
+
+    Attributes
+    ----------
+    name : str
+        Column name.
+    role : {"identifier", "subject", "quasi-identifier", "sensitive", "other", "target"}
+        Identifiers and the subject key never leave. Quasi-identifiers are generalised. Sensitive attributes are
+        checked by l-diversity and t-closeness. Others are private attributes, released as they are.
+    kind : {"numeric", "ordinal", "nominal", "hierarchical"}
+        Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets, hierarchical ones
+        to nodes of their hierarchy.
+    weight : float
+        Share of this quasi-identifier in NCP; the weights of all quasi-identifiers add up to 1.
+    levels : tuple of str, optional
+        Levels of an ordinal attribute, in order.
+    hierarchy : Hierarchy, optional
+        Tree of a hierarchical attribute.
+    bounds : tuple of float, optional
+        Declared domain of a numeric attribute; a counterfactual outside of it is not released.
+    bins : tuple of float, optional
+        Edges of public bins of a numeric feature, strictly increasing (of a date: seconds). A bin has its lower edge
+        and not its upper one, the last bin has both.
+    nullable : bool
+        Whether missing values may occur.
+    categories : tuple of str, int, float or bool, optional
+        Declared domain of a nominal attribute, as its values stand in the table.
+    learned : tuple of str
+        Settings that were read from the rows instead of being declared; differential privacy refuses them.
+    dtype : str, optional
+        Type of the values as they are declared, such as ``"int64"`` of whole numbers and ``"datetime64[us]"`` of dates;
+        never that of a table. Differentially private rows have it; None leaves numbers fractional.
+    """
+
+    name: str
+    role: Role = "other"
+    kind: Kind = "nominal"
+    weight: float = 0.0
+    levels: tuple[str, ...] | None = None
+    hierarchy: Hierarchy | None = None
+    bounds: tuple[float, float] | None = None
+    nullable: bool = False
+    bins: tuple[float, ...] | None = None
+    categories: tuple[Any, ...] | None = None
+    learned: tuple[str, ...] = ()
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that kind and details belong together."""
+        if (self.kind == "ordinal") != (self.levels is not None):
+            raise SchemaError(f"column {self.name!r}: levels belong to ordinal attributes, and each needs them")
+        if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not self.levels):
+            raise SchemaError(f"column {self.name!r}: ordinal levels must be distinct and not empty")
+        if (self.kind == "hierarchical") != (self.hierarchy is not None):
+            raise SchemaError(f"column {self.name!r}: a hierarchy belongs to hierarchical attributes only")
+        if self.bounds is not None and (self.kind != "numeric" or not self.bounds[0] <= self.bounds[1]):
+            raise SchemaError(f"column {self.name!r}: bounds are (low, high) of a numeric attribute")
+        if self.bins is not None:
+            self._check_bins(self.bins)
+        if self.categories is not None:
+            self._check_categories(self.categories)
+        if not 0 <= self.weight < float("inf"):
+            raise SchemaError(f"column {self.name!r}: weight must be a finite number >= 0")
+
+    @property
+    def lacks(self) -> str | None:
+        """What has to be declared of it before its domain is public, in words; None where all is."""
+        lacks = []
+        if self.kind == "numeric" and self.bounds is None and self.bins is None:
+            lacks.append("bounds or bins")
+        if self.kind == "nominal" and self.categories is None:
+            lacks.append("categories")
+        if self.learned == ("nullable",):
+            lacks.append("whether it is in nullable")
+        return " and ".join(lacks) or None
+
+    def _check_bins(self, edges: tuple[float, ...]) -> None:
+        if self.kind != "numeric" or self.role not in ("quasi-identifier", "sensitive", "other"):
+            raise SchemaError(f"column {self.name!r}: bins are for numeric features")
+        if len(edges) < 2 or not all(map(isfinite, edges)) or any(a >= b for a, b in pairwise(edges)):
+            raise SchemaError(f"column {self.name!r}: bins are at least 2 numbers (or dates), strictly increasing")
+
+    def _check_categories(self, categories: tuple[Any, ...]) -> None:
+        if self.kind != "nominal":
+            raise SchemaError(f"column {self.name!r}: categories are of nominal attributes; others declare levels, ...")
+        if not categories or not all(isinstance(value, (str, int, float, bool)) for value in categories):
+            raise SchemaError(f"column {self.name!r}: categories are texts, numbers or booleans, and at least one")
+        if len({to_text(value) for value in categories}) != len(categories):
+            raise SchemaError(f"column {self.name!r}: categories must be distinct, however they are spelled")
+
+
+def attribute_of(
+    column: pd.Series,
+    role: Role,
+    weight: float,
+    levels: Sequence[Any] | None,
+    hierarchy: Any,
+    as_category: bool,
+    bounds: tuple[float, float] | None,
+    bins: Sequence[Any] | None,
+    categories: Sequence[Any] | None,
+    nullable: bool | None,
+    whole: bool = False,
+) -> Attribute:
+    """Return the attribute of a column from what is declared of it; only what is not declared is looked up."""
+    name = str(column.name)
+    if bins is not None and role in ("identifier", "subject", "target"):
+        raise SchemaError(f"column {name!r}: bins are for numeric features")
+    if role in ("identifier", "subject"):
+        return Attribute(name=name, role=role)
+    kind: Kind = "nominal"
+    if levels is not None:
+        kind = "ordinal"
+    elif hierarchy is not None:
+        kind = "hierarchical"
+    elif not as_category and (
+        is_numeric(column) or (nullable is not None and (whole or bounds is not None or bins is not None))
+    ):
+        kind = "numeric"  # where all is declared, no value has a say
+    elif not (as_category and nullable is not None) and (column.dtype.kind in "mc"):
+        raise SchemaError(f"column {name!r} has dtype {column.dtype}; convert it to numbers, dates or text")
+    if whole and kind != "numeric":
+        raise SchemaError(f"column {name!r}: whole numbers are of numeric columns; this one is {kind}")
+    if role == "quasi-identifier" and nullable is None and bool(column.isna().all()):
+        raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
+    listed = levels if levels is not None else categories
+    return Attribute(
+        name=name,
+        role=role,
+        kind=kind,
+        weight=weight,
+        levels=tuple(to_text(v) for v in _listed(levels)) if levels is not None else None,
+        hierarchy=Hierarchy.of(hierarchy) if hierarchy is not None else None,
+        bounds=(_declared(bounds[0], name), _declared(bounds[1], name)) if bounds is not None else None,
+        nullable=bool(column.isna().any()) if nullable is None else nullable,
+        bins=_edges(bins, name) if bins is not None else None,
+        categories=_listed(categories) if categories is not None else None,
+        learned=("nullable",) if nullable is None else (),
+        dtype=_type_of_numbers(bins if bounds is None else bounds, whole)
+        if kind == "numeric"
+        else type_of_values(listed),
+    )
+
+
+def _listed(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
+    """Return declared values, which a dtype of categories may list."""
+    return tuple(values.categories.tolist() if isinstance(values, pd.CategoricalDtype) else values)
+
+
+def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
+    """Return the dtype of a numeric column whose bounds, or edges of bins, are declared so."""
+    ends = list(ends) if np.iterable(ends) else []
+    if not ends or isinstance(ends[0], (int, float, np.number)):
+        return "int64" if whole else None
+    with suppress(ValueError, TypeError):  # what is no date either is refused with the bins themselves
+        zone = pd.Timestamp(ends[0]).tz
+        return "datetime64[us]" if zone is None else f"datetime64[us, {zone}]"
+    return None
+
+
+def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | None:
+    """Return the dtype of a column whose categories or levels are declared so; None where they are texts or mixed."""
+    if isinstance(values, pd.CategoricalDtype):
+        return "category"
+    found = types.infer_dtype(list(values or ()), skipna=False)
+    return {"boolean": "bool", "integer": "int64", "floating": "float64", "mixed-integer-float": "float64"}.get(found)
+
+
+def _declared(value: Any, name: str) -> float:
+    """Read a declared number or date; refuse one that would be rounded by that."""
+    if why := why_inexact(pd.Series([value], dtype=object)):
+        raise SchemaError(f"column {name!r}: its bounds or bins have {why}")
+    return to_number(value)
+
+
+def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
+    """Read the edges of bins; none, which the attribute refuses, where they are no numbers or dates."""
+    try:
+        found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
+    except (TypeError, ValueError):
+        return ()
+    for edge in bins if found else ():
+        _declared(edge, name)
+    return found
+
+
+# The schema: what each column of the training table is to privacy, and how it generalises.
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Roles and kinds of all columns of a training table. Build it with `Schema.from_frame`.
+
+    There are two orders of columns. `features` has the table's: models, explainers and results are given their columns
+    in it. Whatever orders, numbers or hashes records takes columns by name (`quasi_identifiers`, `private`,
+    `sensitive`, `canonical`), so that the same people are in the same groups whatever order their table has.
+
+    Attributes
+    ----------
+    attributes : tuple of Attribute
+        In the order of the table's columns.
+    """
+
+    attributes: tuple[Attribute, ...]
+
+    def __post_init__(self) -> None:
+        """Check names and normalise the weights of the quasi-identifiers to a sum of 1."""
+        names = [a.name for a in self.attributes]
+        if len(set(names)) != len(names):
+            raise SchemaError("two attributes have the same name")
+        quasi = [a for a in self.attributes if a.role == "quasi-identifier"]
+        if not quasi:
+            raise SchemaError("a schema needs at least one quasi-identifier; name the publicly known columns")
+        total = fsum(a.weight for a in quasi)  # exact, so that the order of columns does not show in the last bit
+        if total <= 0:
+            raise SchemaError("the weights of the quasi-identifiers must have a positive sum")
+        if abs(total - 1) > 1e-9:
+            scaled = tuple(replace(a, weight=a.weight / total) if a in quasi else a for a in self.attributes)
+            object.__setattr__(self, "attributes", scaled)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        quasi_identifiers: Sequence[str],
+        sensitive: Sequence[str] = (),
+        identifiers: Sequence[str] = (),
+        subject: str | None = None,
+        target: str | None = None,
+        ordinal: Mapping[str, Sequence[Any]] | None = None,
+        nominal: Sequence[str] = (),
+        hierarchies: Mapping[str, Any] | None = None,
+        weights: Mapping[str, float] | None = None,
+        bounds: Mapping[str, tuple[float, float]] | None = None,
+        bins: Mapping[str, Sequence[Any]] | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        nullable: Sequence[str] | None = None,
+        whole: Sequence[str] = (),
+    ) -> Schema:
+        """Declare the roles; kinds that are not declared follow from the dtypes.
+
+        Numbers and dates are numeric, the rest is nominal. Where `nullable` is given, too, columns with `bounds`,
+        `bins` or `whole` are numeric whatever their dtype.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The training rows, features only or with target and identifiers.
+        quasi_identifiers : sequence of str
+            Publicly known columns: these are generalised.
+        sensitive : sequence of str
+            Private columns whose diversity inside a region is checked.
+        identifiers : sequence of str
+            Names, account numbers: never used and never released.
+        subject : str, optional
+            Key of the person a row belongs to; k then counts people instead of rows.
+        target : str, optional
+            The label column, when `frame` has one.
+        ordinal : mapping, optional
+            Column to its levels in order.
+        nominal : sequence of str
+            Columns of numbers that are codes of categories (a postal code, say).
+        hierarchies : mapping, optional
+            Column to a `Hierarchy` or to what `Hierarchy.of` reads.
+        weights : mapping, optional
+            Quasi-identifier to its relative weight in NCP; 1 where not given. Normalised to a sum of 1.
+        bounds : mapping, optional
+            Numeric column to its declared (low, high).
+        bins : mapping, optional
+            Numeric feature to the edges of its public bins: declared, never computed from the rows.
+        categories : mapping, optional
+            Nominal column to all values that it may have; only differential privacy needs it. A
+            ``pandas.CategoricalDtype``, for a model that takes a column of that type.
+        nullable : sequence of str, optional
+            Columns that may have missing values. Default: those that have one here, which is read from the rows.
+        whole : sequence of str
+            Numeric columns of whole numbers, for differential privacy: it takes others for fractional, whatever their
+            dtype, which one person's value can change for everybody.
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        SchemaError
+            If a column is unknown, duplicated, given two roles, or of a type that cannot be used.
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame({"age": [24, 27], "city": ["Antwerp", "Ghent"], "salary": [60, 80]})
+        >>> schema = Schema.from_frame(frame, quasi_identifiers=["age", "city"], sensitive=["salary"])
+        >>> schema["age"].kind, schema["city"].kind, schema["age"].weight
+        ('numeric', 'nominal', 0.5)
+        """
+        roles = roles_of(frame, quasi_identifiers, sensitive, identifiers, subject, target)
+        ordinal, hierarchies, weights = dict(ordinal or {}), dict(hierarchies or {}), dict(weights or {})
+        bounds, bins, categories = dict(bounds or {}), dict(bins or {}), dict(categories or {})
+        for label, names in (("ordinal", ordinal), ("nominal", nominal), ("hierarchies", hierarchies)):
+            known(frame, names, label)
+        for label, given in (("bounds", bounds), ("bins", bins), ("categories", categories)):
+            known(frame, given, label)
+        known(frame, nullable or (), "nullable")
+        known(frame, whole, "whole")
+        if unknown := [name for name in weights if roles.get(name) != "quasi-identifier"]:
+            raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
+        total = fsum(weights.get(q, 1.0) for q in quasi_identifiers)
+        if (quasi_identifiers and total <= 0) or any(w < 0 for w in weights.values()):
+            raise SchemaError("weights must be >= 0 and have a positive sum")
+        return cls(
+            tuple(
+                attribute_of(
+                    frame[name],
+                    role,
+                    weights.get(name, 1.0) / total if role == "quasi-identifier" else 0.0,
+                    ordinal.get(name),
+                    hierarchies.get(name),
+                    name in nominal or name in categories,
+                    bounds.get(name),
+                    bins.get(name),
+                    categories.get(name),
+                    None if nullable is None else name in nullable,
+                    name in whole,
+                )
+                for name, role in roles.items()
+            )
+        )
+
+    def __getitem__(self, name: str) -> Attribute:
+        """Return an attribute by name."""
+        for attribute in self.attributes:
+            if attribute.name == name:
+                return attribute
+        raise SchemaError(f"column {name!r} is not in the schema")
+
+    def names(self, *roles: Role) -> tuple[str, ...]:
+        """Return the names of the columns in the given roles, in table order."""
+        return tuple(a.name for a in self.attributes if a.role in roles)
+
+    @cached_property
+    def quasi_identifiers(self) -> tuple[str, ...]:
+        """Names of the quasi-identifiers, in alphabetical order."""
+        return tuple(sorted(self.names("quasi-identifier")))
+
+    @cached_property
+    def private(self) -> tuple[str, ...]:
+        """Names of the private attributes that are released as they are, in alphabetical order: sensitive and other."""
+        return tuple(sorted(self.names("sensitive", "other")))
+
+    @cached_property
+    def sensitive(self) -> tuple[str, ...]:
+        """Names of the sensitive attributes, in alphabetical order."""
+        return tuple(sorted(self.names("sensitive")))
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that a counterfactual has, in table order: quasi-identifiers and private attributes."""
+        return self.names("quasi-identifier", "sensitive", "other")
+
+    @cached_property
+    def canonical(self) -> tuple[int, ...]:
+        """Positions of the features in alphabetical order: that of everything that orders or hashes records."""
+        return tuple(sorted(range(len(self.features)), key=self.features.__getitem__))
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the domain of every feature is declared, so that no row has to be looked at to know it."""
+        return all(self[name].lacks is None for name in self.features)
+
+    @property
+    def subject(self) -> str | None:
+        """Name of the subject key, if any."""
+        return next(iter(self.names("subject")), None)
+
+    @property
+    def target(self) -> str | None:
+        """Name of the label column, if any."""
+        return next(iter(self.names("target")), None)

@@ -1,0 +1,302 @@
+"""The rows that answers are taken from: drawn once, labelled, and searched for the nearest one of another outcome."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.special
+from numpy.typing import NDArray
+
+from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
+from cfk_plugin.errors import ModelError, quiet
+from cfk_plugin.metrics.heom import Heom, HeomCodes
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ServedRows:
+    """Rows to answer with. They come from noised counts alone, so they may be looked at.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        Every feature, in the dtypes that the model takes.
+    labels : array
+        The model's outcome at each row.
+    cost : float64 array
+        What is added to the distance to each row: less for rows that the noised model finds likely.
+    heom : Heom
+        Distance over the declared ranges.
+    codes : HeomCodes
+        `frame`, prepared for it.
+    """
+
+    frame: pd.DataFrame
+    labels: NDArray[Any]
+    cost: NDArray[np.float64]
+    heom: Heom
+    codes: HeomCodes
+
+    @classmethod
+    def of(
+        cls, domain: PublicDomain, frame: pd.DataFrame, labels: NDArray[Any], cost: NDArray[np.float64]
+    ) -> ServedRows:
+        """Prepare rows for the search."""
+        features = [column for column in domain.columns if column.name in frame.columns]
+        heom = Heom(
+            [c.name for c in features if c.is_numeric],
+            [c.name for c in features if not c.is_numeric],
+            {c.name: c.width for c in features if c.is_numeric},
+        )
+        return cls(frame, labels, cost, heom, heom.encode(frame))
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.frame)
+
+    def __repr__(self) -> str:
+        """Show the number of rows."""
+        return f"ServedRows({len(self)} rows)"
+
+    def take(self, at: NDArray[np.int64]) -> ServedRows:
+        """Return some of the rows."""
+        frame = self.frame.take(at).reset_index(drop=True)
+        return ServedRows(frame, self.labels[at], self.cost[at], self.heom, self.codes.take(at))
+
+    def nearest(self, queries: pd.DataFrame, goal: Goal, factual_labels: NDArray[Any] | None) -> NDArray[np.int64]:
+        """Return, for each query, the position of the nearest row with a desired outcome; -1 where there is none.
+
+        Parameters
+        ----------
+        queries : DataFrame
+        goal : Goal
+        factual_labels : array, optional
+            The outcomes of the queries; needed for the goal "opposite".
+        """
+        asked = self.heom.encode(queries)
+        out = np.full(len(queries), -1, dtype=np.int64)
+        if factual_labels is None or not goal.is_opposite:
+            return self._search(asked, goal.met(self.labels), np.arange(len(queries)), out)
+        for label in pd.unique(factual_labels):
+            met = goal.met(self.labels, np.full(len(self), label, dtype=object))
+            self._search(asked, met, np.flatnonzero(factual_labels == label), out)
+        return out
+
+    def _search(
+        self, asked: HeomCodes, met: NDArray[np.bool_], at: NDArray[np.int64], out: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        rows = np.flatnonzero(met)
+        if len(rows):
+            found, _ = self.heom.nearest(asked.take(at), self.codes.take(rows), cost=self.cost[rows])
+            out[at] = rows[found[:, 0]]
+        return out
+
+
+# Moving a row back towards the query while the outcome stays desired: sparser answers, which tell of the model.
+
+
+def reverted(
+    rows: pd.DataFrame,
+    queries: pd.DataFrame,
+    model: LabelModel,
+    goal: Goal,
+    factual_labels: NDArray[Any] | None,
+    heom: Heom,
+) -> pd.DataFrame:
+    """Return rows with as many features as possible taken from their queries, the largest differences first.
+
+    At each turn every row tries each feature in which it still differs, and takes over the one that brings it nearest
+    among those that keep the outcome desired; the model is asked once a turn, for all rows together.
+
+    Parameters
+    ----------
+    rows, queries : DataFrame, shape (n, n_features)
+        Rows that have the desired outcome, and the queries that they answer.
+    model : LabelModel
+    goal : Goal
+    factual_labels : array, optional
+        Outcomes of the queries.
+    heom : Heom
+
+    Raises
+    ------
+    ModelError
+        If the model fails.
+    """
+    names = [*heom.numeric, *heom.categorical]
+    moved, asked = rows.reset_index(drop=True), queries.reset_index(drop=True)
+    waiting = np.arange(len(moved))
+    while len(waiting):
+        gains = heom.parts(moved.take(waiting), asked.take(waiting))
+        at, feature = np.nonzero(gains > 0)
+        if not len(at):
+            break
+        tried = moved.take(waiting[at]).reset_index(drop=True)
+        for j in np.unique(feature):
+            these = np.flatnonzero(feature == j)
+            tried.loc[these, names[j]] = asked[names[j]].take(waiting[at[these]]).to_numpy()
+        own = None if factual_labels is None else factual_labels[waiting[at]]
+        met = goal.met(model(tried).astype(object), own)
+        gain = np.where(met, gains[at, feature], 0.0)
+        best = _best_of_each(at, gain)
+        moved.loc[waiting[at[best]]] = tried.take(best).set_axis(waiting[at[best]])
+        waiting = waiting[at[best]]
+    return moved.set_axis(rows.index)
+
+
+def _best_of_each(owner: NDArray[np.int64], gain: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return, for each owner with a positive gain, the place of its largest one; `owner` ascends."""
+    order = np.lexsort((-gain, owner))
+    first = order[np.unique(owner[order], return_index=True)[1]]
+    return np.asarray(first[gain[first] > 0])
+
+
+# Prototypes: a few rows of each outcome that are typical of the others.
+
+_MOST = 10_000  # rows of an outcome that prototypes are sought among
+
+
+def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
+    """Return positions of prototypes: for each outcome the rows nearest to the centres of a k-means clustering.
+
+    Rows become points whose squared Euclidean distance is that of Average Distance: numbers divided by their range,
+    categories one-hot over the square root of 2. Post-processing: it costs no budget.
+
+    Parameters
+    ----------
+    served : ServedRows
+    most : int
+        Prototypes per outcome; all rows, where there are fewer.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    points = _points(served)
+    kept: list[NDArray[np.int64]] = []
+    for label in pd.unique(served.labels):
+        rows = np.flatnonzero(served.labels == label)[:_MOST]
+        if len(rows) > most:
+            centres = MiniBatchKMeans(most, random_state=0, n_init=1).fit(points[rows]).cluster_centers_
+            squares = (points[rows] ** 2).sum(axis=1)[:, None] - 2 * points[rows] @ centres.T
+            rows = rows[np.unique(squares.argmin(axis=0))]
+        kept.append(rows)
+    return np.sort(np.concatenate(kept))
+
+
+def _points(served: ServedRows) -> NDArray[np.float64]:
+    heom, frame = served.heom, served.frame
+    numbers = served.codes.numbers / np.array([heom.ranges[name] for name in heom.numeric])
+    flags = pd.get_dummies(frame[list(heom.categorical)].astype(str)).to_numpy(dtype=np.float64) / np.sqrt(2)
+    return np.hstack([np.nan_to_num(numbers), flags])
+
+
+# A model that stands in for the private one: fitted on differentially private rows, it never sees the table.
+
+_PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
+_LISTS = (list, tuple, set, frozenset)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
+_LIBRARIES = frozenset({"builtins", "math", "operator", "numpy", "scipy", "sklearn", "pandas"})
+_GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
+
+
+def check_unfitted(estimator: Any) -> None:
+    """Refuse an estimator that could bring along what it learned elsewhere, which no epsilon covers.
+
+    What may pass: estimators that were never fitted and that scikit-learn's `clone` makes anew, whose settings are
+    plain values, lists of them, functions of numerical libraries, and such estimators again.
+
+    Raises
+    ------
+    ModelError
+        Otherwise. It names the setting.
+    """
+    with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError, let=ModelError):
+        if not hasattr(estimator, "get_params") or not hasattr(estimator, "fit"):
+            raise ModelError(f"the surrogate cannot be fitted, it is a {type(estimator).__name__}; {_GIVE}")
+        _check(estimator, type(estimator).__name__)
+
+
+def fitted_surrogate(estimator: Any, rows: pd.DataFrame, target: pd.Series) -> Any:
+    """Return a fitted copy of an estimator.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier or pipeline
+        Of which `check_unfitted` holds.
+    rows : DataFrame
+        Features of the differentially private rows.
+    target : Series
+        Their outcomes, drawn with them.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be cloned or fitted. The message has the class of the failure alone.
+    """
+    from sklearn.base import clone
+
+    with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError):
+        return clone(estimator).fit(rows, target)
+
+
+def _check(value: Any, where: str) -> None:
+    if isinstance(value, _PLAIN) or _is_of_a_library(value):
+        return
+    if isinstance(value, _LISTS):
+        for at, each in enumerate(value):
+            _check(each, f"{where}[{at}]")
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            _check(each, f"{where}[{name!r}]")
+    elif hasattr(value, "get_params"):
+        _check_estimator(value, where)
+    elif type(value).__module__.startswith("sklearn.") and hasattr(value, "__dict__"):  # a splitter, a selector, ...
+        for name, each in vars(value).items():
+            _check(each, f"{where}.{name}")
+    else:
+        raise ModelError(
+            f"the surrogate's {where} is a {type(value).__name__}, which may hold what was learned from the table; "
+            "settings are plain values, functions of numpy, scipy, scikit-learn or pandas, and estimators that were "
+            "never fitted"
+        )
+
+
+def _check_estimator(value: Any, where: str) -> None:
+    from sklearn.base import BaseEstimator
+
+    if isinstance(value, PublicEncoder) and not value.domain.inferred:
+        return
+    kind = type(value)
+    own = getattr(kind, "__sklearn_clone__", BaseEstimator.__sklearn_clone__)
+    if own is not BaseEstimator.__sklearn_clone__:
+        raise ModelError(f"the surrogate's {where} is a {kind.__name__}, of which a clone is no new one; {_GIVE}")
+    if _is_fitted(value):
+        raise ModelError(f"the surrogate's {where} is fitted already; {_GIVE}, as sklearn.base.clone makes one")
+    for name, setting in value.get_params(deep=False).items():
+        if (name == "prefit" and setting is not False) or (isinstance(setting, str) and setting == "prefit"):
+            raise ModelError(f"the surrogate's {where}.{name} asks for an estimator that is fitted already; {_GIVE}")
+        _check(setting, f"{where}.{name}")
+
+
+def _is_fitted(estimator: Any) -> bool:
+    """Say whether an estimator has learned anything: by scikit-learn's sign, a name that ends with an underscore."""
+    if any(name.endswith("_") and not name.startswith("__") for name in getattr(estimator, "__dict__", {})):
+        return True
+    if hasattr(estimator, "steps") or not hasattr(estimator, "__sklearn_is_fitted__"):
+        return False  # the steps of a pipeline are looked at one by one
+    stateless = hasattr(estimator, "__sklearn_tags__") and not estimator.__sklearn_tags__().requires_fit
+    return not stateless and bool(estimator.__sklearn_is_fitted__())
+
+
+def _is_of_a_library(value: Any) -> bool:
+    """Say whether a value is a function that a numerical library has under that name."""
+    if not isinstance(value, _FUNCTIONS):
+        return False
+    homes = [np, scipy.special] if isinstance(value, np.ufunc) else [sys.modules.get(str(value.__module__))]
+    named = any(getattr(home, value.__name__, None) is value for home in homes)
+    return named and all(home is not None and home.__name__.partition(".")[0] in _LIBRARIES for home in homes)

@@ -1,0 +1,473 @@
+"""The public domain: what may be known of every feature without looking at a row, as codes and back.
+
+One person's value changes what pandas makes of a whole column: whole numbers become fractional beside a missing one,
+numbers become objects beside a text. So nothing here depends on a table's dtype, and every value is read by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from cfk_plugin.data.columns import conform, to_numbers, to_text
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Attribute, Schema, type_of_values
+from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_BINS = 16  # of a numeric feature of which only bounds are declared
+_VALUES = 20  # whole numbers with at most so many values have a bin for each
+
+
+@dataclass(frozen=True, eq=False)
+class PublicColumn:
+    """One feature: its declared values, or bins, as codes 0 .. size-1; a missing value, where declared, is the last.
+
+    Attributes
+    ----------
+    attribute : Attribute
+        What is declared.
+    """
+
+    attribute: Attribute
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.attribute.name
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether codes are bins of numbers."""
+        return self.attribute.kind == "numeric"
+
+    @property
+    def is_date(self) -> bool:
+        """Whether its numbers are seconds of a date: where its bounds or bins are declared as dates."""
+        return self.is_numeric and str(self.attribute.dtype).startswith("datetime64")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its numbers are whole: where that is declared, and dates to the second."""
+        return self.is_date or (self.is_numeric and self.attribute.dtype == "int64")
+
+    @cached_property
+    def edges(self) -> NDArray[np.float64]:
+        """Edges of the bins: the declared ones, one value each for few whole numbers, else 16 equally wide ones."""
+        if self.attribute.bins is not None:
+            return np.array(self.attribute.bins)
+        low, high = self.attribute.bounds or (0.0, 0.0)
+        if self.is_whole and high - low < _VALUES:
+            return np.append(np.arange(low, high + 1), high)
+        return np.linspace(low, high, _BINS + 1)
+
+    @cached_property
+    def values(self) -> tuple[Any, ...]:
+        """The declared values of a category, ordinal level or leaf."""
+        leaves = self.attribute.hierarchy.leaves if self.attribute.hierarchy else None
+        return tuple(self.attribute.categories or self.attribute.levels or leaves or ())
+
+    @property
+    def listed(self) -> int:
+        """Number of bins or values."""
+        return len(self.edges) - 1 if self.is_numeric else len(self.values)
+
+    @property
+    def size(self) -> int:
+        """Number of codes, the one for missing included."""
+        return self.listed + self.attribute.nullable
+
+    @property
+    def width(self) -> float:
+        """Declared range of a numeric feature; 1 where it is a single number."""
+        return float(self.edges[-1] - self.edges[0]) or 1.0
+
+    def codes(self, column: pd.Series) -> NDArray[np.int32]:
+        """Return codes, -1 for a value that is not declared; numbers outside of the bounds count as the nearest one."""
+        missing = self.listed if self.attribute.nullable else -1
+        if not self.is_numeric:
+            known = {_text_of(value): code for code, value in enumerate(self.values)}
+            if self.attribute.dtype == "bool":  # which beside a number is one
+                known |= {str(int(value)): known[str(value)] for value in self.values}
+            return _each(
+                column, lambda value: missing if _is_missing(value) else known.get(_text_of(value), -1), np.int32
+            )
+        numbers = numbers_of(column)
+        clipped = np.clip(np.nan_to_num(numbers), self.edges[0], self.edges[-1])
+        found = (np.searchsorted(self.edges, clipped, side="right") - 1).clip(max=self.listed - 1).astype(np.int32)
+        found[np.isinf(numbers)] = -1
+        found[np.isnan(numbers)] = missing
+        return found
+
+    def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.Series:
+        """Return a value for each code: a number drawn evenly from its bin, or the declared value."""
+        missing = codes >= self.listed
+        if not self.is_numeric:
+            return self.chosen(np.where(missing, self.listed, codes))
+        at = np.where(missing, 0, codes)
+        low, high = self.edges[at], self.edges[at + 1]
+        if self.is_whole:
+            first, last = np.ceil(low), np.where(at == self.listed - 1, np.floor(high), np.ceil(high) - 1)
+            numbers = np.floor(first + random.random(len(at)) * (np.maximum(last - first, 0) + 1))
+        else:
+            numbers = low + random.random(len(at)) * (high - low)
+        return self.typed(pd.Series(numbers).mask(pd.Series(missing)))
+
+    def chosen(self, at: NDArray[np.integer[Any]]) -> pd.Series:
+        """Return declared values by their place, the one after the last for a missing one, in their declared type."""
+        dtype = self.attribute.dtype
+        if dtype == "category":
+            places = np.where(at < self.listed, at, -1).astype(np.int64)
+            return pd.Series(pd.Categorical.from_codes(places, pd.Index(self.values)))
+        values = pd.Series(list(self.values)) if dtype is None else conform(pd.Series(list(self.values)), dtype)
+        pool = pd.Series([*values.tolist(), None] if self.attribute.nullable else values)
+        return pool.take(at).reset_index(drop=True)
+
+    def typed(self, drawn: pd.Series) -> pd.Series:
+        """Return numbers in their declared type, those of a date from seconds; whole ones with gaps are float64."""
+        if not self.is_date:
+            return drawn.astype("int64" if self.is_whole and not self.attribute.nullable else "float64")
+        stamps = (drawn.fillna(0) * 1e6).round().astype("int64").astype("datetime64[us]").mask(drawn.isna())
+        zone = getattr(types.pandas_dtype(self.attribute.dtype), "tz", None)
+        return stamps if zone is None else stamps.dt.tz_localize("UTC").dt.tz_convert(zone)
+
+
+@dataclass(frozen=True, eq=False)
+class PublicDomain:
+    """The public domain of all features.
+
+    Attributes
+    ----------
+    columns : tuple of PublicColumn
+        In the schema's order.
+    inferred : tuple of str
+        Columns whose domain was read from rows: with any, nothing is guaranteed.
+    """
+
+    columns: tuple[PublicColumn, ...]
+    inferred: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, population: Population, *, with_target: bool = False) -> PublicDomain:
+        """Take what the schema of a population declares; nothing of its rows is looked at.
+
+        Parameters
+        ----------
+        population : Population
+        with_target : bool
+            Whether the label column belongs to it, too.
+
+        Raises
+        ------
+        SchemaError
+            If a domain is not declared. The message names the columns and what to declare.
+        """
+        schema, names = population.schema, list(population.schema.features)
+        if with_target:
+            names.append(_target_of(population))
+        require_declared(schema, names)
+        inferred = tuple(n for n in names if {"bounds", "categories", "levels"} & {*schema[n].learned})
+        return cls(tuple(PublicColumn(schema[name]) for name in names), inferred)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of codes of each feature."""
+        return tuple(column.size for column in self.columns)
+
+    def codes(self, frame: pd.DataFrame) -> NDArray[np.int32]:
+        """Return the codes of rows, shape (n_rows, n_features); -1 for what is not declared."""
+        return np.column_stack([column.codes(frame[column.name]) for column in self.columns]).astype(np.int32)
+
+    def counted(self, population: Population, rows_per_person: int) -> NDArray[np.int32]:
+        """Return the codes of the rows that count: at most so many of a person, and of declared values alone.
+
+        Whether a row counts depends on the rows of its own person, whatever the others are: leaving rows out like this
+        costs no budget.
+        """
+        codes = self.codes(population.rows(population.limited_rows(rows_per_person)))
+        return codes[(codes >= 0).all(axis=1)]
+
+    def outside(self, frame: pd.DataFrame) -> dict[str, int]:
+        """Count, per column, rows with a value that is not declared. For the data holder: it is not noised."""
+        counts = (self.codes(frame) < 0).sum(axis=0)
+        return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
+
+    def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.DataFrame:
+        """Return rows with these codes, in the dtypes that the model takes."""
+        drawn = {column.name: column.draw(codes[:, j], random) for j, column in enumerate(self.columns)}
+        return pd.DataFrame(drawn)
+
+
+def require_declared(schema: Schema, names: Sequence[str]) -> None:
+    """Refuse a schema that does not declare the public domain of some columns.
+
+    Raises
+    ------
+    SchemaError
+        The message names the columns and what to declare.
+    """
+    if lacking := [(name, lack) for name in names if (lack := schema[name].lacks)]:
+        raise SchemaError(
+            "differential privacy needs public domains, declared and not read from the rows: "
+            + "; ".join(f"{name!r} lacks {lack}" for name, lack in lacking)
+            + ". Give them to Schema.from_frame, or call infer_domains, which leaks"
+        )
+
+
+def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | None = None) -> Schema:
+    """Fill in from the rows what a schema does not declare. This leaks: use it to try things out.
+
+    The rarest value of a column becomes visible in its domain whatever epsilon is, and an audit sees it at once. What
+    is fitted with such a schema certifies that nothing is guaranteed.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The training rows.
+    schema : Schema
+    columns : sequence of str, optional
+        Features to look at. Default: all that lack a domain.
+
+    Returns
+    -------
+    Schema
+        With bounds and categories as they are in the table, marked as learned.
+
+    Warns
+    -----
+    PrivacyLeakWarning
+        Always, with the names of the columns.
+    """
+    wanted = [n for n in schema.features if schema[n].lacks and (columns is None or n in columns)]
+    if wanted:
+        warnings.warn(
+            f"domains of {', '.join(wanted)} are read from the rows: nothing is guaranteed for what is fitted on them",
+            PrivacyLeakWarning,
+            stacklevel=2,
+        )
+    filled = [_filled(a, frame[a.name]) if a.name in wanted else a for a in schema.attributes]
+    return Schema(tuple(filled))
+
+
+def _target_of(population: Population) -> str:
+    """Return the label column, for which categories have to be declared like for any other."""
+    name = population.schema.target
+    if name is None or name not in population.frame:
+        raise SchemaError("a surrogate learns from the label column; name it with `target=` and keep it in the table")
+    return name
+
+
+def numbers_of(column: pd.Series) -> NDArray[np.float64]:
+    """Return values as numbers, dates as seconds: NaN where one is missing, infinite where it is no number."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.to_numpy(dtype=np.float64)
+    if types.is_datetime64_any_dtype(column.dtype):
+        return to_numbers(column)[0]
+    return _each(column, _number_of, np.float64)
+
+
+def _each(column: pd.Series, read: Callable[[Any], Any], dtype: type[Any]) -> NDArray[Any]:
+    """Return what a function makes of each value by itself."""
+    if column.dtype == object:  # among objects, pandas would take True for 1, and for 1.0
+        return np.array([read(value) for value in column], dtype=dtype)
+    at, distinct = pd.factorize(column)
+    return np.array([*(read(value) for value in distinct), read(None)], dtype=dtype)[at]
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(types.is_scalar(value) and pd.isna(value))
+
+
+def _text_of(value: Any) -> str | None:
+    """Spell a category; a fraction as float32 does, which the dtype of a table may have made of it."""
+    if isinstance(value, (float, np.floating)) and math.isfinite(value) and not float(value).is_integer():
+        value = np.float32(value)
+    with suppress(Exception):  # whatever else stands in a table is not declared
+        return to_text(value)
+    return None
+
+
+def _number_of(value: Any) -> float:
+    """Return a number, or a date as seconds; NaN for a missing value, infinity for what is neither."""
+    if _is_missing(value):
+        return math.nan
+    with suppress(Exception):  # whatever else stands in a table is no number
+        if isinstance(value, str):
+            value = pd.Timestamp(value) if _DATE.match(value) else float(value)
+        if isinstance(value, (date, np.datetime64)):
+            stamp = pd.Timestamp(value)
+            local = stamp if stamp.tz is None else stamp.tz_convert(None)
+            value = local.to_datetime64().astype("datetime64[us]").astype(np.int64) / 1e6
+        if isinstance(value, (complex, np.complexfloating)):
+            value = value.real if not value.imag else math.inf
+        number = float(value)
+        return math.inf if math.isnan(number) else number
+    return math.inf
+
+
+def _filled(attribute: Attribute, column: pd.Series) -> Attribute:
+    if attribute.kind == "numeric" and attribute.bounds is None and attribute.bins is None:
+        domain = Domain.of(column, attribute)
+        bounds = float(domain.values[0]), float(domain.values[-1])
+        kind = str(column.dtype) if domain.is_date and types.is_datetime64_any_dtype(column.dtype) else None
+        kind = "datetime64[us]" if domain.is_date and kind is None else kind
+        kind = "int64" if types.is_integer_dtype(column.dtype) else kind
+        return replace(attribute, bounds=bounds, learned=("bounds", "nullable"), dtype=kind)
+    if attribute.kind == "nominal" and attribute.categories is None:
+        originals = Domain.of(column, attribute).originals.tolist()
+        plain = tuple(v if isinstance(v, (str, int, float, bool)) else str(v) for v in originals)
+        kind = "category" if isinstance(column.dtype, pd.CategoricalDtype) else type_of_values(plain)
+        return replace(attribute, categories=plain, learned=("categories", "nullable"), dtype=kind)
+    return replace(attribute, learned=("levels", "nullable"))
+
+
+# The encoding: rows as numbers in [0, 1] by their declared domain alone, and back.
+
+
+class PublicEncoder(TransformerMixin, BaseEstimator):
+    """Encode rows as numbers in [0, 1] by what is declared of their columns; a scikit-learn transformer.
+
+    A number is scaled by its declared bounds, and one outside of them counts as the nearest bound. A category or level
+    is a one-hot vector over all declared ones. A missing value, where declared, has an input of its own; a missing
+    number is 0 beside it. `fit` learns nothing, so the encoding itself says nothing of any row.
+
+    Parameters
+    ----------
+    domain : PublicDomain
+
+    Examples
+    --------
+    >>> from cfk_plugin import Population, Schema
+    >>> rows = pd.DataFrame({"age": [20, 60], "city": ["A", "B"]})
+    >>> schema = Schema.from_frame(
+    ...     rows, quasi_identifiers=["age"], bounds={"age": (0, 100)}, categories={"city": ["A", "B"]}, nullable=[]
+    ... )
+    >>> encoder = PublicEncoder(PublicDomain.of(Population.from_frame(rows, schema)))
+    >>> encoder.transform(rows).tolist()
+    [[0.2, 1.0, 0.0], [0.6, 0.0, 1.0]]
+    """
+
+    def __init__(self, domain: PublicDomain) -> None:
+        self.domain = domain
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """Show sizes."""
+        return f"PublicEncoder({len(self.domain.columns)} columns, {self.n_inputs} inputs)"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Say that there is nothing to fit."""
+        return True
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns that it takes, in order."""
+        return np.array(self.domain.names, dtype=object)
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of encoded inputs."""
+        return sum(map(_width, self.domain.columns))
+
+    @property
+    def layout(self) -> tuple[tuple[Any, ...], ...]:
+        """What each column is encoded by: two encoders with the same layout give the same numbers."""
+        return tuple(
+            (c.name, c.is_numeric, c.size, (*c.edges[[0, -1]],) if c.is_numeric else c.values)
+            for c in self.domain.columns
+        )
+
+    def fit(self, X: pd.DataFrame, y: Any = None) -> PublicEncoder:  # noqa: ARG002 - scikit-learn's signature
+        """Do nothing: what is needed was declared."""
+        return self
+
+    def transform(self, X: pd.DataFrame) -> NDArray[np.float64]:
+        """Encode rows.
+
+        Parameters
+        ----------
+        X : DataFrame
+            With every column of the domain; others are ignored.
+
+        Returns
+        -------
+        float64 array, shape (n_rows, n_inputs)
+            In [0, 1].
+
+        Raises
+        ------
+        InputError
+            If columns are missing, or hold values that are not declared. It names the columns.
+        """
+        if not isinstance(X, pd.DataFrame):
+            raise InputError(f"the encoder takes a pandas DataFrame; got {type(X).__name__}")
+        if lost := [name for name in self.domain.names if name not in X.columns]:
+            raise InputError(f"the table lacks the features {', '.join(lost)}")
+        codes = self.domain.codes(X)
+        if undeclared := [name for j, name in enumerate(self.domain.names) if bool((codes[:, j] < 0).any())]:
+            raise InputError(
+                f"columns {', '.join(undeclared)} hold values that the schema does not declare: add them to its "
+                "categories, levels or nullable, or remove the rows"
+            )
+        parts = [_encoded(c, X[c.name], codes[:, j]) for j, c in enumerate(self.domain.columns)]
+        return np.column_stack(parts)
+
+    def decode(self, encoded: NDArray[np.float64]) -> pd.DataFrame:
+        """Return the rows nearest to encoded ones, in the dtypes that the model takes.
+
+        The largest of the inputs of a category wins, the first one on a tie; a number is missing where the input for
+        that is above one half; whole numbers and dates are rounded.
+
+        Parameters
+        ----------
+        encoded : float64 array, shape (n_rows, n_inputs)
+
+        Returns
+        -------
+        DataFrame
+        """
+        starts = list(accumulate(map(_width, self.domain.columns), initial=0))
+        parts = zip(self.domain.columns, pairwise(starts), strict=True)
+        return pd.DataFrame({c.name: _decoded(c, encoded[:, start:stop]) for c, (start, stop) in parts})
+
+
+def _width(column: PublicColumn) -> int:
+    return 1 + column.attribute.nullable if column.is_numeric else column.size
+
+
+def _encoded(column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]) -> NDArray[np.float64]:
+    if not column.is_numeric:
+        return np.eye(column.size)[codes]
+    missing = codes >= column.listed
+    scaled = (np.where(missing, column.edges[0], numbers_of(values)) - column.edges[0]) / column.width
+    clipped = np.clip(scaled, 0, 1)
+    return np.column_stack([clipped, missing]) if column.attribute.nullable else clipped[:, None]
+
+
+def _decoded(column: PublicColumn, encoded: NDArray[np.float64]) -> pd.Series:
+    if not column.is_numeric:
+        return column.chosen(encoded.argmax(axis=1))
+    numbers = np.clip(column.edges[0] + encoded[:, 0] * column.width, column.edges[0], column.edges[-1])
+    if column.is_whole:
+        numbers = np.clip(np.round(numbers), np.ceil(column.edges[0]), np.floor(column.edges[-1]))
+    drawn = pd.Series(numbers)
+    return column.typed(drawn.mask(encoded[:, 1] > 0.5) if column.attribute.nullable else drawn)

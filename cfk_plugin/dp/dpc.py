@@ -1,0 +1,423 @@
+"""DPC as published by Yang et al. (2022), to compare with. Its epsilon is a claim that an audit refutes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import expit, log_expit, log_softmax
+from sklearn.pipeline import Pipeline
+
+from cfk_plugin.data.columns import to_text
+from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.population import Population
+from cfk_plugin.dp.autoencoder import Autoencoder, Matrix, Perturbation, claimed_sensitivity, train
+from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
+from cfk_plugin.dp.gradients import Adam, Network, checked, read_network
+from cfk_plugin.dp.prototypes import claim_of, entries_of, result_of
+from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
+from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.release.explanations import Call, Explanations
+from cfk_plugin.release.results import PrototypePolicy
+
+# The model that is explained, as something with gradients: networks and logistic regressions on encoded rows.
+
+_GIVE = (
+    "give a fitted Pipeline of PublicEncoder and MLPClassifier or LogisticRegression, or a function "
+    "`gradient(encoded, targets)` that returns log-probabilities and their gradient"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseClassifier:
+    """A network with a sigmoid or softmax over its outputs.
+
+    Attributes
+    ----------
+    network : Network
+        A single output is the logit of the second class.
+    classes : array, shape (n_classes,)
+    """
+
+    network: Network
+    classes: NDArray[Any]
+
+    def __repr__(self) -> str:
+        """Show sizes."""
+        return f"DenseClassifier({len(self.network.weights)} layers, {len(self.classes)} classes)"
+
+    def __call__(self, encoded: Matrix, targets: NDArray[Any]) -> tuple[Matrix, Matrix]:
+        """Return the log-probability of each row's target, and its gradient by the row; see `Gradient`."""
+        at = np.arange(len(encoded))
+        target = (targets[:, None] == self.classes).argmax(axis=1)
+        outputs = self.network.forward(encoded)
+        logits = outputs[-1]
+        if logits.shape[1] == 1:
+            sign = np.where(target == 1, 1.0, -1.0)[:, None]
+            log_probability = log_expit(sign * logits)[:, 0]
+            slope = sign * expit(-sign * logits)
+        else:
+            every = log_softmax(logits, axis=1)
+            log_probability, slope = every[at, target], -np.exp(every)
+            slope[at, target] += 1
+        return log_probability, self.network.backward(outputs, slope)[0]
+
+
+def differentiable(model: Any, encoder: PublicEncoder) -> DenseClassifier:
+    """Read the weights of a pipeline of `PublicEncoder` and a network or logistic regression.
+
+    Parameters
+    ----------
+    model : Pipeline
+    encoder : PublicEncoder
+        What the population's schema declares; the pipeline's must encode alike.
+
+    Raises
+    ------
+    ModelError
+        If it is anything else, is not fitted, encodes other declarations, or has several outputs per row.
+    """
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else []
+    if len(steps) != 2 or not isinstance(steps[0], PublicEncoder):
+        raise ModelError(f"no gradients are known of a {type(model).__name__}: {_GIVE}")
+    first, last = steps
+    network = read_network(last, _GIVE)
+    if first.layout != encoder.layout:
+        raise ModelError("the pipeline's PublicEncoder has another domain than the population's schema declares")
+    return DenseClassifier(network, last.classes_)
+
+
+# The search of DPC: from a class prototype, in the autoencoder's code, to a counterfactual of a query.
+
+Gradient = Callable[[Matrix, NDArray[Any]], tuple[Matrix, Matrix]]
+"""From encoded rows (n, n_inputs) and a target label for each to log-probabilities (n,) and their gradient by the
+encoded rows (n, n_inputs)."""
+
+_TINY = 1e-12  # where a norm is zero, so is its gradient here
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """The objective of Eq. 15 to 18 for n queries, and its minimisation over the perturbations of their prototypes.
+
+    alpha · (-log f(target)) + beta · ‖counterfactual - query‖ + gamma · ‖perturbation‖, with the counterfactual
+    decoded from prototype + perturbation.
+
+    Attributes
+    ----------
+    net : Autoencoder
+    gradient : callable
+        Of the model that is explained, see `Gradient`.
+    prototypes : array, shape (n, code width)
+        Of the target class of each query.
+    queries : array, shape (n, n_inputs)
+        Encoded.
+    targets : array, shape (n,)
+        Labels.
+    alpha, beta, gamma : float
+    """
+
+    net: Autoencoder
+    gradient: Gradient
+    prototypes: Matrix
+    queries: Matrix
+    targets: NDArray[Any]
+    alpha: float = 1.0
+    beta: float = 0.5
+    gamma: float = 0.1
+
+    def objective(self, delta: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the objective of every query, shape (n,), and its gradient by the perturbations."""
+        found, back = self.net.decode(self.prototypes + delta)
+        away = found - self.queries
+        distance, length = (np.sqrt((part**2).sum(axis=1)) for part in (away, delta))
+        log_probability, slope = self.gradient(found, self.targets)
+        value = -self.alpha * log_probability + self.beta * distance + self.gamma * length
+        of_found = -self.alpha * slope + self.beta * away / (distance + _TINY)[:, None]
+        return value, back(of_found) + self.gamma * delta / (length + _TINY)[:, None]
+
+    def run(self, start: Matrix, steps: int, rate: float) -> Matrix:
+        """Minimise from some perturbations on with Adam; return encoded counterfactuals, shape (n, n_inputs)."""
+        delta = start.copy()
+        adam = Adam(delta, rate)
+        for _ in range(steps):
+            adam.step(self.objective(delta)[1])
+        return self.net.decode(self.prototypes + delta)[0]
+
+
+# DPC as published by Yang et al. (2022), to compare with. Its epsilon is a claim that an audit refutes.
+
+_SPREAD = 0.5  # of the starts of further counterfactuals, in a code whose entries are in [0, 1]
+
+
+class DPC:
+    """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no guarantee**.
+
+    The method of Yang et al. (2022), here to be compared with and to be audited; what it returns is not differentially
+    private. The published argument fails twice: training reads the rows themselves although coefficients of its loss
+    are noisy, and the prototypes (Eq. 14) are means of encoded rows without any noise; the prototype of a class with
+    one member is that member. Nor does it protect the training data of the model. One counterfactual is enough to tell
+    apart two tables that differ in one row: where epsilon 0.025 was claimed, an audit showed at least 2.41.
+
+    The noise is numpy's, which is no basis for privacy either; since there is none to lose, it is good enough here.
+
+    Parameters
+    ----------
+    epsilon : float
+        The budget that the paper would claim; infinite for no noise.
+    epochs : int
+        Of training.
+    hidden : sequence of int
+        Widths of the encoder's layers; the decoder mirrors them. The paper's for mixed tables.
+    tied : bool
+        The net of Eq. 6, with one hidden layer, instead.
+    batch_size : int, optional
+        Rows of a training step. None: all of them at once, equal ones merged, which is fast where many are equal.
+    rate : float
+        Step size of Adam in training. The paper does not give it.
+    alpha, beta, gamma : float
+        Weights of prediction, distance and prototype in the search (Eq. 18); the paper's for mixed tables.
+    steps, step : int, float
+        Number and size of Adam's steps in the search. The paper does not give them.
+    gradient : callable, optional
+        From encoded rows (n, n_inputs) and n target labels to the model's log-probabilities of these, shape (n,), and
+        their gradient by the rows, shape (n, n_inputs); for models that are not of scikit-learn.
+        ``PublicEncoder(PublicDomain.of(population))`` is the encoding.
+    seed : int, optional
+        For weights, noise, batches and starts.
+
+    Attributes
+    ----------
+    guarantee : str
+    sensitivity : float
+        Eq. 13, as claimed.
+    labels_from : str
+        After `fit`: whether classes are the target column's or the model's predictions.
+
+    References
+    ----------
+    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism.
+    """
+
+    guarantee = "no guarantee; see audit"
+
+    def __init__(
+        self,
+        epsilon: float = 0.025,
+        *,
+        epochs: int = 300,
+        hidden: Sequence[int] = (32, 16),
+        tied: bool = False,
+        batch_size: int | None = 128,
+        rate: float = 1e-3,
+        alpha: float = 1.0,
+        beta: float = 0.5,
+        gamma: float = 0.1,
+        steps: int = 150,
+        step: float = 0.05,
+        gradient: Gradient | None = None,
+        seed: int | None = None,
+    ) -> None:
+        whole = {"epochs": epochs, "batch_size": 1 if batch_size is None else batch_size, "steps": steps}
+        if wrong := [name for name, value in whole.items() if value < 1]:
+            raise PolicyError(f"{', '.join(wrong)} must be at least 1")
+        if min(hidden, default=0) < (1 if tied else 2):
+            raise PolicyError("hidden needs widths of at least 2: of a single unit, normalisation leaves nothing")
+        if wrong := [name for name, value in (("epsilon", epsilon), ("rate", rate), ("step", step)) if not value > 0]:
+            raise PolicyError(f"{', '.join(wrong)} must be above 0")
+        if wrong := [n for n, value in (("alpha", alpha), ("beta", beta), ("gamma", gamma)) if not value >= 0]:
+            raise PolicyError(f"{', '.join(wrong)} must not be negative")
+        if tied and len(hidden) != 1:
+            raise PolicyError("tied weights are those of Eq. 6: give one hidden layer, such as hidden=(32,)")
+        self.epsilon, self.epochs, self.hidden, self.tied = epsilon, epochs, tuple(hidden), tied
+        self.batch_size, self.rate, self.alpha, self.beta, self.gamma = batch_size, rate, alpha, beta, gamma
+        self.steps, self.step, self.gradient, self.seed = steps, step, gradient, seed
+        self.sensitivity = claimed_sensitivity(self.hidden)
+        self.labels_from = ""
+        self._fitted = False
+
+    def __repr__(self) -> str:
+        """Show the claim as a claim."""
+        return f"DPC(claimed epsilon={self.epsilon:g}, no guarantee)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold weights and prototypes, and a prototype may be a training row."""
+        raise PopulationError(
+            "a DPC refuses to be pickled: the prototype of a class with one member is that member's row, encoded; "
+            "fit another one where it is needed"
+        )
+
+    def fit(self, population: Population, model: Any, desired: Any) -> DPC:
+        """Train the autoencoder and average the codes of each class (Algorithm 1).
+
+        Classes are those of the schema's target column, where the population holds it, as in the paper; else the
+        model's predictions (`labels_from` says which).
+
+        Parameters
+        ----------
+        population : Population
+            Training rows, whose schema declares every feature's domain.
+        model : Pipeline, or any model where `gradient` is given
+            A fitted Pipeline of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
+        desired : label or "opposite"
+            "opposite" takes the class with the nearest prototype among those that the query is not predicted to be.
+
+        Returns
+        -------
+        DPC
+            Itself.
+
+        Raises
+        ------
+        ModelError
+            If gradients of the model are not known, or no row is of a class that is desired.
+        SchemaError
+            If a domain is not declared.
+        InputError
+            If a row has a value that is not declared.
+        PopulationError
+            If the population is sealed or on a cluster: rows are needed.
+        """
+        self._fitted = False
+        encoder, features = PublicEncoder(PublicDomain.of(population)), list(population.schema.features)
+        self._schema = population.schema
+        ask = LabelModel(model, features)
+        slope = checked(self.gradient) if self.gradient is not None else differentiable(model, encoder)
+        if callable(desired):
+            raise ModelError('DPC needs one class to search in: `desired` must be a label or "opposite"')
+        goal = Goal(desired)
+        goal.check(ask, None)
+        table = population.frame
+        rows = encoder.transform(table)
+        labels = self._labels(population, table, ask)
+        weights, noise, batches, self._starts = np.random.default_rng(self.seed).spawn(4)
+        net = Autoencoder(rows.shape[1], self.hidden, weights, tied=self.tied)
+        perturbation = Perturbation.drawn(rows.shape[1], self.hidden, self.epsilon, noise)
+        self._train(net, rows, perturbation, batches)
+        self._encoder, self._ask, self._slope, self._goal, self._net = encoder, ask, slope, goal, net
+        class_of_row, self._classes = pd.factorize(labels, sort=True)
+        codes = net.encode(rows)
+        self._prototypes = np.stack([codes[class_of_row == s].mean(axis=0) for s in range(len(self._classes))])
+        if not (len(self._classes) > 1 if goal.is_opposite else goal.met(self._classes).any()):
+            raise ModelError(f"no row is of a class that is desired, by {self.labels_from}")
+        self._fitted = True
+        return self
+
+    def explain(
+        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+    ) -> Explanations:
+        """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says "no guarantee".
+
+        A row at which the model does not decide as desired is withheld (``not_desired``).
+
+        Parameters
+        ----------
+        queries : DataFrame
+            With all features.
+        track : bool or RunLogger
+            Whether the result is logged to MLflow, in the background; its verdict is review.
+        groups : str, optional
+            Column of the queries by which runs tell groups of those who ask apart; see `Explanations.by_group`.
+
+        Returns
+        -------
+        Explanations
+
+        Raises
+        ------
+        NotFittedError, InputError
+            As `generate`.
+        """
+        call, rows, features = Call.of(queries, groups), self.generate(queries), self._encoder.domain.names
+        try:
+            factual = self._ask(queries[list(features)]).astype(object) if self._goal.is_opposite else None
+            met = self._goal.met(self._ask(rows).astype(object), factual)
+            refused = [None if found else "not_desired" for found in met.tolist()]
+        except ModelError:
+            refused = ["model_failed"] * len(rows)
+        entries = entries_of(rows, refused, features, claim_of(self))
+        policy = PrototypePolicy(method="dpc", epsilon=self.epsilon)
+        return result_of(entries, policy, self._schema, call, track, seed=self.seed)
+
+    def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
+        """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema allows.
+
+        Nothing makes sure that the model decides as desired at them: ask it.
+
+        Parameters
+        ----------
+        queries : DataFrame
+            With all features.
+        per_query : int
+            The paper does not say how several are derived: here the first search starts at the prototype and others
+            start around it.
+
+        Returns
+        -------
+        DataFrame
+            `per_query` rows for each query, in the order of the queries and in the dtypes of the training table.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` was not called.
+        InputError
+            If the table is empty, lacks features or holds values that are not declared.
+        ModelError
+            If the model or `gradient` fails.
+        """
+        found = self.search(queries, per_query=per_query)
+        return self._encoder.decode(found)
+
+    def search(self, queries: pd.DataFrame, *, per_query: int = 1) -> Matrix:
+        """Do as `generate`, but return what the decoder gives, (n, n_inputs) in [0, 1], not yet rounded to rows."""
+        if not self._fitted:
+            raise NotFittedError("call fit before counterfactuals are asked for")
+        if per_query < 1:
+            raise InputError("per_query must be at least 1")
+        encoded = self._encoder.transform(queries)
+        if not len(encoded):
+            raise InputError("the table of queries has no rows")
+        at = self._target(queries, encoded)
+        start = np.zeros((len(encoded), per_query, self.hidden[-1]))
+        start[:, 1:] = self._starts.normal(0, _SPREAD, start[:, 1:].shape)
+        prototypes, goals, wanted = (
+            np.repeat(part, per_query, axis=0) for part in (self._prototypes[at], encoded, self._classes[at])
+        )
+        search = Search(self._net, self._slope, prototypes, goals, wanted, self.alpha, self.beta, self.gamma)
+        return search.run(start.reshape(len(goals), -1), self.steps, self.step)
+
+    def _train(self, net: Autoencoder, rows: Matrix, perturbation: Perturbation, random: np.random.Generator) -> None:
+        counts: Matrix = np.ones(len(rows))
+        if self.batch_size is None:
+            found = pd.DataFrame(rows).value_counts(sort=False)  # much faster than numpy's unique where few differ
+            rows, counts = found.index.to_frame().to_numpy(), np.asarray(found, dtype=float)
+        size, rate = self.batch_size, self.rate
+        train(net, rows, counts, perturbation, random=random, epochs=self.epochs, batch_size=size, rate=rate)
+
+    def _labels(self, population: Population, table: pd.DataFrame, ask: LabelModel) -> NDArray[Any]:
+        """Return the class of each row, y of Eq. 14, in the model's own type of labels."""
+        target = population.schema.target
+        if target is None or target not in table.columns:
+            self.labels_from = "the model's predictions"
+            return ask(table)
+        self.labels_from = f"the target column {target!r}"
+        if ask.classes is None:
+            return table[target].to_numpy()
+        at, distinct = pd.factorize(table[target])
+        known = {to_text(label): label for label in ask.classes}
+        if (at < 0).any() or any(to_text(value) not in known for value in distinct):
+            raise ModelError(f"the target column {target!r} holds values that are not among the model's classes")
+        return np.array([known[to_text(value)] for value in distinct])[at]
+
+    def _target(self, queries: pd.DataFrame, encoded: Matrix) -> NDArray[np.int64]:
+        """Return which class's prototype each query is searched from."""
+        if not self._goal.is_opposite:
+            return np.repeat(np.flatnonzero(self._goal.met(self._classes)), len(encoded))
+        away = np.linalg.norm(self._net.encode(encoded)[:, None] - self._prototypes, axis=2)
+        away[self._ask(queries)[:, None] == self._classes] = np.inf
+        return np.asarray(away.argmin(axis=1))

@@ -1,0 +1,587 @@
+"""Quasi-identifiers as compiled code reads them: costs, a spatial index over cells, and regions from codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.schema import Hierarchy
+
+# What it costs to generalise each quasi-identifier, as arrays that compiled code can read.
+
+INTERVAL, NOMINAL, TREE = 0, 1, 2
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Codes: TypeAlias = NDArray[np.int32]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def jit(function: _F) -> _F:
+    """Compile a kernel: cached on disk, and free of the interpreter lock so that threads run in parallel."""
+    compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    return cast("_F", compiled)
+
+
+class AxisArrays(NamedTuple):
+    """The arrays of `Axes` in the form that kernels take; node numbers count from 0 within each axis."""
+
+    kind: NDArray[np.int8]
+    weight: Floats
+    card: Ints
+    missing: Ints
+    offset: Ints
+    position: Floats
+    node_offset: Ints
+    node_low: Ints
+    node_high: Ints
+    node_parent: Ints
+    leaf_node: Ints
+
+
+def _no_nodes() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One quasi-identifier; use `interval`, `nominal` or `tree`.
+
+    Parameters
+    ----------
+    kind : int
+        INTERVAL, NOMINAL or TREE.
+    weight : float
+        Cost of the whole domain.
+    card : int
+        Number of values in the denominator of the cost (NOMINAL, TREE).
+    position : ndarray
+        One number per code; only INTERVAL gives it a meaning.
+    missing : int
+        Code that stands for "missing", -1 when there is none.
+    low, high, parent, leaf : ndarray
+        Nodes of a TREE: first and last leaf code, parent node (-1 at the root), node of each leaf code.
+    """
+
+    kind: int
+    weight: float
+    card: int
+    position: Floats
+    missing: int = -1
+    low: Ints = field(default_factory=_no_nodes)
+    high: Ints = field(default_factory=_no_nodes)
+    parent: Ints = field(default_factory=_no_nodes)
+    leaf: Ints = field(default_factory=_no_nodes)
+
+    @classmethod
+    def interval(cls, position: ArrayLike, weight: float, *, missing: bool = False) -> Axis:
+        """Ordered values at already scaled positions; `missing` appends one more code for "missing"."""
+        place = np.asarray(position, np.float64)
+        if place.size and (not np.all(np.isfinite(place)) or np.any(np.diff(place) < 0)):
+            raise ValueError("positions must be finite and non-decreasing")
+        if missing:
+            place = np.append(place, 0.0)
+        return cls(INTERVAL, weight, place.size, place, place.size - 1 if missing else -1)
+
+    @classmethod
+    def nominal(cls, values: int, weight: float, *, card: int | None = None) -> Axis:
+        """Unordered values; `card` when the domain of the cost is larger than the codes in use."""
+        return cls(NOMINAL, weight, values if card is None else card, np.zeros(values))
+
+    @classmethod
+    def tree(cls, low: ArrayLike, high: ArrayLike, parent: ArrayLike, weight: float) -> Axis:
+        """Values at the leaves of a hierarchy, numbered depth first so that each node is a range of codes.
+
+        A leaf is a node with ``low == high``; of several on one chain the lowest counts.
+        """
+        first, last, up = (np.asarray(a, np.int64) for a in (low, high, parent))
+        roots = np.flatnonzero(up < 0)
+        inner = np.flatnonzero(up >= 0)
+        if roots.size != 1 or first[roots[0]] != 0 or np.any(first > last) or np.any(up >= up.size):
+            raise ValueError("a hierarchy needs exactly one root, which covers all codes from 0")
+        if np.any(first[inner] < first[up[inner]]) or np.any(last[inner] > last[up[inner]]):
+            raise ValueError("each node of a hierarchy must lie inside its parent")
+        leaves = int(last[roots[0]]) + 1
+        leaf = np.full(leaves, -1, np.int64)
+        is_parent = np.zeros(up.size, bool)
+        is_parent[up[inner]] = True
+        bottom = np.flatnonzero((first == last) & ~is_parent)
+        leaf[first[bottom]] = bottom
+        if np.any(leaf < 0) or bottom.size != leaves:
+            raise ValueError("each leaf code of a hierarchy needs exactly one leaf node")
+        return cls(TREE, weight, leaves, np.zeros(leaves), -1, first, last, up, leaf)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The quasi-identifiers of a population, ragged arrays laid end to end.
+
+    Parameters
+    ----------
+    arrays : AxisArrays
+        Codes of axis ``j`` are rows ``offset[j]`` to ``offset[j + 1]`` of ``position`` and ``leaf_node``.
+    """
+
+    arrays: AxisArrays
+
+    @classmethod
+    def build(cls, axes: Sequence[Axis]) -> Axes:
+        """Lay the axes end to end.
+
+        Raises
+        ------
+        ValueError
+            If there is no axis, an axis has no values, or a weight or cardinality is impossible.
+        """
+        if not axes:
+            raise ValueError("at least one quasi-identifier is needed")
+        for axis in axes:
+            if not (np.isfinite(axis.weight) and axis.weight >= 0) or axis.position.size == 0:
+                raise ValueError("an axis needs a finite weight >= 0 and at least one value")
+            if axis.kind == NOMINAL and axis.card < axis.position.size:
+                raise ValueError("the cardinality of an axis cannot be below its number of codes")
+        unused = [axis.leaf if axis.kind == TREE else np.full(axis.position.size, -1) for axis in axes]
+        return cls(
+            AxisArrays(
+                kind=np.array([a.kind for a in axes], np.int8),
+                weight=np.array([a.weight for a in axes], np.float64),
+                card=np.array([a.card for a in axes], np.int64),
+                missing=np.array([a.missing for a in axes], np.int64),
+                offset=np.cumsum([0, *(a.position.size for a in axes)], dtype=np.int64),
+                position=np.concatenate([a.position for a in axes]).astype(np.float64),
+                node_offset=np.cumsum([0, *(a.low.size for a in axes)], dtype=np.int64),
+                node_low=np.concatenate([a.low for a in axes]).astype(np.int64),
+                node_high=np.concatenate([a.high for a in axes]).astype(np.int64),
+                node_parent=np.concatenate([a.parent for a in axes]).astype(np.int64),
+                leaf_node=np.concatenate(unused).astype(np.int64),
+            )
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of quasi-identifiers."""
+        return int(self.arrays.kind.size)
+
+    @property
+    def cardinality(self) -> Ints:
+        """Number of codes per quasi-identifier."""
+        return np.diff(self.arrays.offset)
+
+    def cost(self, codes: Codes, anchor: Codes, place: Floats) -> float:
+        """Cost of the hull of an anchor and some cells, written plainly: the reference for the kernels."""
+        a, total = self.arrays, 0.0
+        for j in range(self.count):
+            values = np.unique(np.append(codes[:, j], anchor[j]))
+            weight, base = float(a.weight[j]), int(a.offset[j])
+            if a.kind[j] == NOMINAL:
+                total += weight * values.size / int(a.card[j]) if values.size > 1 else 0.0
+            elif a.kind[j] == TREE:
+                total += max(tree_cost(a, j, int(anchor[j]), int(v)) for v in values)
+            else:
+                numbers = a.position[base + values[(values >= 0) & (values != a.missing[j])]]
+                if anchor[j] < 0:
+                    numbers = np.append(numbers, place[j])
+                whole = a.missing[j] in values and numbers.size > 0 and a.missing[j] >= 0
+                width = float(np.ptp(numbers)) if numbers.size else 0.0
+                total += weight if whole else min(weight, width)
+        return total
+
+
+@jit
+def tree_cost(axes: AxisArrays, j: int, leaf: int, code: int) -> float:
+    """Cost of the lowest node that covers both leaves."""
+    if leaf == code:
+        return 0.0
+    base = axes.node_offset[j]
+    node = base + axes.leaf_node[axes.offset[j] + leaf]
+    while code < axes.node_low[node] or code > axes.node_high[node]:
+        node = base + axes.node_parent[node]
+    return float(axes.weight[j] * (axes.node_high[node] - axes.node_low[node] + 1) / axes.card[j])
+
+
+@jit
+def box_distance(axes: AxisArrays, j: int, anchor: int, place: float, low: int, high: int) -> float:
+    """Least cost, on axis ``j``, of the hull of the anchor and one code of a range."""
+    kind, weight, missing = axes.kind[j], float(axes.weight[j]), axes.missing[j]
+    if kind == INTERVAL:
+        if high < 0:  # a forbidden cell may name the anchor's own value
+            return 0.0
+        if missing >= 0 and anchor == missing:
+            return 0.0 if high == missing else weight
+        if missing >= 0 and high == missing:
+            if low == missing:
+                return weight
+            high -= 1
+        below = float(axes.position[axes.offset[j] + low])
+        above = float(axes.position[axes.offset[j] + high])
+        if place < below:
+            return min(weight, below - place)
+        return min(weight, place - above) if place > above else 0.0
+    if low <= anchor <= high:
+        return 0.0
+    if kind == NOMINAL:
+        return float(weight * 2.0 / axes.card[j])
+    # Leaves are numbered depth first: the nearer end of the range shares the lower ancestor.
+    return tree_cost(axes, j, anchor, low if anchor < low else high)
+
+
+# A spatial index over the distinct cells of a population: which cells are cheap to reach from an anchor.
+
+_LEAF_SIZE = 24
+_SAMPLE = 127
+
+
+class CellTree(NamedTuple):
+    """A k-d tree: node ``t`` holds rows ``start[t]:stop[t]``; its children are ``child[t]`` and the next."""
+
+    codes: Codes
+    weight: Ints
+    start: Ints
+    stop: Ints
+    child: Ints
+    low: Codes
+    high: Codes
+
+
+@dataclass(frozen=True)
+class CellIndex:
+    """Distinct cells, rearranged so that cells close in cost lie close in memory.
+
+    Parameters
+    ----------
+    axes : Axes
+        How each quasi-identifier generalises.
+    tree : CellTree
+        Cells in tree order, and the tree over them.
+    original : ndarray of shape (m,)
+        The caller's number of each cell in tree order.
+    total : int
+        Weight of all cells.
+    """
+
+    axes: Axes
+    tree: CellTree
+    original: Ints
+    total: int
+
+    @classmethod
+    def build(cls, codes: Codes, weight: Ints, axes: Axes) -> CellIndex:
+        """Index ``m`` distinct cells.
+
+        Raises
+        ------
+        ValueError
+            If the shapes disagree, a code lies outside its axis, or a weight is negative.
+        """
+        cells = np.ascontiguousarray(codes, np.int32)
+        people = np.ascontiguousarray(weight, np.int64)
+        if cells.ndim != 2 or cells.shape[1] != axes.count or people.shape != (cells.shape[0],):
+            raise ValueError(f"expected codes of shape (m, {axes.count}) and one weight per cell")
+        if cells.size and (cells.min() < 0 or np.any(cells.max(axis=0) >= axes.cardinality)):
+            raise ValueError("a code lies outside its quasi-identifier")
+        if people.size and people.min() < 0:
+            raise ValueError("weights must not be negative")
+        order = np.arange(cells.shape[0], dtype=np.int64)
+        start, stop, child, low, high = _grow(cells, order, axes.arrays)
+        tree = CellTree(cells[order], people[order], start, stop, child, low, high)
+        return cls(axes, tree, order, int(people.sum()))
+
+
+@jit
+def _widest(axes: AxisArrays, low: Codes, high: Codes) -> int:
+    """Axis on which a box costs most, -1 for a box of one value."""
+    best, axis = -1.0, -1
+    for j in range(low.size):
+        if low[j] == high[j]:
+            continue
+        if axes.kind[j] == NOMINAL:
+            spread = axes.weight[j] * 2.0 / axes.card[j]
+        elif axes.kind[j] == INTERVAL:
+            base = axes.offset[j]
+            spread = axes.weight[j]
+            if axes.missing[j] < 0 or high[j] != axes.missing[j]:
+                spread = min(spread, axes.position[base + high[j]] - axes.position[base + low[j]])
+        else:
+            spread = tree_cost(axes, j, low[j], high[j])
+        if spread > best:
+            best, axis = spread, j
+    return axis
+
+
+@jit
+def _divide(cells: Codes, order: Ints, start: int, stop: int, j: int, top: int) -> int:
+    """Reorder a node's rows about a sampled median of axis ``j``; both sides are non-empty."""
+    step = max(1, (stop - start) // _SAMPLE)
+    sample = np.empty((stop - start + step - 1) // step, np.int32)
+    for s in range(sample.size):
+        sample[s] = cells[order[start + s * step], j]
+    sample.sort()
+    pivot = min(sample[sample.size // 2], top - 1)
+    left, right = start, stop - 1
+    while True:
+        while cells[order[left], j] <= pivot:
+            left += 1
+        while cells[order[right], j] > pivot:
+            right -= 1
+        if left >= right:
+            return left
+        order[left], order[right] = order[right], order[left]
+
+
+@jit
+def _grow(cells: Codes, order: Ints, axes: AxisArrays) -> tuple[Ints, Ints, Ints, Codes, Codes]:
+    """Split until a node is small or holds one cell; returns the arrays of `CellTree` after ``weight``."""
+    m, q = cells.shape
+    room = max(2 * m, 1)
+    start, stop, child = np.zeros(room, np.int64), np.zeros(room, np.int64), np.full(room, -1, np.int64)
+    low, high = np.zeros((room, q), np.int32), np.zeros((room, q), np.int32)
+    stop[0] = m
+    used, t = 1, 0
+    while t < used:
+        a, b = start[t], stop[t]
+        if b > a:
+            low[t], high[t] = cells[order[a]], cells[order[a]]
+        for s in range(a + 1, b):
+            row = order[s]
+            for j in range(q):
+                low[t, j] = min(low[t, j], cells[row, j])
+                high[t, j] = max(high[t, j], cells[row, j])
+        axis = _widest(axes, low[t], high[t]) if b - a > _LEAF_SIZE else -1
+        if axis >= 0:
+            middle = _divide(cells, order, a, b, axis, high[t, axis])
+            child[t] = used
+            start[used], stop[used], start[used + 1], stop[used + 1] = a, middle, middle, b
+            used += 2
+        t += 1
+    return start[:used].copy(), stop[:used].copy(), child[:used].copy(), low[:used].copy(), high[:used].copy()
+
+
+@jit
+def reach(axes: AxisArrays, anchor: Codes, place: Floats, low: Codes, high: Codes, t: int, limit: float) -> float:
+    """Least cost of the hull of the anchor and a cell of box ``t``, or any number >= limit."""
+    cost = 0.0
+    for j in range(anchor.size):
+        cost += box_distance(axes, j, anchor[j], place[j], low[t, j], high[t, j])
+        if cost >= limit:
+            return cost
+    return cost
+
+
+@jit
+def _sift(cost: Floats, cell: Ints, size: int) -> None:
+    """Restore the max-heap after its root was replaced."""
+    at = 0
+    while True:
+        big = 2 * at + 1
+        if big >= size:
+            return
+        if big + 1 < size and cost[big + 1] > cost[big]:
+            big += 1
+        if cost[big] <= cost[at]:
+            return
+        cost[at], cost[big] = cost[big], cost[at]
+        cell[at], cell[big] = cell[big], cell[at]
+        at = big
+
+
+@jit
+def nearest(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, people: int) -> tuple[Ints, float]:
+    """Cells of least cost whose weight reaches ``people``, and the largest of their costs."""
+    heap_cost, heap_cell, size, held = np.empty(64), np.empty(64, np.int64), 0, 0
+    todo, todo_cost, top = np.empty(128, np.int64), np.empty(128), 1
+    todo[0], todo_cost[0] = 0, 0.0
+    radius = np.inf
+    while top > 0:
+        top -= 1
+        t = todo[top]
+        if todo_cost[top] >= radius:
+            continue
+        if tree.child[t] >= 0:
+            a = tree.child[t]
+            near = reach(axes, anchor, place, tree.low, tree.high, a, radius)
+            far = reach(axes, anchor, place, tree.low, tree.high, a + 1, radius)
+            b = a + 1
+            if far < near:
+                a, b, near, far = b, a, far, near
+            if top + 2 > todo.size:
+                todo, todo_cost = np.append(todo, todo), np.append(todo_cost, todo_cost)
+            todo[top], todo_cost[top], todo[top + 1], todo_cost[top + 1] = b, far, a, near
+            top += 2
+            continue
+        for i in range(tree.start[t], tree.stop[t]):
+            cost = reach(axes, anchor, place, tree.codes, tree.codes, i, radius)
+            if cost >= radius or tree.weight[i] == 0:
+                continue
+            if size == heap_cost.size:
+                heap_cost, heap_cell = np.append(heap_cost, heap_cost), np.append(heap_cell, heap_cell)
+            at = size
+            size += 1
+            held += tree.weight[i]
+            while at > 0 and heap_cost[(at - 1) // 2] < cost:
+                heap_cost[at], heap_cell[at] = heap_cost[(at - 1) // 2], heap_cell[(at - 1) // 2]
+                at = (at - 1) // 2
+            heap_cost[at], heap_cell[at] = cost, i
+            while held - tree.weight[heap_cell[0]] >= people:
+                held -= tree.weight[heap_cell[0]]
+                size -= 1
+                heap_cost[0], heap_cell[0] = heap_cost[size], heap_cell[size]
+                _sift(heap_cost, heap_cell, size)
+            if held >= people:
+                radius = heap_cost[0]
+    return heap_cell[:size].copy(), heap_cost[0] if size else 0.0
+
+
+@jit
+def ball(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, limit: float) -> Ints:
+    """All cells whose hull with the anchor costs less than ``limit``, in tree order."""
+    found, size = np.empty(256, np.int64), 0
+    todo, top = np.empty(128, np.int64), 1
+    todo[0] = 0
+    while top > 0:
+        top -= 1
+        t = todo[top]
+        if reach(axes, anchor, place, tree.low, tree.high, t, limit) >= limit:
+            continue
+        if tree.child[t] >= 0:
+            if top + 2 > todo.size:
+                todo = np.append(todo, todo)
+            todo[top], todo[top + 1] = tree.child[t] + 1, tree.child[t]
+            top += 2
+            continue
+        for i in range(tree.start[t], tree.stop[t]):
+            if reach(axes, anchor, place, tree.codes, tree.codes, i, limit) < limit and tree.weight[i] > 0:
+                if size == found.size:
+                    found = np.append(found, found)
+                found[size] = i
+                size += 1
+    return found[:size].copy()
+
+
+@jit
+def within(axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float) -> tuple[Codes, Floats]:
+    """Select the given cells whose hull with the anchor costs less than ``limit``; by cost, with the costs."""
+    cost = np.empty(cells.shape[0])
+    for i in range(cells.shape[0]):
+        cost[i] = reach(axes, anchor, place, cells, cells, i, limit)
+    order = np.argsort(cost, kind="mergesort")
+    order = order[: np.searchsorted(cost[order], limit)]
+    return cells[order], cost[order]
+
+
+# Between values and codes: what compiled search needs of a population, and regions from what it returns.
+
+_INDEXES: WeakKeyDictionary[Population, CellIndex] = WeakKeyDictionary()
+
+
+def index_of(population: Population) -> CellIndex:
+    """Return the spatial index over the population's cells; built once per population."""
+    if population not in _INDEXES:
+        axes = Axes.build([_axis(population.domains[q]) for q in population.schema.quasi_identifiers])
+        _INDEXES[population] = CellIndex.build(population.cells, population.cell_people, axes)
+    return _INDEXES[population]
+
+
+def anchor_positions(population: Population, codes: Codes, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return where counterfactuals stand on the scaled line of each range attribute, off-grid ones included."""
+    positions = np.zeros(codes.shape)
+    for j, name in enumerate(population.schema.quasi_identifiers):
+        domain = population.domains[name]
+        if not domain.is_interval:
+            continue
+        on_grid = (codes[:, j] >= 0) & (codes[:, j] != domain.missing_code)
+        positions[on_grid, j] = domain.positions[codes[on_grid, j]]
+        off_grid = codes[:, j] < 0
+        if off_grid.any():  # numbers only: a level that the population does not have is no level
+            positions[off_grid, j] = domain.place(numbers[off_grid, j])
+        positions[:, j] *= domain.attribute.weight
+    return positions
+
+
+def hull(population: Population, anchor: Codes, numbers: NDArray[np.float64], cells: Codes) -> Region:
+    """Return the smallest region that holds a counterfactual and some cells.
+
+    Parameters
+    ----------
+    population : Population
+    anchor : int32 array, shape (n_quasi_identifiers,)
+        Codes of the counterfactual, -1 off the grid.
+    numbers : float64 array, shape (n_quasi_identifiers,)
+        Its numbers.
+    cells : int32 array, shape (n, n_quasi_identifiers)
+        Codes of the cells.
+    """
+    parts: dict[str, Part] = {}
+    for j, name in enumerate(population.schema.quasi_identifiers):
+        inside = np.append(cells[:, j], anchor[j]) if anchor[j] >= 0 else cells[:, j]
+        own = None if anchor[j] >= 0 else float(numbers[j])
+        parts[name] = part_of(population.domains[name], np.unique(inside), own)
+    return Region(parts)
+
+
+def part_of(domain: Domain, codes: Codes, own: float | None = None) -> Part:
+    """Return the part of a region that covers codes of one attribute and, off the grid, an own number."""
+    missing = bool(domain.has_missing and (codes == domain.missing_code).any())
+    present = codes[codes != domain.missing_code] if domain.has_missing else codes
+    if domain.attribute.kind == "numeric":
+        return _range(domain, present, own, missing)
+    free = domain.attribute.weight == 0  # generalising costs nothing here, and the search counts on it
+    if domain.attribute.kind == "ordinal":
+        if not len(present):
+            return Interval(None, None, True, ())
+        low, high = (0, len(domain.values) - 1) if free else (int(present.min()), int(present.max()))
+        levels = tuple(domain.values[low : high + 1])
+        return Interval(levels[0], levels[-1], missing, levels)
+    if domain.attribute.hierarchy is not None:
+        if free:
+            present, missing = np.arange(len(domain.values)), domain.has_missing
+        return _node(domain, domain.attribute.hierarchy, present, missing)
+    return frozenset(domain.value(int(code)) for code in codes)
+
+
+def _range(domain: Domain, present: Codes, own: float | None, missing: bool) -> Interval:
+    if own is None and not len(present):
+        return Interval(None, None, True)
+    places = domain.scaled[present]
+    if own is not None:
+        places = np.append(places, domain.place(np.array([own])) * domain.attribute.weight)
+    # Whatever is at the same place costs nothing, and the search counts on it: all, where the weight or the range is 0.
+    first, last = np.searchsorted(domain.scaled, places.min()), np.searchsorted(domain.scaled, places.max(), "right")
+    inside = domain.values[first:last]
+    ends = [*map(float, inside[[0, -1]] if len(inside) else ()), *(() if own is None else (own,))]
+    return Interval(domain.natural(min(ends)), domain.natural(max(ends)), missing)
+
+
+def _node(domain: Domain, hierarchy: Hierarchy, present: Codes, missing: bool) -> frozenset[Any]:
+    if not len(present):
+        return frozenset({None})
+    if missing:  # a missing value stands beside the root, so that both together are everything
+        return frozenset([*domain.originals, None])
+    node = hierarchy.cover([hierarchy.leaves[int(code)] for code in present])
+    return frozenset(domain.originals[hierarchy.low[node] : hierarchy.high[node] + 1])
+
+
+def _axis(domain: Domain) -> Axis:
+    attribute = domain.attribute
+    if domain.is_interval:
+        return Axis.interval(domain.scaled, attribute.weight, missing=domain.has_missing)
+    if attribute.hierarchy is None:
+        return Axis.nominal(domain.size, attribute.weight)
+    tree = attribute.hierarchy
+    low, high, parent = tree.low, tree.high, tree.parent
+    if domain.has_missing:  # one more leaf, under a root above the declared one
+        last, root = len(tree.leaves), len(low)
+        above = np.where(parent < 0, root, parent)
+        low = np.append(low, [0, last])
+        high = np.append(high, [last, last])
+        parent = np.append(above, [-1, root])
+    return Axis.tree(low, high, parent, attribute.weight)

@@ -1,0 +1,269 @@
+"""The catalogue: all explanations that can ever be given, fixed before the first query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from cfk_plugin.data.coding import in_order
+from cfk_plugin.data.model import rows_for_cells
+from cfk_plugin.errors import PopulationError
+from cfk_plugin.metrics.heom import Heom, HeomCodes
+from cfk_plugin.metrics.information import ncp_by_attribute
+from cfk_plugin.protection.private import PrivateRelease
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from cfk_plugin.data.model import Goal, RowOracle
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.protection.partition import Partition
+
+_ENTRIES = 64  # private parts that a class offers at most
+_ASKED = 1 << 18  # rows in one call of the model
+_BLOCK = 1 << 22  # distances held at once
+_TIE = 1e-9
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Catalogue:
+    """Regions with private values that at least k members of the group could have had, as far as the model tells.
+
+    An entry is a training row: its group's region and its private values. It is admissible when the model gives the
+    desired outcome for at least k members of the group with their own quasi-identifiers and the entry's private
+    values. The answer to a query is the nearest entry, so any number of queries shows the catalogue and no more. It
+    does not hide the private values themselves, which are somebody's, nor who is in the population.
+
+    Host side only; refuses to be pickled.
+
+    Attributes
+    ----------
+    partition : Partition
+        Over the rows with a desired prediction.
+    rows : int64 array, shape (n_entries,)
+        Training row of each entry, in an order that does not depend on the table's.
+    consistent : int64 array, shape (n_entries,)
+        Members of its group that the model is consistent with.
+    """
+
+    partition: Partition
+    rows: NDArray[np.int64]
+    consistent: NDArray[np.int64]
+
+    @classmethod
+    def build(cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Catalogue:
+        """Find the admissible entries of every group; the model is asked in large batches.
+
+        Parameters
+        ----------
+        partition : Partition
+        policy : PrivacyPolicy
+        goal : Goal
+            What is desired; for "opposite" the label that a group's members share.
+        model : RowOracle
+        """
+        candidates = _candidates(partition)
+        consistent = _consistent_members(partition, candidates, goal, model)
+        kept = (consistent >= policy.k) & _may_leave(partition, candidates, policy)
+        return cls(partition, candidates[kept], consistent[kept])
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Catalogue({len(self)} entries, {len(self.partition.regions)} groups)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: entries are training rows."""
+        raise PopulationError("a Catalogue holds training rows and refuses to be pickled; rebuild it instead")
+
+    def own(self, codes: NDArray[np.int32], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of the entry that a counterfactual is itself; -1 where it is none.
+
+        It is one when its group offers its private values. It is then released as that entry, so that rerunning the
+        release for any other member of the group, with the private values received, comes out the same.
+
+        Parameters
+        ----------
+        codes : int32 array, shape (n, n_features)
+            The counterfactuals, coded.
+        groups : int64 array, shape (n,)
+            The group that each belongs to.
+        """
+        wanted = np.column_stack([groups, codes[:, self._private_at]])
+        return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)
+
+    def nearest(
+        self,
+        frame: pd.DataFrame,
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float64],
+        open_to: NDArray[np.bool_],
+    ) -> NDArray[np.int64]:
+        """Return the row behind the entry nearest to each query; -1 where no entry answers it.
+
+        Parameters
+        ----------
+        frame : DataFrame, shape (n, n_features)
+            Conformed queries, or counterfactuals to be replaced.
+        codes, numbers : arrays, shape (n, n_quasi_identifiers)
+            Their quasi-identifiers.
+        open_to : bool array, shape (n, n_sides)
+            Sides whose entries answer each.
+
+        Notes
+        -----
+        Distance: HEOM, summed over the features: to the nearest point of the region on the quasi-identifiers, to the
+        entry's values on the rest; plus the region's width, the sum of its NCP by attribute, so that a wide region is
+        not near by being wide. Of equally near entries the one of least NCP, then the first.
+        """
+        found = np.full(len(frame), -1, dtype=np.int64)
+        if not len(self):
+            return found
+        private = self._heom.encode(frame) if self._private else None
+        step = max(_BLOCK // len(self), 1)
+        for start in range(0, len(frame), step):
+            at = np.arange(start, min(start + step, len(frame)))
+            distance = self.partition.distance.between(codes[at], numbers[at], self._groups)[:, self._group_at]
+            distance += self._widths
+            if private is not None:
+                distance += self._heom.distances(private.take(at), self._values) * len(self._private)
+            distance[~open_to[at][:, self._sides]] = np.inf
+            least = distance.min(axis=1)
+            best = np.argmax(distance <= least[:, None] + _TIE, axis=1)
+            found[at] = np.where(np.isfinite(least), self._ordered[best], -1)
+        return found
+
+    @property
+    def _population(self) -> Population:
+        return self.partition.population
+
+    @cached_property
+    def _private_at(self) -> list[int]:
+        return [self._population.schema.features.index(name) for name in self._private]
+
+    @cached_property
+    def _offered(self) -> dict[bytes, int]:
+        """Group and private codes of every entry, to its row."""
+        codes = self._population.encode(self._population.rows(self.rows))[0][:, self._private_at]
+        keys = np.column_stack([self.partition.group_of_row[self.rows], codes])
+        return {key.tobytes(): int(row) for key, row in zip(keys, self.rows, strict=True)}
+
+    @property
+    def _private(self) -> list[str]:
+        return list(self._population.schema.private)
+
+    @cached_property
+    def _ordered(self) -> NDArray[np.int64]:
+        """Rows of the entries, those of least information loss first: the first of equally near ones is taken."""
+        losses = np.round(self.partition.losses[self.partition.group_of_row[self.rows]], 12)
+        return self.rows[np.argsort(losses, kind="stable")]
+
+    @cached_property
+    def _widths(self) -> NDArray[np.float64]:
+        widths = [sum(ncp_by_attribute(region, self._population).values()) for region in self.partition.regions]
+        return np.array(widths)[self.partition.group_of_row[self._ordered]]
+
+    @cached_property
+    def _groups(self) -> NDArray[np.int64]:
+        return np.unique(self.partition.group_of_row[self._ordered])
+
+    @cached_property
+    def _group_at(self) -> NDArray[np.int64]:
+        return np.searchsorted(self._groups, self.partition.group_of_row[self._ordered])
+
+    @cached_property
+    def _sides(self) -> NDArray[np.int64]:
+        return self.partition.side_of_group[self.partition.group_of_row[self._ordered]]
+
+    @cached_property
+    def _heom(self) -> Heom:
+        numeric = [name for name in self._private if self._population.schema[name].kind == "numeric"]
+        return Heom.fit(self._population.frame[self._private], numeric=numeric)
+
+    @cached_property
+    def _values(self) -> HeomCodes:
+        return self._heom.encode(self._population.rows(self._ordered))
+
+
+def _candidates(partition: Partition) -> NDArray[np.int64]:
+    """Return one row per distinct private part of every group, at most so many, in keyed order."""
+    population = partition.population
+    grouped = np.flatnonzero(partition.group_of_row >= 0)
+    codes, numbers = population.encode(population.rows(grouped))
+    private = [population.schema.features.index(name) for name in population.schema.private]
+    group = partition.group_of_row[grouped]
+    line = in_order(codes, population.schema, group, population.keyed_order(codes, numbers))
+    keys = np.column_stack([group[line].astype(np.int64), codes[line][:, private]])
+    first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
+    line = line[first]
+    rank = np.arange(len(line)) - np.searchsorted(group[line], group[line])
+    return grouped[line[rank < _ENTRIES]]
+
+
+def _may_leave(partition: Partition, candidates: NDArray[np.int64], policy: PrivacyPolicy) -> NDArray[np.bool_]:
+    """Say of each candidate whether the policy lets its private values leave with its group's region."""
+    if policy.alpha is None or policy.on_homogeneous != "suppress":
+        return np.ones(len(candidates), dtype=bool)
+    population = partition.population
+    judge = PrivateRelease(population, policy)
+    codes, numbers = population.encode(population.rows(candidates))
+    members = [partition.rows_mapped_to(partition.regions[group]) for group in partition.group_of_row[candidates]]
+    decided = [judge.decide(c, n, rows) for c, n, rows in zip(codes, numbers, members, strict=True)]
+    return np.array([parts is not None for parts in decided], dtype=bool)
+
+
+def _consistent_members(
+    partition: Partition, candidates: NDArray[np.int64], goal: Goal, model: RowOracle
+) -> NDArray[np.int64]:
+    """Count, for each candidate, the members of its group that get the desired outcome with its private values."""
+    population = partition.population
+    first = _once_per_group(partition)
+    pairs, people = np.unique(
+        np.column_stack([partition.group_of_row[first], population.cell_of(first)]), axis=0, return_counts=True
+    )
+    start = np.searchsorted(pairs[:, 0], np.arange(len(partition.regions) + 1))
+    counts = np.zeros(len(candidates), dtype=np.int64)
+    offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
+    group = partition.group_of_row[candidates]
+    size = start[group + 1] - start[group]
+    for at in _batches(size):
+        which = np.repeat(at, size[at])
+        within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
+        asked = start[group[which]] + within
+        cells = population.cells[pairs[asked, 1]]
+        alone = population.cell_of(candidates[which]) == pairs[asked, 1]  # the row itself: already asked
+        good = np.ones(len(which), dtype=bool)
+        other = np.flatnonzero(~alone)
+        if len(other):
+            frame = rows_for_cells(population, offered, which[other], cells[other])
+            good[other] = judge(model.ask(frame), which[other])
+        np.add.at(counts, which, np.where(good, people[asked], 0))
+    return counts
+
+
+def _once_per_group(partition: Partition) -> NDArray[np.int64]:
+    """Return one row of each person in each group, whatever the table's order."""
+    population = partition.population
+    grouped = np.flatnonzero(partition.group_of_row >= 0)
+    if population.schema.subject is None:
+        return grouped
+    codes = population.encode(population.rows(grouped))[0]
+    line = grouped[in_order(codes, population.schema, partition.group_of_row[grouped])]
+    starts = np.flatnonzero(np.diff(partition.group_of_row[line])) + 1
+    return np.concatenate([part[population.first_rows(part)] for part in np.split(line, starts)])
+
+
+def _batches(size: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Cut candidates into runs of about equal work."""
+    if not len(size):
+        return []
+    run = (np.cumsum(size) - 1) // _ASKED
+    return np.split(np.arange(len(size)), np.flatnonzero(np.diff(run)) + 1)

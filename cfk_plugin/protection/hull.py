@@ -1,0 +1,346 @@
+"""The search problem around one anchor, and the tests a search makes on hulls.
+
+Every cell near the anchor becomes one row. On the way two simplifications are made: a hierarchy turns into
+an interval, because every hull that holds the anchor is an ancestor of the anchor's leaf and the ancestors
+form a chain ordered by cost; and a "missing" code is only treated apart where one occurs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, AxisArrays, Codes, Floats, Ints, jit, tree_cost
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfk_plugin.protection.axes import CellTree
+
+
+WIDE = 16
+RANGE, SET, GAP = 0, 1, 2  # how an axis behaves here; GAP is a RANGE where "missing" (NaN) occurs
+
+
+class Local(NamedTuple):
+    """Rows of one search: first the cells that may join, then the forbidden ones.
+
+    ``place`` is the coordinate on RANGE and GAP axes, ``code`` the global code on SET axes; ``unit`` is the
+    cost of one value of a SET axis and ``most`` the cost of a whole axis. ``near`` is the cost of the hull of the
+    anchor and each forbidden cell, ascending. Row -1 is the anchor.
+    """
+
+    mode: NDArray[np.int8]
+    most: Floats
+    unit: Floats
+    wide: NDArray[np.bool_]
+    place: Floats
+    code: Ints
+    weight: Ints
+    near: Floats
+    cells: int
+    codes: int
+
+
+class Hull(NamedTuple):
+    """The hull at each depth of a search; ``member`` marks the values of SET axes at the current depth.
+
+    ``low > high`` on a GAP axis: the hull holds no number there.
+    """
+
+    low: Floats
+    high: Floats
+    size: Ints
+    gap: NDArray[np.bool_]
+    added: Ints
+    member: NDArray[np.bool_]
+    slot: Ints
+
+
+@jit
+def localise(
+    tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, rows: Ints, banned: Codes, near: Floats
+) -> Local:
+    """Lay out the cells ``rows`` of the index, the forbidden cells and, last, the anchor."""
+    q, n = anchor.size, rows.size
+    total = n + banned.shape[0] + 1
+    mode, unit, wide = np.zeros(q, np.int8), np.zeros(q), np.zeros(q, np.bool_)
+    x, code = np.zeros((total, q)), np.zeros((total, q), np.int64)
+    weight = np.zeros(total, np.int64)
+    for j in range(q):
+        kind, base, missing = axes.kind[j], axes.offset[j], axes.missing[j]
+        if kind == NOMINAL:
+            mode[j], unit[j] = SET, axes.weight[j] / axes.card[j]
+            wide[j] = axes.card[j] >= WIDE
+        for i in range(total):
+            c = tree.codes[rows[i], j] if i < n else (banned[i - n, j] if i < total - 1 else anchor[j])
+            if kind == NOMINAL:
+                code[i, j] = base + c
+            elif kind == TREE:
+                x[i, j] = tree_cost(axes, j, anchor[j], c)
+            elif missing >= 0 and c == missing:
+                mode[j], x[i, j] = GAP, np.nan
+            else:
+                x[i, j] = axes.position[base + c] if c >= 0 else place[j]
+    for i in range(n):
+        weight[i] = tree.weight[rows[i]]
+    return Local(mode, axes.weight, unit, wide, x, code, weight, near, n, axes.offset[q])
+
+
+@jit
+def first_hull(p: Local, depth: int) -> Hull:
+    """Room for hulls down to ``depth``; depth 0 holds the anchor alone."""
+    q = p.mode.size
+    low, high = np.zeros((depth, q)), np.zeros((depth, q))
+    size, gap = np.ones((depth, q), np.int64), np.zeros((depth, q), np.bool_)
+    added, member = np.full((depth, q), -1, np.int64), np.zeros(p.codes, np.bool_)
+    for j in range(q):
+        v = p.place[-1, j]
+        if p.mode[j] == SET:
+            member[p.code[-1, j]] = True
+        elif np.isnan(v):
+            low[0, j], high[0, j], gap[0, j] = np.inf, -np.inf, True
+        else:
+            low[0, j], high[0, j] = v, v
+    return Hull(low, high, size, gap, added, member, np.full(p.codes, -1))
+
+
+@jit
+def joined(p: Local, hull: Hull, d: int, i: int, limit: float) -> tuple[float, bool]:
+    """Cost of the hull at depth ``d`` once row ``i`` joins (or a number >= limit), and whether it is inside.
+
+    The sum runs over the axes in the same order everywhere, so equal hulls have equal floats and a larger
+    hull never costs less: comparisons need no tolerance.
+    """
+    cost, inside = 0.0, True
+    for j in range(p.mode.size):
+        mode = p.mode[j]
+        if mode == SET:
+            size = hull.size[d, j]
+            if not hull.member[p.code[i, j]]:
+                size += 1
+                inside = False
+            if size > 1:
+                cost += p.unit[j] * size
+        else:
+            v, low, high = p.place[i, j], hull.low[d, j], hull.high[d, j]
+            gap = hull.gap[d, j]
+            if mode == GAP and np.isnan(v):
+                inside = inside and gap
+                gap = True
+            if v < low:
+                low = v
+                inside = False
+            if v > high:
+                high = v
+                inside = False
+            if low <= high:
+                cost += p.most[j] if gap else min(high - low, p.most[j])
+        if cost >= limit:
+            return cost, False
+    return cost, inside
+
+
+@jit
+def engulfs(p: Local, hull: Hull, d: int, i: int, b: int) -> bool:
+    """Whether the hull at depth ``d``, once row ``i`` joins, contains row ``b``."""
+    for j in range(p.mode.size):
+        mode = p.mode[j]
+        if mode == SET:
+            if p.code[b, j] != p.code[i, j] and not hull.member[p.code[b, j]]:
+                return False
+            continue
+        v, w = p.place[b, j], p.place[i, j]
+        if mode == GAP and np.isnan(v):
+            if not (np.isnan(w) or hull.gap[d, j]):
+                return False
+        elif (v < hull.low[d, j] and not w <= v) or (v > hull.high[d, j] and not w >= v):
+            return False
+    return True
+
+
+@jit
+def extend(p: Local, hull: Hull, d: int, i: int) -> None:
+    """Make depth ``d + 1`` the hull of depth ``d`` and row ``i``."""
+    e = d + 1
+    for j in range(p.mode.size):
+        low, high, size, gap = hull.low[d, j], hull.high[d, j], hull.size[d, j], hull.gap[d, j]
+        hull.added[e, j] = -1
+        if p.mode[j] == SET:
+            c = p.code[i, j]
+            if not hull.member[c]:
+                hull.member[c] = True
+                hull.added[e, j] = c
+                size += 1
+        elif np.isnan(p.place[i, j]):
+            gap = True
+        else:
+            low, high = min(low, p.place[i, j]), max(high, p.place[i, j])
+        hull.low[e, j], hull.high[e, j], hull.size[e, j], hull.gap[e, j] = low, high, size, gap
+
+
+@jit
+def retract(p: Local, hull: Hull, d: int) -> None:
+    """Leave depth ``d``: take back the values that it added to SET axes."""
+    for j in range(p.mode.size):
+        if hull.added[d, j] >= 0:
+            hull.member[hull.added[d, j]] = False
+
+
+@jit
+def headcount(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, span: Ints, rows: Ints) -> int:
+    """Weight of the cells ``rows`` that lie in the hull of the anchor and the cells ``span``."""
+    nobody = np.empty((0, anchor.size), np.int32)
+    p = localise(tree, axes, anchor, place, np.append(span, rows), nobody, np.empty(0))
+    hull = first_hull(p, span.size + 1)
+    for d in range(span.size):
+        extend(p, hull, d, d)
+    held = 0
+    for i in range(span.size, p.cells):
+        if joined(p, hull, span.size, i, np.inf)[1]:
+            held += p.weight[i]
+    return held
+
+
+# The hull of a growing group of cells; unlike the solver's, it has no anchor and knows hierarchies.
+
+
+class GroupHull(NamedTuple):
+    """One hull. ``size`` counts the values of a NOMINAL axis and holds the covering node of a TREE.
+
+    ``mark`` names the values of NOMINAL axes inside: those that bear the current ``token``, so that a new hull
+    needs no clearing. ``low > high`` on an INTERVAL: no number yet; ``gap``: "missing" is inside.
+    """
+
+    low: Floats
+    high: Floats
+    gap: NDArray[np.bool_]
+    size: Ints
+    mark: Ints
+    token: Ints
+
+
+@jit
+def room_for_hull(axes: AxisArrays) -> GroupHull:
+    """Return an empty hull."""
+    q = axes.kind.size
+    mark = np.zeros(axes.offset[q], np.int64)
+    return GroupHull(
+        np.zeros(q), np.zeros(q), np.zeros(q, np.bool_), np.zeros(q, np.int64), mark, np.zeros(1, np.int64)
+    )
+
+
+@jit
+def coordinates(axes: AxisArrays, cells: Codes) -> Floats:
+    """Positions on INTERVAL axes (NaN: missing), numbers of codes on the others, all as floats."""
+    m, q = cells.shape
+    x = np.empty((m, q))
+    for j in range(q):
+        base = axes.offset[j]
+        for i in range(m):
+            code = cells[i, j]
+            if axes.kind[j] == NOMINAL:
+                x[i, j] = base + code
+            elif axes.kind[j] != INTERVAL:
+                x[i, j] = code
+            else:
+                x[i, j] = np.nan if code == axes.missing[j] else axes.position[base + code]
+    return x
+
+
+@jit
+def begin(axes: AxisArrays, hull: GroupHull, x: Floats, i: int) -> None:
+    """Make it the hull of row ``i`` alone, which costs nothing."""
+    hull.token[0] += 1
+    for j in range(axes.kind.size):
+        v = x[i, j]
+        hull.gap[j] = False
+        hull.low[j], hull.high[j] = v, v
+        if axes.kind[j] == NOMINAL:
+            hull.size[j] = 1
+            hull.mark[int(v)] = hull.token[0]
+        elif axes.kind[j] != INTERVAL:
+            hull.size[j] = axes.node_offset[j] + axes.leaf_node[axes.offset[j] + int(v)]
+        elif np.isnan(v):
+            hull.low[j], hull.high[j], hull.gap[j] = np.inf, -np.inf, True
+
+
+@jit
+def joined_group_hull(axes: AxisArrays, hull: GroupHull, x: Floats, i: int, limit: float) -> float:
+    """Cost of the hull once row ``i`` joins, or any number >= limit."""
+    cost = 0.0
+    for j in range(axes.kind.size):
+        v, kind = x[i, j], axes.kind[j]
+        if kind == NOMINAL:
+            size = hull.size[j]
+            if hull.mark[int(v)] != hull.token[0]:
+                size += 1
+            if size > 1:
+                cost += axes.weight[j] * size / axes.card[j]
+        elif kind == INTERVAL:
+            low, high, gap = hull.low[j], hull.high[j], hull.gap[j]
+            if np.isnan(v):
+                gap = True
+            else:
+                low, high = min(low, v), max(high, v)
+            if low <= high:
+                cost += axes.weight[j] if gap else min(axes.weight[j], high - low)
+        elif v != hull.low[j] or v != hull.high[j]:
+            node = _cover(axes, j, hull.size[j], int(v))
+            cost += axes.weight[j] * (axes.node_high[node] - axes.node_low[node] + 1) / axes.card[j]
+        if cost >= limit:
+            return cost
+    return cost
+
+
+@jit
+def prices(axes: AxisArrays, hull: GroupHull, x: Floats, rows: int, cost: Floats) -> None:
+    """Write the cost of the hull once row ``i`` joins for each of the first rows: `joined`, an axis at a time."""
+    cost[:rows] = 0.0
+    for j in range(axes.kind.size):
+        kind, weight, card, size = axes.kind[j], axes.weight[j], axes.card[j], hull.size[j]
+        low, high, gap, token = hull.low[j], hull.high[j], hull.gap[j], hull.token[0]
+        for i in range(rows):
+            v = x[i, j]
+            if kind == NOMINAL:
+                values = size if hull.mark[int(v)] == token else size + 1
+                if values > 1:
+                    cost[i] += weight * values / card
+            elif kind == INTERVAL:
+                if np.isnan(v):
+                    if low <= high:
+                        cost[i] += weight
+                elif gap:
+                    cost[i] += weight
+                else:
+                    cost[i] += min(weight, max(high, v) - min(low, v))
+            elif v != low or v != high:
+                node = _cover(axes, j, size, int(v))
+                cost[i] += weight * (axes.node_high[node] - axes.node_low[node] + 1) / card
+
+
+@jit
+def extend_group_hull(axes: AxisArrays, hull: GroupHull, x: Floats, i: int) -> None:
+    """Let row ``i`` join."""
+    for j in range(axes.kind.size):
+        v = x[i, j]
+        if axes.kind[j] == NOMINAL:
+            if hull.mark[int(v)] != hull.token[0]:
+                hull.mark[int(v)] = hull.token[0]
+                hull.size[j] += 1
+            continue
+        if axes.kind[j] != INTERVAL:
+            hull.size[j] = _cover(axes, j, hull.size[j], int(v))
+        elif np.isnan(v):
+            hull.gap[j] = True
+            continue
+        hull.low[j], hull.high[j] = min(hull.low[j], v), max(hull.high[j], v)
+
+
+@jit
+def _cover(axes: AxisArrays, j: int, node: int, leaf: int) -> int:
+    """Lowest node above (or at) a node that covers a leaf."""
+    while leaf < axes.node_low[node] or leaf > axes.node_high[node]:
+        node = axes.node_offset[j] + axes.node_parent[node]
+    return int(node)

@@ -1,0 +1,344 @@
+"""Branch and bound over hulls that hold the anchor.
+
+At each node the candidates are ordered by the cost of the hull with each of them alone; the cheapest is
+included, searched, then excluded. A hull is visited once: what an excluded cell belongs to was seen before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cfk_plugin.protection.axes import Floats, Ints, jit
+from cfk_plugin.protection.hull import SET, Hull, Local, engulfs, extend, first_hull, joined, retract
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+# Lower bounds: what any completion of a partial region must cost.
+#
+# A region that still needs weight must contain cells that carry it, and costs at least as much as the dearest
+# of the cheapest that do. Cells tried before are excluded from later branches; an excluded cell, like a
+# forbidden one, is a *blocker*: a candidate whose hull with the current region contains a blocker can never be
+# used below, because regions only grow, so it leaves the candidates before the bound is taken.
+
+# Two costs closer than this are one optimum in exact arithmetic; searching between them proves nothing new.
+TOLERANCE = 1e-12
+
+
+class Stack(NamedTuple):
+    """Where a search stands: one frame per depth, lists of all frames end to end.
+
+    Frame ``d`` owns ``item[first[d]:last[d]]`` (candidates by cost ``key``, -1 once dead; ``seen`` counts the
+    blockers compared) and ``block[block_first[d]:block_last[d]]``; ``next`` is the next to try.
+    """
+
+    item: Ints
+    key: Floats
+    seen: Ints
+    block: Ints
+    first: Ints
+    last: Ints
+    next: Ints
+    block_first: Ints
+    block_last: Ints
+    held: Ints
+    chosen: Ints
+    counter: Ints
+    cost: Floats
+
+
+@jit
+def _bound(p: Local, hull: Hull, s: Stack, d: int, need: int, limit: float) -> float:
+    """Least cost of a completion from the candidates left; buries those that a blocker rules out."""
+    weight = 0
+    for t in range(s.next[d], s.last[d]):
+        if s.key[t] >= limit:
+            return np.inf
+        i = s.item[t]
+        if i < 0:
+            continue
+        for b in range(s.seen[t], s.block_last[d]):
+            if engulfs(p, hull, d, i, s.block[b]):
+                s.item[t] = -1
+                break
+        s.seen[t] = s.block_last[d]
+        if s.item[t] >= 0:
+            weight += p.weight[i]
+            if weight >= need:
+                return float(s.key[t])
+    return np.inf
+
+
+@jit
+def _top(sums: Ints, used: int, count: int, need: int) -> int:
+    """Sum of the ``count`` largest of the first ``used`` sums, as far as ``need``."""
+    if count == 0:
+        return 0
+    if count == 1:
+        return int(np.max(sums[:used]))
+    tally = np.zeros(need + 1, np.int64)
+    for v in range(used):
+        tally[min(sums[v], need)] += 1
+    total = 0
+    for w in range(need, 0, -1):
+        taken = min(tally[w], count)
+        total += taken * w
+        count -= taken
+        if count == 0 or total >= need:
+            break
+    return total
+
+
+@jit
+def _dispersed(p: Local, hull: Hull, s: Stack, d: int, j: int, need: int, limit: float) -> bool:
+    """Whether the weight is spread over too many values of SET axis ``j`` for any completion below ``limit``.
+
+    With ``c`` new values the axis costs so much that only candidates cheap enough on the other axes remain,
+    and the weight gained is at most that of the ``c`` heaviest new values plus what has a value of the hull.
+    If this is too little for every ``c`` there is no completion. Many values of equal small weight, which the
+    bound by single candidates cannot tell apart, are settled here.
+    """
+    room, size, unit = s.last[d] - s.next[d], hull.size[d, j], p.unit[j]
+    now = unit * size if size > 1 else 0.0
+    slot, rest, sums = np.empty(room, np.int64), np.empty(room), np.empty(room, np.int64)
+    rows, count, used = np.empty(room, np.int64), 0, 0
+    for t in range(s.next[d], s.last[d]):
+        i = s.item[t]
+        if s.key[t] >= limit:
+            break
+        if i < 0:
+            continue
+        c = p.code[i, j]
+        fresh = not hull.member[c]
+        if fresh and hull.slot[c] < 0:
+            hull.slot[c] = used
+            used += 1
+        rows[count] = i
+        slot[count] = hull.slot[c] if fresh else -1
+        rest[count] = s.key[t] - (unit * (size + 1) if fresh else now)
+        count += 1
+    for t in range(count):
+        hull.slot[p.code[rows[t], j]] = -1
+    fewest, possible = 0, False
+    while fewest <= min(need, used) and not possible:
+        most = fewest if fewest <= 16 else fewest + fewest // 4
+        price = unit * (size + fewest) if size + fewest > 1 else 0.0
+        gained, any_left = 0, False
+        sums[:used] = 0
+        for t in range(count):
+            if rest[t] + price < limit + TOLERANCE / 64:
+                any_left = True
+                if slot[t] < 0:
+                    gained += p.weight[rows[t]]
+                else:
+                    sums[slot[t]] += p.weight[rows[t]]
+        if not any_left:
+            return True
+        possible = gained + _top(sums, used, most, need) >= need
+        fewest = most + 1
+    return not possible
+
+
+@jit
+def hopeless(p: Local, hull: Hull, s: Stack, d: int, need: int, limit: float) -> bool:
+    """Whether no completion from the candidates left costs less than ``limit``."""
+    settled = _bound(p, hull, s, d, need, limit) >= limit
+    for j in range(p.mode.size):
+        if not settled and p.mode[j] == SET and p.wide[j]:
+            settled = _dispersed(p, hull, s, d, j, need, limit)
+    return settled
+
+
+# Branch and bound over hulls that hold the anchor.
+
+DONE, PAUSED, FULL, SHALLOW = 0, 1, 2, 3
+DEPTH, NODES, BEST_WEIGHT, BEST_SIZE = 0, 1, 2, 3
+
+
+@jit
+def _fine(p: Local, hull: Hull, d: int, i: int, penalty: float, cost: float, limit: float) -> float:
+    """Cost of a hull plus the penalty of every forbidden cell inside, or any number >= limit."""
+    total = cost
+    for b in range(p.cells, p.weight.size - 1):
+        # The hull holds the anchor: no forbidden cell inside it is farther from the anchor than it costs. The two
+        # sums are rounded apart from each other.
+        if total >= limit or p.near[b - p.cells] > cost + TOLERANCE:
+            break
+        if engulfs(p, hull, d, i, b):
+            total += penalty
+    return total
+
+
+@jit
+def _fill(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, penalty: float, limit: float) -> int:
+    """Take the candidates of frame ``d`` from ``rows``; returns their weight, absorbs those inside."""
+    at, weight, fined = s.first[d], 0, 0.0 < penalty < np.inf
+    for r in range(rows.size):
+        i = rows[r]
+        if i < 0 or source[r] >= limit:
+            continue
+        cost, inside = joined(p, hull, d, i, limit)
+        if fined and not inside:
+            cost = _fine(p, hull, d, i, penalty, cost, limit)
+        if inside:
+            s.held[d] += p.weight[i]
+        elif cost < limit:
+            s.item[at], s.key[at] = i, cost
+            weight += p.weight[i]
+            at += 1
+    s.last[d], s.next[d] = at, s.first[d]
+    return weight
+
+
+@jit
+def _sort(s: Stack, d: int) -> None:
+    """Order a frame's candidates by cost, ties by row."""
+    a, b = s.first[d], s.last[d]
+    item, key = s.item[a:b].copy(), s.key[a:b].copy()
+    order = np.argsort(key, kind="mergesort")
+    for t in range(b - a):
+        s.item[a + t], s.key[a + t] = item[order[t]], key[order[t]]
+        s.seen[a + t] = s.block_first[d]
+
+
+@jit
+def _block(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, limit: float) -> None:
+    """Keep the blockers that can matter at frame ``d``: in reach, and not implied by another one."""
+    at = s.block_first[d]
+    for r in range(rows.size):
+        b = rows[r]
+        if joined(p, hull, d, b, limit)[0] >= limit:
+            continue
+        implied = False
+        for t in range(s.block_first[d], at):
+            if engulfs(p, hull, d, b, s.block[t]):
+                implied = True
+                break
+        if not implied:
+            s.block[at] = b
+            at += 1
+    s.block_last[d] = at
+
+
+@jit
+def begin(p: Local, need: int, cap: float, penalty: float, nodes: int) -> tuple[Hull, Stack]:
+    """First frame of a search for regions that cost less than ``cap``, with ``nodes`` spent already."""
+    depth, room = min(need, 32) + 1, 4 * p.weight.size + 64
+    hull = first_hull(p, depth)
+    s = Stack(
+        np.empty(room, np.int64), np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64),
+        np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64),
+        np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64),
+        np.full(depth, -1, np.int64), np.zeros(4, np.int64), np.full(1, cap),
+    )  # fmt: skip
+    s.counter[DEPTH], s.counter[NODES] = -1, nodes
+    anchor = p.weight.size - 1
+    base = joined(p, hull, 0, anchor, np.inf)[0]
+    if 0.0 < penalty < np.inf:
+        base = _fine(p, hull, 0, anchor, penalty, base, np.inf)
+    if penalty == np.inf:
+        for b in range(p.cells, anchor):
+            if joined(p, hull, 0, b, np.inf)[1]:
+                return hull, s
+    if base >= cap:
+        return hull, s
+    rows = np.arange(p.cells)
+    weight = _fill(p, hull, s, 0, rows, np.zeros(p.cells), penalty, cap)
+    if s.held[0] >= need:
+        s.cost[0], s.counter[BEST_WEIGHT] = base, s.held[0]
+    elif s.held[0] + weight >= need:
+        if penalty == np.inf:
+            _block(p, hull, s, 0, np.arange(p.cells, anchor), cap)
+        _sort(s, 0)
+        s.counter[DEPTH] = 0
+    return hull, s
+
+
+@jit
+def explore(
+    p: Local, hull: Hull, s: Stack, need: int, penalty: float, nodes: int, until_found: bool, best: Ints
+) -> int:
+    """Continue a search until it is done, has spent ``nodes`` in all, or (if asked) found a region.
+
+    Returns a status; on FULL or SHALLOW nothing was lost and the caller provides more room. ``best`` takes
+    the cells that span the best region.
+    """
+    d = s.counter[DEPTH]
+    status = DONE
+    while d >= 0:
+        limit = s.cost[0] - TOLERANCE
+        if s.chosen[d] >= 0:  # its branch is finished: from now on it is excluded
+            s.block[s.block_last[d]] = s.chosen[d]
+            s.block_last[d] += 1
+            s.chosen[d] = -1
+        if hopeless(p, hull, s, d, need - s.held[d], limit):
+            retract(p, hull, d)
+            d -= 1
+            continue
+        e, rest = d + 1, s.last[d] - s.next[d]
+        status = DONE
+        if s.counter[NODES] >= nodes:
+            status = PAUSED
+        elif e >= s.held.size:
+            status = SHALLOW
+        elif s.last[d] + rest > s.item.size or 2 * s.block_last[d] - s.block_first[d] + 2 > s.block.size:
+            status = FULL
+        if status != DONE:
+            break
+        s.counter[NODES] += 1
+        while s.item[s.next[d]] < 0:
+            s.next[d] += 1
+        at = s.next[d]
+        i, cost = s.item[at], s.key[at]
+        s.next[d], s.chosen[d] = at + 1, i
+        extend(p, hull, d, i)
+        s.first[e], s.held[e], s.chosen[e] = s.last[d], s.held[d] + p.weight[i], -1
+        rows, keys = s.item[at + 1 : s.last[d]], s.key[at + 1 : s.last[d]]
+        weight = _fill(p, hull, s, e, rows, keys, penalty, limit)
+        if s.held[e] >= need:
+            s.cost[0], s.counter[BEST_WEIGHT], s.counter[BEST_SIZE] = cost, s.held[e], e
+            best[:e] = s.chosen[:e]
+        elif s.held[e] + weight >= need:
+            s.block_first[e] = s.block_last[d] + 1
+            _block(p, hull, s, e, s.block[s.block_first[d] : s.block_last[d]], limit)
+            _sort(s, e)
+            d = e
+            continue
+        retract(p, hull, e)
+        if until_found and s.counter[BEST_WEIGHT] > 0:
+            status = PAUSED
+            break
+    s.counter[DEPTH] = d
+    return status
+
+
+def roomier(hull: Hull, s: Stack, best: Ints) -> tuple[Hull, Stack, Ints]:
+    """Twice the room for frames and lists, contents kept."""
+
+    def twice(a: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([a, np.zeros_like(a)])
+
+    per_frame = ("first", "last", "next", "block_first", "block_last", "held", "chosen")
+    lists = ("item", "key", "seen", "block")
+    per_hull = ("low", "high", "size", "gap", "added")
+    deeper = hull._replace(**{name: twice(getattr(hull, name)) for name in per_hull})
+    larger = s._replace(**{name: twice(getattr(s, name)) for name in per_frame + lists})
+    return deeper, larger, twice(best)
+
+
+@jit
+def open_bound(p: Local, s: Stack, need: int) -> float:
+    """Smallest cost that an unexplored part of the search could still reach."""
+    least = float(s.cost[0])
+    for d in range(s.counter[DEPTH] + 1):
+        weight = 0
+        for t in range(s.next[d], s.last[d]):
+            if s.item[t] >= 0:
+                weight += p.weight[s.item[t]]
+                if weight >= need - s.held[d]:
+                    least = min(least, float(s.key[t]))
+                    break
+    return least

@@ -1,0 +1,272 @@
+"""The key of a ledger and the handles made with it, and files that must stay the same ones."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import re
+import secrets
+import sqlite3
+import stat
+from collections.abc import Callable, Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.columns import to_text
+from cfk_plugin.data.region import natural
+from cfk_plugin.errors import LedgerError
+
+# The key of a ledger and the handles made with it: records are known by keyed hashes alone.
+
+ENVIRONMENT = "CFK_LEDGER_KEY"
+_BYTES = 32
+_LEAST = 16  # a shorter key could be guessed
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2})?)?")
+_HANDLE = re.compile(r"[0-9a-f]{64}")
+
+
+class Key:
+    """A secret that turns values into handles; it shows itself nowhere and refuses to be copied or pickled.
+
+    Parameters
+    ----------
+    secret : bytes
+        At least 16 bytes, better 32 random ones.
+    """
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: bytes) -> None:
+        if not isinstance(secret, (bytes, bytearray)):
+            raise LedgerError(f"the ledger's key must be bytes, got {type(secret).__name__}; see secrets.token_bytes")
+        if len(secret) < _LEAST:
+            raise LedgerError(f"the ledger's key has {len(secret)} bytes, at least {_LEAST} are needed; 32 are usual")
+        self._secret = bytes(secret)
+
+    def digest(self, kind: str, text: str) -> str:
+        """Return the HMAC-SHA256 of a text, 64 hex digits; one text has unrelated digests for different kinds."""
+        message = f"cfk ledger 1\x00{kind}\x00{text}".encode("utf-8", "surrogatepass")
+        return hmac.digest(self._secret, message, "sha256").hex()
+
+    def handle(self, values: Sequence[object]) -> str:
+        """Return the handle of the record that has these values, in this order."""
+        texts = [canonical_text(value) for value in values]
+        return self.digest("record", json.dumps(texts, ensure_ascii=True, separators=(",", ":")))
+
+    @property
+    def id(self) -> str:
+        """Eight hex digits by which a ledger knows its key; they tell nothing about it."""
+        return self.digest("key", "id")[:8]
+
+    def __repr__(self) -> str:
+        """Show nothing of the key."""
+        return "<key of a ledger>"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold the key."""
+        raise LedgerError("the key of a ledger refuses to be pickled; open the ledger in the process that uses it")
+
+
+def is_handle(text: object) -> bool:
+    """Say whether something has the form of a handle, so that no plain value is ever stored in its place."""
+    return isinstance(text, str) and _HANDLE.fullmatch(text) is not None
+
+
+def canonical_text(value: Any) -> str | None:
+    """Spell a value in one way whatever its dtype; None is a missing value."""
+    if isinstance(value, np.datetime64):
+        value = pd.Timestamp(value)
+    plain = natural(value)
+    if plain is None:
+        return None
+    if isinstance(plain, Decimal):
+        plain = float(plain)
+    if isinstance(plain, date) or (isinstance(plain, str) and _ISO.fullmatch(plain)):
+        # A date is the same as its text, so that a row read back from a CSV file has the same handle.
+        with contextlib.suppress(ValueError):
+            moment = pd.Timestamp(plain)
+            return (moment if moment.tz is None else moment.tz_convert("UTC")).isoformat()
+    return to_text(plain)
+
+
+def find_key(key: bytes | None, key_file: str | Path | None, beside: Path | None, create: bool) -> Key:
+    """Return the key: the one given, else of the file given, else of the environment, else of the file beside.
+
+    Parameters
+    ----------
+    key : bytes, optional
+    key_file : path, optional
+    beside : Path, optional
+        The SQLite file of the ledger; its key file is ``<file>.key``. None for a database on a server.
+    create : bool
+        Whether a key file may be made; never where a ledger exists, as its handles would not match.
+
+    Raises
+    ------
+    LedgerError
+        If there is no key, or others may read its file.
+    """
+    if key is not None:
+        if key_file is not None:
+            raise LedgerError("give the ledger either key= or key_file=, not both")
+        return Key(key)
+    if key_file is None and (text := os.environ.get(ENVIRONMENT)):
+        hexadecimal = re.fullmatch(r"[0-9a-fA-F]{64}", text)
+        return Key(bytes.fromhex(text) if hexadecimal else text.encode())
+    if key_file is None and beside is None:
+        raise LedgerError(
+            f"a ledger on a server needs a key that all its users share: set {ENVIRONMENT} or give key= or key_file="
+        )
+    path = Path(key_file) if key_file is not None else Path(f"{beside}.key")
+    if not path.exists():
+        if not create:
+            raise LedgerError(
+                f"{path}: no such key file, and the ledger was made with a key; put the file back, set "
+                f"{ENVIRONMENT} or give key="
+            )
+        _create(path)
+    return Key(_read(path))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            state = os.fstat(file.fileno())  # of the file that is read, not of one put in its place since
+            secret = file.read(4097)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    else:
+        mode = stat.S_IMODE(state.st_mode)
+        if os.name == "posix" and mode & 0o077:
+            raise LedgerError(
+                f"{path}: others than its owner may use the key file (mode {mode:04o}, expected 0600); run "
+                "chmod 600 on it, and take a new ledger with a new key if somebody may have read it"
+            )
+        if not _LEAST <= len(secret) <= 4096:
+            raise LedgerError(f"{path}: not a key file; {_LEAST} to 4096 bytes are expected, it has another size")
+        return secret
+    raise LedgerError(f"{path}: the key file cannot be read ({reason})")
+
+
+def _create(path: Path) -> None:
+    """Make a key file that is complete as soon as it has its name; whoever is first wins."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(handle, secrets.token_bytes(_BYTES))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        sync_folder(path.parent)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    else:
+        return
+    raise LedgerError(f"{path}: the key file cannot be written ({reason}); give key= or a key_file= elsewhere")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that a file that was made survives a crash of the machine, where the system can do that."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+# A SQLite file that must stay the same one: opened and never made by the way, and missed when it is gone.
+
+
+def connect(path: Path, seconds: float, mode: str = "rw") -> sqlite3.Connection:
+    """Connect to a file that exists; SQLite's own way would make an empty one.
+
+    Parameters
+    ----------
+    path : Path
+        Absolute.
+    seconds : float
+        To wait for others.
+    mode : str
+        Of SQLite; "ro&immutable=1" reads the file alone, and nothing beside it.
+
+    Raises
+    ------
+    sqlite3.OperationalError
+        If there is no file.
+    """
+    name = f"file:{quote(str(path))}?mode={mode}"
+    connection = sqlite3.connect(name, timeout=seconds, uri=True, check_same_thread=False)
+    connection.isolation_level = None  # transactions begin where we say
+    return connection
+
+
+class OpenFiles:
+    """Which files a connection has open: the database, and the two that SQLite keeps beside it.
+
+    A file that is deleted, moved or replaced stays open, and what is written to it is lost once the last process that
+    has it open ends. Nor do connections that opened different files see each other's locks.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        In its journal mode by now.
+    path : Path
+        As it was given, which may be a link.
+    """
+
+    __slots__ = ("_paths", "_seen")
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        connection.execute("PRAGMA schema_version").fetchall()  # reads, so that all of them are open
+        real = connection.execute("PRAGMA database_list").fetchone()[2]
+        self._paths = (str(path), f"{real}-wal", f"{real}-shm")
+        self._seen = self._look()
+
+    def are_in_place(self) -> bool:
+        """Say whether they are still the files at their paths, and the database has not become shorter."""
+        now = self._look()
+        if now.database is None or now[:-1] != self._seen[:-1] or now.size < self._seen.size:
+            return False
+        self._seen = now
+        return True
+
+    def _look(self) -> _Seen:
+        database, log, index = (_state(path, os.stat) for path in self._paths)
+        link = _state(self._paths[0], os.lstat)  # beside what it points to are the other two
+        size = 0 if database is None else database.st_size
+        return _Seen(_mark(database), _mark(link), _mark(log), _mark(index), size)
+
+
+class _Seen(NamedTuple):
+    database: tuple[int, int] | None
+    link: tuple[int, int] | None
+    log: tuple[int, int] | None
+    shared: tuple[int, int] | None
+    size: int
+
+
+def _state(path: str, ask: Callable[[str], os.stat_result]) -> os.stat_result | None:
+    try:
+        return ask(path)
+    except OSError:
+        return None
+
+
+def _mark(state: os.stat_result | None) -> tuple[int, int] | None:
+    return None if state is None else (state.st_dev, state.st_ino)

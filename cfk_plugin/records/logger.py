@@ -1,0 +1,310 @@
+"""Three ways to log: `RunLogger.log` now, `track` for a block, `observe` for what explainers release."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cfk_plugin.errors import CFKError, TrackingError, quiet
+from cfk_plugin.records.record import Loggable, Record
+from cfk_plugin.records.run import Run, chosen_experiment, current_uri
+from cfk_plugin.records.shipper import Shipper, shipper
+
+_log = logging.getLogger(__name__)
+_BYTES = 4_096  # of room that an explanation's record may need
+
+
+class RunLogger:
+    """Logs explanations to one MLflow run: the given one, else the active one, else a new one.
+
+    Parameters
+    ----------
+    run_id : str, optional
+        A run that exists.
+    experiment : str, optional
+        Name of the experiment of a new run, created when there is none; asks for a new run. Default: MLflow's
+        own setting.
+    tracking_uri : str, optional
+        Default: MLflow's own setting, which is ``sqlite:///mlflow.db``.
+    run_name : str, optional
+        Name of a new run; asks for a new run, nested in the active one if there is one.
+    tags : mapping, optional
+        Further tags of a new run.
+    model : str, optional
+        The model that is explained, for the run's ``environment.json``, for example ``models:/credit/3``.
+    timeout : float, default 2.0
+        Seconds that a tracking server may take to say that it is there.
+    spool : path, optional
+        Folder where records wait that are logged in the background. Default and further settings: `SpoolSettings`.
+
+    Examples
+    --------
+    >>> logger = RunLogger(experiment="credit", run_name="release 7")
+    >>> logger.run_id is None  # until something is logged
+    True
+    """
+
+    def __init__(
+        self,
+        run_id: str | None = None,
+        experiment: str | None = None,
+        tracking_uri: str | None = None,
+        run_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        *,
+        model: str | None = None,
+        timeout: float = 2.0,
+        spool: str | Path | None = None,
+    ) -> None:
+        self.experiment, self.run_name = experiment, run_name
+        self.tracking_uri, self.tags, self.model = tracking_uri, dict(tags or {}), model
+        self.timeout, self.spool = timeout, Path(spool) if spool is not None else None
+        self._given = run_id
+        self._name = secrets.token_hex(8)
+        self._runs: dict[str, Run] = {}  # by stream
+        self._introduced: set[str] = set()  # streams that have told what a run says once
+        self._latest: Run | None = None
+        self._untracked = 0
+
+    @property
+    def run_id(self) -> str | None:
+        """Id of the run that was logged to last; None before a record arrived there."""
+        return self._latest.run_id if self._latest is not None else self._given
+
+    def check(self, count: int = 0) -> None:
+        """Refuse what would keep records of explanations from being kept.
+
+        Parameters
+        ----------
+        count : int
+            Explanations that there has to be room for.
+
+        Raises
+        ------
+        CFKError
+            If a setting of the spool is wrong, its folder cannot be written, or there is no room.
+        """
+        self._shipper.spool.check(count * _BYTES)
+
+    def may_keep(self, count: int) -> bool:
+        """Say whether explanations could be given out now as far as their record goes; see `submit`."""
+        try:
+            self.check(count)
+        except CFKError as error:
+            _log.error("explanations would not be recorded: %s", error)
+            return self._releases_unrecorded(0)
+        return True
+
+    def log(self, explanations: Loggable) -> str:
+        """Log explanations now: parameters, metrics, tags and the released records.
+
+        Parameters
+        ----------
+        explanations : Explanations
+
+        Returns
+        -------
+        str
+            Id of the run.
+
+        Raises
+        ------
+        TrackingError
+            If MLflow does not take them, or the run holds explanations made with other settings. The
+            explanations are not affected; logging them again is harmless.
+        """
+        record = Record.of(explanations)
+        run, target, stream = self._place(record)
+        run_id = run.write([self._told(record, stream)])
+        self._introduced.add(stream)
+        if target["run_id"] is None:
+            run.finish()
+        return run_id
+
+    def submit(self, explanations: Loggable) -> bool:
+        """Keep a record on local disk, from where a thread sends it to MLflow; waits for no server. Never raises.
+
+        Parameters
+        ----------
+        explanations : Explanations
+
+        Returns
+        -------
+        bool
+            Whether the explanations may be given out: a record is kept, or none can be and the operator has chosen
+            to release all the same (`SpoolSettings.on_full`). How many those are is in the next record.
+        """
+        count = 0
+        try:
+            with quiet("making its record raised {}", TrackingError, let=CFKError):
+                record = replace(Record.of(explanations), untracked=self._untracked)
+                count = len(record.released)
+                run, target, stream = self._place(record)
+                self._shipper.submit(stream, target, run, self._told(record, stream))
+            self._introduced.add(stream)
+            self._untracked = 0
+        except CFKError as error:
+            _log.error("an explanation was not recorded: %s", error)
+            return self._releases_unrecorded(count)
+        return True
+
+    def flush(self, seconds: float = 30.0) -> bool:
+        """Wait until everything submitted is in MLflow; return whether it is."""
+        return self._shipper.flush(seconds)
+
+    def finish(self) -> None:
+        """Mark runs of this logger's own as finished, once their records are delivered. Does not wait."""
+        try:
+            if self._runs:
+                self._shipper.finish(list(self._runs))
+        except CFKError as error:
+            _log.warning("%s", error)
+
+    @property
+    def _shipper(self) -> Shipper:
+        return shipper(self.spool)
+
+    def _releases_unrecorded(self, count: int) -> bool:
+        try:
+            releases = self._shipper.spool.settings.on_full == "release"
+        except CFKError:
+            return False
+        self._untracked += count if releases else 0
+        return releases
+
+    def _place(self, record: Record) -> tuple[Run, dict[str, Any], str]:
+        """Return the run that a record goes to, how another process finds or makes it, and the name of its stream."""
+        target = self._target()
+        about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
+        stream = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        # A run that is to be made is found again by its mark, should the process end right after it was made.
+        self._latest = self._runs.setdefault(stream, Run(**target, mark=stream))
+        return self._latest, target, stream
+
+    def _told(self, record: Record, stream: str) -> Record:
+        """Return a record with what a run says once, if it is the first of its stream, and else without."""
+        if stream in self._introduced:
+            return replace(record, population=None, environment=None)
+        known = record.environment
+        return record if known is None else replace(record, environment={**known, "model": self.model})
+
+    def _target(self) -> dict[str, Any]:
+        active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))
+        parent = None if active or self.experiment else _active_run(self.tracking_uri)
+        return {
+            "run_id": active,
+            "tracking_uri": self.tracking_uri or current_uri(),
+            "experiment": self.experiment or chosen_experiment(),
+            "run_name": self.run_name,
+            "parent": parent,
+            "tags": self.tags,
+            "timeout": self.timeout,
+        }
+
+
+_current: ContextVar[RunLogger | None] = ContextVar("cfk_tracking", default=None)
+_default: list[RunLogger] = []
+_wanted: list[Callable[[], bool]] = []
+
+
+def observe_when(wanted: Callable[[], bool]) -> None:
+    """Log what every protected explainer of this process releases, as with ``track=True``, while `wanted` says so."""
+    _wanted[:] = [wanted]
+
+
+@contextmanager
+def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLogger]:
+    """Log every explanation that protected explainers release inside the block, in the background.
+
+    The end of the block does not wait for MLflow: call ``flush()`` on the logger before reading the run.
+
+    Parameters
+    ----------
+    logger : RunLogger, optional
+        Default: a new one.
+    **options
+        Settings of the new `RunLogger`.
+
+    Yields
+    ------
+    RunLogger
+
+    Raises
+    ------
+    CFKError
+        If the spool cannot be written; see `RunLogger.check`.
+
+    Examples
+    --------
+    >>> with track(experiment="credit") as logger:
+    ...     pass  # private.explain(X)
+    """
+    logger = logger or RunLogger(**options)  # type: ignore[arg-type]
+    logger.check()
+    token = _current.set(logger)
+    try:
+        yield logger
+    finally:
+        _current.reset(token)
+        logger.finish()
+
+
+def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
+    """Record explanations if anybody asked for it, and have them logged in the background. Never raises.
+
+    Parameters
+    ----------
+    explanations : Explanations
+    track : bool or RunLogger
+        What the explainer was told: True means the active run, or one run of this process. Inside a block of
+        `track` the block's logger is used, whatever this says.
+
+    Returns
+    -------
+    bool
+        Whether the explanations may be given out; see `RunLogger.submit`.
+    """
+    if (logger := _current.get() or logger_of(track)) is not None:
+        return logger.submit(explanations)
+    if any(wanted() for wanted in _wanted) and (logger := logger_of(True)) is not None:
+        logger.submit(explanations)  # whoever only looks on withholds nothing
+    return True
+
+
+def may_observe(count: int, track: bool | RunLogger = False) -> bool:
+    """Say whether `observe` could keep a record now: asked before a ledger has explanations on record as left."""
+    logger = _current.get() or logger_of(track)
+    return logger is None or logger.may_keep(count)
+
+
+def logger_of(track: bool | RunLogger) -> RunLogger | None:
+    """Return what an explainer that was told `track` logs to; None where it does not."""
+    if isinstance(track, RunLogger) or not track:
+        return track or None
+    if not _default:
+        _default.append(RunLogger())
+        shipper()  # its own work at exit is registered first, so that it is done last
+        atexit.register(_default[0].finish)
+    return _default[0]
+
+
+def _active_run(tracking_uri: str | None) -> str | None:
+    """Return the active run of this thread, without importing MLflow for the question."""
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is None or not hasattr(mlflow, "active_run"):
+        return None
+    if tracking_uri is not None and tracking_uri != mlflow.get_tracking_uri():
+        return None
+    run = mlflow.active_run()
+    return str(run.info.run_id) if run is not None else None

@@ -1,0 +1,360 @@
+"""The rule of the ledger: what may leave for a record, after what left for it before.
+
+A nominal guarantee is about the people inside of regions: a further region leaves as long as all that ever left have k
+people in common. The other guarantees are about everybody who would have been answered alike, and their adversary
+reruns this rule as well. There a record keeps its region, and whether it leaves again depends on nothing that tells
+the members of its group apart: not on where a later partition puts them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.region import Interval, Part, Region, natural, part_from_dict
+from cfk_plugin.errors import LedgerError
+from cfk_plugin.records.keys import Key
+
+Outcome = Literal["new", "again", "earlier", "refused"]
+NOMINAL = "nominal"
+"""The guarantee that is about people inside of regions; all others are about groups of a fixed partition."""
+Count = Callable[[Sequence[Region]], int]
+Acceptable = Callable[[int, Region], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One region that verification has accepted and that waits to leave.
+
+    Attributes
+    ----------
+    record : str
+        Handle of the record, from `Ledger.handle`.
+    region : Region
+    policy : str
+        SHA-256 of the policy.
+    population : str
+        Keyed fingerprint of the population.
+    guarantee : str
+        Against whom k holds: "nominal", "reciprocal" or "catalogue".
+    k : int
+        The policy's k.
+    effective : int, optional
+        People that the algorithm maps to this region. Only a nominal guarantee does without.
+    """
+
+    record: str
+    region: Region
+    policy: str
+    population: str
+    guarantee: str
+    k: int
+    effective: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What may leave for a candidate.
+
+    Attributes
+    ----------
+    outcome : {"new", "again", "earlier", "refused"}
+        The candidate's region, released for the first or for a further time; an earlier region in its place; or
+        nothing.
+    region : Region, optional
+        What may be released; None when refused.
+    effective : int, optional
+        For "again" and "earlier": the people mapped to that region, as it was recorded.
+    people : int, optional
+        How many are left after all that is on record for the record: with a nominal guarantee those who are inside of
+        all regions; with others those who are mapped to its one region, None if it has several.
+    """
+
+    outcome: Outcome
+    region: Region | None
+    effective: int | None = None
+    people: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One region on record for one record, policy and population."""
+
+    record: str
+    region: Region
+    text: str  # the region, as it is stored
+    digest: str  # keyed hash of the region
+    policy: str
+    population: str
+    guarantee: str
+    k: int
+    effective: int | None
+
+    @classmethod
+    def of(cls, candidate: Candidate, text: str, digest: str) -> Release:
+        """Return what a candidate is on record, once it is released."""
+        return cls(
+            record=candidate.record,
+            region=candidate.region,
+            text=text,
+            digest=digest,
+            policy=candidate.policy,
+            population=candidate.population,
+            guarantee=candidate.guarantee,
+            k=candidate.k,
+            effective=candidate.effective,
+        )
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes it one row."""
+        return (self.record, self.digest, self.policy, self.population)
+
+
+def decide(
+    index: int, wanted: Release, history: list[Release], count: Count, acceptable: Acceptable
+) -> tuple[Outcome, Release | None]:
+    """Apply the rule to one candidate.
+
+    Parameters
+    ----------
+    index : int
+        Position of the candidate; `acceptable` is asked with it.
+    wanted : Release
+        The candidate.
+    history : list of Release
+        All that is on record for its record, the one released last at the end. What is given is put at the end.
+    count : callable
+        People of today's population who are inside all of the regions.
+    acceptable : callable
+        Whether today's policy allows an earlier region for this candidate.
+
+    Returns
+    -------
+    outcome, release
+        What to do, and what is given; None when refused.
+    """
+    if wanted.guarantee == NOMINAL:
+        outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
+    else:
+        outcome, given = _by_group(index, wanted, history, acceptable)
+    return outcome, None if given is None else _put(given, history)
+
+
+def settled(
+    index: int, wanted: Release, history: list[Release], count: Count, acceptable: Acceptable
+) -> tuple[Decision, Release | None]:
+    """Do as `decide`, and return what the candidate is told and what has to be put on record."""
+    outcome, given = decide(index, wanted, history, count, acceptable)
+    if given is None:
+        return Decision(outcome, None), None
+    recorded = effective(given, history) if outcome != "new" else None
+    return Decision(outcome, given.region, recorded, people_left(wanted.guarantee, history, count)), given
+
+
+def effective(release: Release, history: Sequence[Release]) -> int | None:
+    """Return how many people are mapped to a region, the least of what groups were recorded with; None for none."""
+    known = [row.effective for row in history if row.digest == release.digest and row.guarantee != NOMINAL]
+    return min((people for people in known if people is not None), default=None)
+
+
+def people_left(guarantee: str, history: Sequence[Release], count: Count) -> int | None:
+    """Return how many people are left after all that is on record; None where that is not known.
+
+    Parameters
+    ----------
+    guarantee : str
+        Of the candidate.
+    history : sequence of Release
+        All that is on record for its record, as `decide` leaves it when something is given.
+    count : callable
+    """
+    released = _distinct(history)
+    if guarantee == NOMINAL:
+        return count([release.region for release in released])
+    return effective(released[0], history) if len(released) == 1 else None
+
+
+def counting_once(count: Count) -> Count:
+    """Return a function that counts the people of the same regions once, however often it is asked."""
+    known: dict[frozenset[Region], int] = {}
+
+    def counted(regions: Sequence[Region]) -> int:
+        together = frozenset(regions)
+        if together not in known:
+            known[together] = count(regions)
+        return known[together]
+
+    return counted
+
+
+def _by_people_inside(
+    index: int, wanted: Release, history: Sequence[Release], count: Count, acceptable: Acceptable
+) -> tuple[Outcome, Release | None]:
+    """Let a region leave while everything that left has enough people in common."""
+    if any(release.digest == wanted.digest for release in history):
+        return "again", wanted
+    released = [*history, wanted]
+    if count([release.region for release in _distinct(released)]) >= max(release.k for release in released):
+        return "new", wanted
+    return _earlier(index, wanted, _distinct(history[::-1]), acceptable)
+
+
+def _by_group(
+    index: int, wanted: Release, history: Sequence[Release], acceptable: Acceptable
+) -> tuple[Outcome, Release | None]:
+    """Let a record keep its region, whatever the candidate's is.
+
+    All members of a group have the same on record, so that all of them are answered alike. The candidate's region must
+    not matter, not even if it is the one on record: a later partition can map some of them to it and the others not.
+    """
+    if not history:
+        return ("new", wanted) if (wanted.effective or 0) >= wanted.k else ("refused", None)
+    groups = _distinct([release for release in history[::-1] if release.guarantee != NOMINAL])
+    large = [release for release in groups if (effective(release, history) or 0) >= wanted.k]
+    return _earlier(index, wanted, large, acceptable)
+
+
+def _earlier(
+    index: int, wanted: Release, choices: Sequence[Release], acceptable: Acceptable
+) -> tuple[Outcome, Release | None]:
+    """Return the first region that today's policy allows."""
+    given = next((release for release in choices if acceptable(index, release.region)), None)
+    if given is None:
+        return "refused", None
+    # It leaves under today's policy as well, so that today's k binds whatever follows.
+    return "again" if given.digest == wanted.digest else "earlier", replace(given, k=max(given.k, wanted.k))
+
+
+def _distinct(releases: Sequence[Release]) -> list[Release]:
+    """Return one release per region, the first."""
+    found: dict[str, Release] = {}
+    for release in releases:
+        found.setdefault(release.digest, release)
+    return list(found.values())
+
+
+def _put(given: Release, history: list[Release]) -> Release:
+    """Put a release at the end, in the place of the row that it repeats."""
+    for row in history:
+        if row.key == given.key:
+            people = min((e for e in (row.effective, given.effective) if e is not None), default=None)
+            given = replace(given, k=max(row.k, given.k), effective=people)
+            history.remove(row)
+            break
+    history.append(given)
+    return given
+
+
+# Regions as text: one form to store, that reads back as an equal region, and one to compare.
+
+_UNREADABLE = "a region in the ledger cannot be read; restore the database from a backup"
+
+
+def encode(region: Region) -> str:
+    """Return a region as JSON: its released form, with what JSON has no type for marked (dates, decimals).
+
+    Raises
+    ------
+    LedgerError
+        If the region would not read back as an equal one.
+    """
+    text = json.dumps({name: _part(part, _stored) for name, part in region.items()}, ensure_ascii=True)
+    if decode(text) != region:
+        raise LedgerError("a region holds values that the ledger cannot keep; use numbers, dates, texts or booleans")
+    return text
+
+
+def decode(text: str) -> Region:
+    """Read back what `encode` wrote."""
+    try:
+        return Region({name: part_from_dict(_restored(part)) for name, part in json.loads(text).items()})
+    except Exception as error:  # noqa: BLE001 - its text may quote the region
+        failure = type(error).__name__
+    raise LedgerError(f"{_UNREADABLE} ({failure})")
+
+
+def identity(region: Region) -> str:
+    """Return a text that two regions share exactly if they are equal; 3, 3.0 and True are equal in Python."""
+    parts = {name: _part(part, _compared) for name, part in region.items()}
+    for part in parts.values():
+        if part["kind"] == "set":
+            part["values"].sort(key=json.dumps)
+    return json.dumps(parts, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+
+
+def region_digest(key: Key, region: Region) -> str:
+    """Return the keyed hash of a region; equal regions have the same, and nobody can try regions without the key."""
+    return key.digest("region", identity(region))
+
+
+def _part(part: Part, write: Callable[[Any], Any]) -> dict[str, Any]:
+    if isinstance(part, Interval):
+        out: dict[str, Any] = {"kind": "interval", "low": write(part.low), "high": write(part.high)}
+        if part.levels is not None:
+            out["levels"] = [str(level) for level in part.levels]
+        return {**out, "missing": True} if part.missing else out
+    values = [write(value) for value in part]
+    return {"kind": "set", "values": sorted(values, key=json.dumps)}
+
+
+def _stored(value: Any) -> Any:
+    plain = natural(pd.Timestamp(value) if isinstance(value, np.datetime64) else value)
+    if plain is None or isinstance(plain, (bool, int)):
+        return plain
+    if isinstance(plain, str):
+        return str(plain)
+    if isinstance(plain, float) and math.isfinite(plain):
+        return plain
+    if isinstance(plain, datetime):
+        return {"time": pd.Timestamp(plain).isoformat()}
+    if isinstance(plain, date):
+        return {"date": plain.isoformat()}
+    if isinstance(plain, Decimal) and plain.is_finite():
+        return {"decimal": str(plain)}
+    raise LedgerError(
+        f"a region holds values of type {type(plain).__name__}, which the ledger cannot keep; "
+        "use numbers, dates, texts or booleans"
+    )
+
+
+def _compared(value: Any) -> Any:
+    stored = _stored(value)
+    if isinstance(stored, dict) and "time" in stored:
+        moment = pd.Timestamp(stored["time"])
+        return {"time": (moment if moment.tz is None else moment.tz_convert("UTC")).isoformat()}
+    number = Decimal(stored["decimal"]) if isinstance(stored, dict) and "decimal" in stored else stored
+    if isinstance(number, (bool, int, float, Decimal)):
+        if number == int(number):
+            return int(number)
+        return float(number) if number == float(number) else {"decimal": str(number.normalize())}  # type: ignore[union-attr]
+    return stored
+
+
+def _restored(part: dict[str, Any]) -> dict[str, Any]:
+    out = dict(part)
+    if out["kind"] == "set":
+        out["values"] = [_value(v) for v in out["values"]]
+    else:
+        out["low"], out["high"] = _value(out["low"]), _value(out["high"])
+    return out
+
+
+def _value(stored: Any) -> Any:
+    if not isinstance(stored, dict):
+        return stored
+    ((kind, text),) = stored.items()
+    readers: dict[str, Callable[[str], Any]] = {
+        "time": pd.Timestamp,
+        "date": date.fromisoformat,
+        "decimal": Decimal,
+    }
+    return readers[kind](text)

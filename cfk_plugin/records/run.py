@@ -1,0 +1,436 @@
+"""One MLflow run as a place to log to, and the store that it is in."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cfk_plugin.errors import TrackingError
+from cfk_plugin.records.record import Record, recount_table, table
+from cfk_plugin.records.tally import PER_EXPLANATION, Tally
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+# The store of MLflow: a client of one that answers, and what the environment says of where to log.
+
+LONGEST_DESCRIPTION = 5_000
+"""Characters that MLflow's registry stores of a description."""
+_ID = "id:"
+
+
+class StoreDownError(TrackingError):
+    """The tracking server does not answer; the same records may be sent again later."""
+
+
+def kind_of(error: Exception) -> str:
+    """Name an error by its class and MLflow's code for it; its text may quote what was sent."""
+    code = getattr(error, "error_code", None)
+    return f"{type(error).__name__} {code}" if isinstance(code, str) else type(error).__name__
+
+
+def client_of(tracking_uri: str | None, timeout: float) -> MlflowClient:
+    """Return a client of a store that answers: MLflow itself waits for minutes on a server that does not."""
+    import mlflow
+
+    uri = tracking_uri or mlflow.get_tracking_uri()
+    if uri.startswith(("http://", "https://")):
+        from mlflow.utils.credentials import get_default_host_creds
+        from mlflow.utils.rest_utils import http_request
+
+        try:
+            answer = http_request(  # type: ignore[no-untyped-call]
+                get_default_host_creds(uri),  # type: ignore[no-untyped-call]
+                "/health",
+                "GET",
+                timeout=timeout,
+                max_retries=0,
+                raise_on_status=False,
+            )
+        except Exception as error:
+            raise StoreDownError("the MLflow tracking server does not answer") from error
+        if answer.status_code >= 500:
+            raise StoreDownError(f"the MLflow tracking server answers with status {answer.status_code}")
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def current_uri() -> str | None:
+    """Return the tracking URI that MLflow would use now, without importing MLflow for the question; None for default.
+
+    A path is made absolute: what sends the records later may run in another folder.
+    """
+    ask = getattr(sys.modules.get("mlflow"), "get_tracking_uri", None)
+    uri: str | None = os.environ.get("MLFLOW_TRACKING_URI") if ask is None else ask()
+    if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
+    return uri or None
+
+
+def chosen_experiment() -> str | None:
+    """Return the experiment that the environment names, which ``mlflow.set_experiment`` sets."""
+    if chosen := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+        return f"{_ID}{chosen}"
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
+
+
+def experiment_id(client: MlflowClient, name: str | None) -> str:
+    """Return the id of an experiment, made if need be; without a name the one that the environment says."""
+    name = name or chosen_experiment()
+    if not name:
+        return "0"
+    if name.startswith(_ID):
+        return name.removeprefix(_ID)
+    experiment = client.get_experiment_by_name(name)
+    return str(experiment.experiment_id if experiment else client.create_experiment(name))
+
+
+# One MLflow run as a place to log to.
+
+_LOCK_SECONDS = 30.0
+
+
+class OtherSettingsError(TrackingError):
+    """The run already holds explanations made with other parameters."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A run that exists, or that is created when the first record arrives.
+
+    Attributes
+    ----------
+    run_id : str, optional
+    tracking_uri : str, optional
+        Default: MLflow's own setting.
+    experiment : str, optional
+        Name or, with ``id:`` before it, id of the experiment of a run that has to be created.
+    run_name, parent : str, optional
+        For a run that has to be created.
+    tags : mapping
+        Further tags.
+    mark : str, optional
+        Tag ``cfk.stream`` of a run that has to be created: it is looked for before another one is made.
+    timeout : float
+        Seconds that a server may take to say that it is there.
+    """
+
+    run_id: str | None = None
+    tracking_uri: str | None = None
+    experiment: str | None = None
+    run_name: str | None = None
+    parent: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    mark: str | None = None
+    timeout: float = 2.0
+    _tally: Tally | None = None
+
+    def write(
+        self,
+        records: Sequence[Record],
+        *,
+        planned_before: int | None = None,
+        plan: Callable[[str, int], None] | None = None,
+    ) -> str:
+        """Log records that share their parameters and columns.
+
+        Parameters
+        ----------
+        records : sequence of Record
+        planned_before : int, optional
+            Place of these records in the run at an earlier attempt that may have succeeded.
+        plan : callable
+            Is told the run's id and the place, before anything is sent.
+
+        Returns
+        -------
+        str
+            Id of the run.
+
+        Raises
+        ------
+        TrackingError
+            If MLflow does not take them; sending the same records again is harmless.
+        """
+        # Two threads must not count on in one run at the same time.
+        lock = _locks.setdefault(self.tracking_uri, threading.Lock())
+        if not lock.acquire(timeout=_LOCK_SECONDS):
+            raise StoreDownError("the tracking server is still busy with earlier records of this run")
+        try:
+            return self._write(records, planned_before, plan)
+        except TrackingError:
+            raise
+        except Exception as error:
+            raise TrackingError(f"MLflow did not take the records ({kind_of(error)})") from error
+        finally:
+            lock.release()
+
+    def finish(self, status: str = "FINISHED") -> None:
+        """Mark the run as ended.
+
+        Raises
+        ------
+        TrackingError
+            If MLflow does not take it.
+        """
+        if self.run_id is None:
+            return
+        try:
+            client_of(self.tracking_uri, self.timeout).set_terminated(self.run_id, status=status)
+        except TrackingError:
+            raise
+        except Exception as error:
+            raise TrackingError(f"MLflow did not end the run ({kind_of(error)})") from error
+
+    def _write(self, records: Sequence[Record], planned: int | None, plan: Callable[[str, int], None] | None) -> str:
+        client = client_of(self.tracking_uri, self.timeout)
+        self.run_id = run_id = self.run_id or self._found_or_made(client)
+        data = client.get_run(run_id).data
+        _refuse_other_params(data.params, records[0].params)
+        if planned is not None and _has_landed(client, run_id, records, planned):
+            return run_id
+        asked = data.metrics.get("cfk.asked", 0)
+        if self._tally is None or self._tally.asked != asked:
+            # A value from `asked` on is of an attempt that did not come to its summary.
+            self._tally = Tally.resume(
+                data.metrics,
+                lambda name: [m.value for m in client.get_metric_history(run_id, name) if m.step < asked],
+            )
+        before, after = self._tally, self._tally.plus(records)
+        if plan is not None:
+            plan(run_id, before.asked)
+        _log_files(client, run_id, records, before.asked)
+        _log_values(client, run_id, records, before.asked)
+        _log_summary(client, run_id, records, after)  # last: from here on the records count
+        self._tally = after
+        return run_id
+
+    def _found_or_made(self, client: MlflowClient) -> str:
+        """Return a new run, or the one that was made when an earlier attempt ended in between."""
+        if self.parent:
+            experiment = client.get_run(self.parent).info.experiment_id
+        else:
+            experiment = experiment_id(client, self.experiment)
+        tags = {**self.tags, **({"mlflow.parentRunId": self.parent} if self.parent else {})}
+        if self.mark:
+            tags["cfk.stream"] = self.mark
+            if found := client.search_runs([experiment], f"tags.`cfk.stream` = '{self.mark}'", max_results=1):
+                return str(found[0].info.run_id)
+        return str(client.create_run(experiment, tags=tags, run_name=self.run_name).info.run_id)
+
+
+_locks: dict[str | None, threading.Lock] = {}  # by tracking URI
+
+
+def _refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> None:
+    if other := [name for name, value in ours.items() if there.get(name, value) != value]:
+        raise OtherSettingsError(
+            f"the run holds explanations with another {', '.join(other)}; give each setting its own run, "
+            "for example with mlflow.start_run(nested=True)"
+        )
+
+
+def _has_landed(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> bool:
+    """Say whether an earlier attempt got through: the run then has their summary, at their time and place."""
+    time, step = records[-1].created, first_step + sum(len(record.rows) for record in records)
+    return any((m.timestamp, m.step) == (time, step) for m in client.get_metric_history(run_id, "cfk.asked"))
+
+
+def _log_values(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> None:
+    from mlflow.entities import Metric
+
+    rows = [(row, record.created) for record in records for row in record.rows]
+    values = [
+        Metric(f"cfk.{name}", float(row[name]), created, step)
+        for step, (row, created) in enumerate(rows, start=first_step)
+        for name in PER_EXPLANATION
+        if row.get(name) is not None
+    ]
+    client.log_batch(run_id, metrics=values)
+
+
+def _log_summary(client: MlflowClient, run_id: str, records: Sequence[Record], tally: Tally) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    last = records[-1]
+    metrics = [Metric(name, value, last.created, tally.asked) for name, value in tally.metrics().items()]
+    params = [Param(name, value) for name, value in last.params.items()]
+    tags = [RunTag(name, value) for name, value in {**last.tags, "cfk.verdict": tally.verdict}.items()]
+    client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
+
+
+def _log_files(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> None:
+    """Log the rows, under names that are the same at every attempt, and what a run says once."""
+    import pyarrow.parquet as pq
+
+    first = records[0]
+    with tempfile.TemporaryDirectory(prefix="cfk-") as folder:
+        rows = table(records, first_step)
+        part = Path(folder) / f"part-{first.created:013d}-{first.id}.parquet"
+        if rows.num_rows:
+            pq.write_table(rows, part)
+            client.log_artifact(run_id, str(part), "cfk/explanations")
+        if (counts := recount_table(records, first_step)) is not None and counts.num_rows:
+            pq.write_table(counts, part)
+            client.log_artifact(run_id, str(part), "cfk/recount")
+        for name, content in _once(client, run_id, records, first_step).items():
+            path = Path(folder) / name
+            path.write_text(json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")
+            client.log_artifact(run_id, str(path), "cfk")
+
+
+def _once(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> dict[str, Any]:
+    """Return the files that a run has once: all at its first step; what a later record brings, if it is not there."""
+    told = {
+        "population.json": next((record.population for record in records if record.population), None),
+        "environment.json": next((record.environment for record in records if record.environment), None),
+    }
+    files = {name: content for name, content in told.items() if content is not None}
+    if not first_step:
+        return {"policy.json": records[0].policy, **files}
+    there = {Path(each.path).name for each in client.list_artifacts(run_id, "cfk")} if files else set()
+    return {name: content for name, content in files.items() if name not in there}
+
+
+# Logging a report to MLflow: values, settings, tags, and the report itself.
+
+_AT_ONCE = 1000
+_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
+
+
+class Value(NamedTuple):
+    """A number under its name; of a series, one number per step."""
+
+    name: str
+    value: float
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What of a report goes into a run.
+
+    Attributes
+    ----------
+    text : str
+        The report as JSON.
+    artifact : str
+        Where it is kept in the run.
+    metrics : sequence of Value
+        Finite numbers.
+    params, tags : mapping of str to str
+    """
+
+    text: str
+    artifact: str
+    metrics: Sequence[Value]
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+class LoggedReport(ABC):
+    """A report that is JSON and goes into a run: counts, shares and settings alone."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+
+    @abstractmethod
+    def _entry(self) -> Entry:
+        """Return what of the report goes into a run."""
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return everything as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    def log(
+        self,
+        run_id: str | None = None,
+        *,
+        experiment: str | None = None,
+        tracking_uri: str | None = None,
+        run_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> str:
+        """Log to MLflow: figures as metrics, settings as parameters, marks as tags, and this report as an artifact.
+
+        Parameters
+        ----------
+        run_id : str, optional
+            A run that exists. Default: the active one, else a new one.
+        experiment : str, optional
+            Name of the experiment of a new run; asks for a new run.
+        tracking_uri : str, optional
+            Default: MLflow's own setting.
+        run_name : str, optional
+            Of a new run.
+        tags : mapping, optional
+            Further tags.
+
+        Returns
+        -------
+        str
+            Id of the run.
+
+        Raises
+        ------
+        TrackingError
+            If MLflow does not take the report.
+        """
+        entry = self._entry()
+        entry = replace(entry, tags={**(tags or {}), **entry.tags})
+        return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)
+
+
+def log_entry(
+    entry: Entry,
+    run_id: str | None = None,
+    *,
+    experiment: str | None = None,
+    tracking_uri: str | None = None,
+    run_name: str | None = None,
+) -> str:
+    """Log a report to a run; see `LoggedReport.log`."""
+    import mlflow
+
+    try:
+        client = client_of(tracking_uri, _TIMEOUT)
+        active = mlflow.active_run() if run_id is None and experiment is None and tracking_uri is None else None
+        own = run_id is None and active is None
+        chosen = run_id or (active.info.run_id if active is not None else None)
+        if chosen is None:
+            chosen = str(client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id)
+        _write(client, chosen, entry)
+        if own:
+            client.set_terminated(chosen)
+    except TrackingError:
+        raise
+    except Exception as error:
+        raise TrackingError(f"MLflow did not take the report ({type(error).__name__})") from error
+    return chosen
+
+
+def _write(client: MlflowClient, run_id: str, entry: Entry) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    now = time.time_ns() // 1_000_000
+    values = [Metric(name, value, now, step) for name, value, step in entry.metrics]
+    client.log_text(run_id, entry.text, entry.artifact)
+    for start in range(0, max(len(values), 1), _AT_ONCE):
+        client.log_batch(run_id, metrics=values[start : start + _AT_ONCE])
+    client.log_batch(
+        run_id,
+        params=[Param(name, value) for name, value in entry.params.items()],
+        tags=[RunTag(name, value) for name, value in entry.tags.items()],
+    )

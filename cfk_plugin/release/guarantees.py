@@ -1,0 +1,251 @@
+"""What a policy's guarantee stands on: who counts, the fixed partition, the catalogue, and the methods allowed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfk_plugin.data.model import Goal, RowOracle
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.errors import InputError, NominalGuaranteeWarning, PolicyError
+from cfk_plugin.protection import BUILT_IN
+from cfk_plugin.protection.base import Protector
+from cfk_plugin.protection.catalogue import Catalogue
+from cfk_plugin.protection.partition import Partition, ReciprocalProtector, coarser, partition_from_arrays
+from cfk_plugin.protection.partitioning import desired_shares, partition_of
+
+# What a policy's guarantee stands on: who counts, the fixed partition, and the catalogue; bound once, at fit.
+
+
+class Sides:
+    """Which rows may be in one group, and to which of those sides a counterfactual belongs.
+
+    Where everybody counts there is one side. Where only eligible rows count, those with a desired prediction are on a
+    side; with the goal "opposite" any outcome may be desired, so each predicted outcome is a side.
+    """
+
+    def __init__(self, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> None:
+        n = rows.population.n_rows
+        self._of_label: dict[object, int] | None = None
+        self.of_rows = np.zeros(n, dtype=np.int64)
+        if not policy.counts_eligible or rows.population.is_sealed:  # who is on which side was sealed
+            return
+        labels = rows.labels(np.arange(n))
+        if not goal.is_opposite:
+            self.of_rows = np.where(goal.met(labels), 0, -1).astype(np.int64)
+            return
+        self._of_label = {label: side for side, label in enumerate(sorted(set(labels.tolist()), key=str))}
+        self.of_rows = self.of(labels)
+
+    def of(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the side of counterfactuals from the model's labels there; -1 for a label that no row has."""
+        if self._of_label is None:
+            return np.zeros(len(labels), dtype=np.int64)
+        return np.array([self._of_label.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+
+    def open_to(self, own: NDArray[Any] | None, factual: NDArray[Any] | None, n: int) -> NDArray[np.bool_]:
+        """Say which sides answer each of n queries: those that do not have the factual's label, or the own one."""
+        count = 1 if self._of_label is None else len(self._of_label)
+        if self._of_label is None:
+            return np.ones((n, 1), dtype=bool)
+        if factual is not None:
+            return np.asarray(self.of(factual)[:, None] != np.arange(count))
+        if own is None:
+            raise PolicyError('desired="opposite" needs the factuals; give them, or name the outcome')
+        return np.asarray(self.of(own)[:, None] == np.arange(count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ground:
+    """The fixed structures behind a guarantee.
+
+    Attributes
+    ----------
+    sides : Sides
+    partition : Partition, optional
+        None for a nominal guarantee.
+    catalogue : Catalogue, optional
+        For the guarantee of that name.
+    """
+
+    sides: Sides
+    partition: Partition | None = None
+    catalogue: Catalogue | None = None
+
+    @classmethod
+    def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> Ground:
+        """Build what the policy's guarantee needs; nothing of it depends on a query."""
+        sides = Sides(policy, goal, rows)
+        if policy.guarantee == "nominal":
+            return cls(sides)
+        if rows.population.is_sealed:
+            return cls(sides, _sealed(rows.population, policy))
+        outlook = None if policy.objective == "ncp" else desired_shares(rows, goal)
+        partition = partition_of(rows.population, policy, sides.of_rows, outlook)
+        if policy.guarantee == "reciprocal":
+            return cls(sides, partition)
+        return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))
+
+    @property
+    def protector(self) -> tuple[Protector, str] | None:
+        """The protector that the guarantee prescribes, with its name; None where a method may be chosen."""
+        if self.partition is None:
+            return None
+        name = "reciprocal" if self.catalogue is None else "catalogue"
+        return ReciprocalProtector(self.partition, name), name
+
+
+def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
+    """Return the partition that was sealed with a population; for a larger k, unions of its groups.
+
+    Raises
+    ------
+    PolicyError
+        If there is none.
+    """
+    partition = partition_from_arrays(population, population.sealed.arrays)
+    if partition is None or policy.guarantee == "catalogue":
+        raise PolicyError(f'the bundle has nothing for guarantee="{policy.guarantee}"; seal a fitted KAnonymizer')
+    floor = None if population.policy is None else population.policy.k
+    return partition if policy.k == floor else coarser(partition, policy.k)
+
+
+# Methods: which protector a name stands for, which a guarantee allows, and what no method can hold.
+
+AUTO = "auto"
+_NOMINAL = "exact"  # what "auto" stands for where a region is chosen for each counterfactual
+_MAY_CHANGE = ("k", "near_native", "on_infeasible")  # none of them weakens what was sealed
+_WEAK = (
+    "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the model, may be left with "
+    'fewer. guarantee="reciprocal" holds against rerunning, "catalogue" against both'
+)
+
+_PROTOTYPES = ("dp", "dpc")
+
+
+def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
+    """Refuse what cannot be held: too few people, nothing to diversify, or a method that the guarantee excludes.
+
+    Warns
+    -----
+    NominalGuaranteeWarning
+        If the guarantee is nominal.
+
+    Raises
+    ------
+    PolicyError
+        If k is above the number of people, l or t is asked without sensitive attributes, or the method takes a region
+        per counterfactual where the guarantee fixes everybody's beforehand.
+    """
+    if policy.guarantee == "nominal":
+        warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
+    if population.policy is not None:
+        _check_floor(policy, population.policy)
+    if policy.k > population.n_people:
+        raise PolicyError(f"k = {policy.k} is above the number of people, {population.n_people}")
+    if not population.has_rows:
+        _check_without_rows(policy, population)
+    if (policy.l or policy.t is not None) and not population.schema.sensitive:
+        raise PolicyError("l and t need sensitive attributes in the schema; name them with `sensitive=`")
+    if policy.guarantee != "nominal" and method != AUTO:
+        raise PolicyError(
+            f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs method="auto"; a method '
+            'that chooses a region per counterfactual needs guarantee="nominal"'
+        )
+
+
+def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
+    """Refuse what is judged by private values or predictions of people, which are not here."""
+    needs = [name for name, value in (("l", policy.l), ("t", policy.t)) if value is not None]
+    if population.is_sealed:
+        if needs and policy.guarantee == "nominal":
+            raise PolicyError("l and t of a region of its own are counted in rows, and a sealed population has none")
+        return
+    needs += ['guarantee="catalogue"'] if policy.guarantee == "catalogue" else []
+    needs += ['anonymity_set="eligible"'] if policy.anonymity_set == "eligible" else []
+    needs += ["rare_values"] if policy.rare_values != "release" else []
+    needs += ["alpha"] if policy.alpha is not None else []
+    needs += ["private_values"] if policy.private_values != "exact" else []
+    if needs:
+        raise PolicyError(
+            f"{', '.join(needs)}: judged by private values or predictions of people, and these rows stay on the "
+            "cluster; use Population.from_frame or from_parquet"
+        )
+
+
+def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
+    """Refuse a policy that is weaker than the one that was sealed: k may grow."""
+    mine, theirs = policy.to_dict(), sealed.to_dict()
+    if policy.k < sealed.k:
+        raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed.k}")
+    if changed := sorted(name for name, value in mine.items() if value != theirs[name] and name not in _MAY_CHANGE):
+        raise PolicyError(f"the bundle fixes {', '.join(changed)}; only k may be raised")
+
+
+def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]) -> tuple[Protector, str]:
+    """Return the protector of a method and its name, which is read before it sees data: certificates show it.
+
+    Parameters
+    ----------
+    method : str or Protector
+    plugins : mapping
+        Protectors that plugins add.
+
+    Raises
+    ------
+    InputError
+        If the method is unknown, or it has a built-in one's name.
+    """
+    method = _NOMINAL if method == AUTO else method
+    if isinstance(method, str):
+        if method in _PROTOTYPES:
+            raise InputError(
+                f'method="{method}" answers queries and has no use for counterfactuals: use DPPrototypes, or '
+                f'protect(explainer, method="{method}", ...)'
+            )
+        known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
+        if method not in known:
+            raise InputError(f"unknown method {method!r}; known: auto, {', '.join(sorted(known))}")
+        return known[method](), method
+    name = getattr(method, "name", None)
+    if type(name) is not str or not callable(getattr(method, "protect", None)):
+        raise InputError(f"method must be a name or a protector; got {type(method).__name__}")
+    if name in BUILT_IN and not isinstance(method, BUILT_IN[name]):
+        raise InputError(f"a protector calls itself {name!r}, which is a built-in one; give it another name")
+    return method, name
+
+
+def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
+    """Refuse to measure an effective k where running a protector once more, for somebody else, tells nothing.
+
+    Raises
+    ------
+    PolicyError
+        If the protector draws random numbers, or l or t is asked: a region may then come from a repeated attempt.
+    """
+    if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
+        raise PolicyError(
+            "measure_k_effective needs a method that draws no random numbers and a policy without l and t; "
+            "the inversion attack of the audit estimates it for others"
+        )
+
+
+def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
+    """Refuse to seal what needs rows: private values to judge by, or predictions of people.
+
+    Raises
+    ------
+    PolicyError
+    """
+    judged = (policy.private_values, policy.rare_values, policy.alpha) != ("exact", "release", None)
+    if judged or policy.guarantee == "catalogue" or (policy.counts_eligible and goal.is_opposite):
+        raise PolicyError(
+            "a bundle has no private values and no predictions: it cannot hold a catalogue, bins, rare values, alpha, "
+            'or eligible people of the goal "opposite"'
+        )

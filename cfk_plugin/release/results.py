@@ -1,0 +1,814 @@
+"""What an explanation can be: a region with a certificate, a prototype, or suppressed; and how it is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from numbers import Number
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.model import Outcome
+from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, sha256_of
+from cfk_plugin.data.region import Interval, Part, Region, json_value, natural, part_contains, part_of, part_to_text
+from cfk_plugin.errors import AdapterError, CFKError, InputError, LedgerError, ModelError, PolicyError, quiet
+
+if TYPE_CHECKING:
+    from cfk_plugin.data.domain import Domain
+
+
+# Sentences: what an explanation says to the person who asked for it.
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """How a change of one attribute is said.
+
+    Attributes
+    ----------
+    more, less : str
+        A numeric change, ``{}`` standing for its size: ``"were {} years older"``.
+    equal : str
+        Any other change, ``{}`` standing for the new value: ``"lived in {}"``.
+    """
+
+    more: str
+    less: str
+    equal: str
+
+    @classmethod
+    def default(cls, name: str) -> Phrase:
+        """Return neutral wording for an attribute; an attribute called age is said in years."""
+        if name.lower() == "age":
+            return cls("were {} years older", "were {} years younger", "were {} years of age")
+        label = name.replace("_", " ")
+        return cls(f"had {label} higher by {{}}", f"had {label} lower by {{}}", f"had {label} {{}}")
+
+
+def sentence(
+    parts: Mapping[str, Part],
+    factual: Mapping[str, Any],
+    phrases: Mapping[str, Phrase] | None = None,
+    labels: Mapping[str, str] | None = None,
+    withheld: Sequence[str] = (),
+) -> str:
+    """Write a counterfactual explanation as one sentence; attributes that need no change are left out.
+
+    Parameters
+    ----------
+    parts : mapping
+        Attribute to what is released of it; a single value is an `Interval` or set of one.
+    factual : mapping
+        The values of the person who is told.
+    phrases : mapping, optional
+        Wording per attribute; `Phrase.default` where not given.
+    labels : mapping, optional
+        What a part is called, where it has a name (a node of a hierarchy).
+    withheld : sequence of str
+        Attributes of which nothing is released; they are named at the end.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> sentence({"age": Interval(24, 27), "city": frozenset({"Antwerp"})}, {"age": 21, "city": "Brussels"})
+    'If you were 3–6 years older and had city Antwerp, the outcome would be the desired one.'
+    """
+    known, named = phrases or {}, labels or {}
+    changes = [
+        _change(part, factual[name], known.get(name) or Phrase.default(name), named.get(name))
+        for name, part in parts.items()
+        if not part_contains(part, factual[name])
+    ]
+    remark = ""
+    if withheld:
+        unsaid = _listed([name.replace("_", " ") for name in withheld])
+        remark = f" ({unsaid} {'is' if len(withheld) == 1 else 'are'} withheld)"
+    if not changes:
+        return f"Nothing in these attributes needs to change for the desired outcome{remark}."
+    return f"If you {_listed(changes)}, the outcome would be the desired one{remark}."
+
+
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
+    if label is not None:
+        return phrase.equal.format(label)
+    if isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
+        nearer, farther = (part.low, part.high) if value < part.low else (part.high, part.low)
+        least, most = _apart(nearer, value), _apart(farther, value)
+        if least is not None and most is not None:
+            return (phrase.more if value < part.low else phrase.less).format(Interval(least, most))
+    if isinstance(part, frozenset) and len(part) > 1:
+        *first, last = [part_to_text(frozenset({v})) for v in sorted(part, key=str)]
+        return phrase.equal.format(f"{', '.join(first)} or {last}")
+    return phrase.equal.format(part_to_text(part))
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Number):
+        return False
+    return value == value  # noqa: PLR0124 - NaN is no number to compare with
+
+
+def _apart(end: Any, value: Any) -> Any:
+    """Return how far a value is from an end; None where adding that, as it is written, does not give this very end."""
+    end, value = natural(end), natural(value)
+    if isinstance(end, int) and isinstance(value, int):
+        return abs(end - value)
+    try:
+        written = abs(Fraction(str(end)) - Fraction(str(value)))
+        apart = float(written)
+    except (OverflowError, ValueError):  # an infinity, or too far
+        return None
+    return apart if Fraction(str(apart)) == written else None
+
+
+# A counterfactual that is nobody's: a row that was drawn from noised counts, and what is guaranteed of it.
+
+Method = Literal["dp", "dpc"]
+ModelAccess = Literal["public", "dp", "private", "surrogate"]
+DPGuarantee = Literal["pure", "approximate", "none"]
+
+_MODEL: Mapping[str, str] = {
+    "public": "the model is public, or was not trained on these people: epsilon covers everything that leaves",
+    "dp": "the model was itself trained with differential privacy on these people: both budgets add up",
+    "private": "the model is private: epsilon covers the rows, not what its outcomes tell of its training",
+    "surrogate": "a surrogate fitted on the rows stands in for the model: epsilon covers everything that leaves",
+}
+"""What epsilon covers, by what may be known of the model."""
+
+MOST_DELTA = 1e-6
+"""Largest delta where the number of people is not declared."""
+
+_ROUNDING = 1e-9  # relative: composition rounds up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrototypePolicy:
+    """The rules that prototypes are given out under: what was asked for, before anything was fitted.
+
+    Attributes
+    ----------
+    method : {"dp", "dpc"}
+        Differentially private rows, or the published method of the same name, which guarantees nothing.
+    epsilon, delta : float
+        The budget, epsilon above 0; of "dpc" a claim. With probability delta anything may leave, somebody's row as it
+        is for example, so delta must be below 1 / `people`, the model's included; at most 1e-6 where that is not given.
+    rows_per_person : int
+        Most rows of one person that count.
+    model_access : {"public", "dp", "private", "surrogate"}
+        What may be known of the model; see `PrototypeCertificate.covers`.
+    model_epsilon, model_delta : float, optional
+        Budget that the model was trained with; needed for "dp" (delta is 0 unless given), refused otherwise.
+    people : int, optional
+        How many people the table is publicly known to have, about: declared, never counted.
+
+    Raises
+    ------
+    PolicyError
+        If a setting is out of range.
+    """
+
+    method: Method
+    epsilon: float
+    delta: float = 0.0
+    rows_per_person: int = 1
+    model_access: ModelAccess = "private"
+    model_epsilon: float | None = None
+    model_delta: float | None = None
+    people: int | None = None
+
+    def __post_init__(self) -> None:
+        """Validate every setting."""
+        for name, known in (("method", Method), ("model_access", ModelAccess)):
+            if getattr(self, name) not in get_args(known):
+                raise PolicyError(f"{name} must be one of {', '.join(get_args(known))}, got {getattr(self, name)!r}")
+        if isinstance(self.rows_per_person, bool) or not isinstance(self.rows_per_person, int):
+            raise PolicyError(f"rows_per_person must be a whole number, got {self.rows_per_person!r}")
+        if self.rows_per_person < 1:
+            raise PolicyError(f"rows_per_person must be at least 1, got {self.rows_per_person}")
+        _check_budget("", self.epsilon, self.delta)
+        if self.model_access == "dp":
+            if self.model_epsilon is None:
+                raise PolicyError('model_access="dp" needs model_epsilon, the budget that the model was trained with')
+            _check_budget("model_", self.model_epsilon, self.model_delta or 0.0)
+        elif self.model_epsilon is not None or self.model_delta is not None:
+            raise PolicyError('model_epsilon and model_delta belong to model_access="dp"; leave them out')
+        self._check_delta()
+
+    def _check_delta(self) -> None:
+        delta, people = self.delta + (self.model_delta or 0.0), self.people
+        if people is None:
+            if delta > MOST_DELTA:
+                raise PolicyError(
+                    f"delta must be at most {MOST_DELTA:g} where the number of people is not declared, got {delta:g}; "
+                    "give people=, a round number that is publicly known, and not counted in the table"
+                )
+        elif isinstance(people, bool) or not isinstance(people, int) or people < 1:
+            raise PolicyError(f"people must be a whole number >= 1, got {people!r}")
+        elif delta * people >= 1:
+            raise PolicyError(f"delta must be below 1 / people = {1 / people:g}, got {delta:g}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        return asdict(self)
+
+    def allows(self, certificate: PrototypeCertificate) -> bool:
+        """Say whether a certificate stays within what was asked for: its budget, and what is known of the model."""
+        ours = (self.model_access, self.model_epsilon, self.model_delta or 0.0)
+        theirs = (certificate.model_access, certificate.model_epsilon, certificate.model_delta or 0.0)
+        spends = (certificate.epsilon, self.epsilon), (certificate.delta, self.delta)
+        proven = self.guarantee != "none" or certificate.guarantee == "none"
+        return proven and ours == theirs and all(spent <= most * (1 + _ROUNDING) for spent, most in spends)
+
+    @property
+    def guarantee(self) -> DPGuarantee:
+        """What is asked for in one word: "pure", "approximate" or "none"."""
+        if self.method == "dpc":
+            return "none"
+        return "approximate" if self.delta else "pure"
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the settings as canonical JSON."""
+        return sha256_of(self.to_dict())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrototypeCertificate:
+    """What is guaranteed of all answers of one fit together, however many there are. Holds no value of a row.
+
+    For every two tables that differ by one person (at most `rows_per_person` rows added or removed) and every set of
+    answers S: P(S | one) <= exp(epsilon) P(S | other) + delta.
+
+    Attributes
+    ----------
+    guarantee : {"pure", "approximate", "none"}
+        "none" where the noise was seeded, a domain was read from rows, or the method has no proof.
+    epsilon, delta : float
+        The budget, which all that was asked of the rows does not exceed by OpenDP's maps; with the guarantee "none" a
+        claim.
+    unit : str
+        Whose presence is hidden.
+    neighbours : str
+        Which tables are neighbours.
+    mechanism : str
+        Noise and composition, with the version of the library.
+    model_access : str
+        What may be known of the model, as the operator says; see `covers`.
+    model_epsilon, model_delta : float, optional
+        Budget that the model was trained with.
+    seeded : bool
+        Whether the noise can be repeated: then nothing is guaranteed.
+    inferred : tuple of str
+        Columns whose domain was read from rows: then nothing is guaranteed.
+    reverted : bool
+        Whether rows were moved towards the query, which tells more of the model.
+    fit : str
+        Random name of the fit, of which all answers share one budget.
+
+    Raises
+    ------
+    ValueError
+        If it guarantees what cannot be: with seeded noise or an inferred domain, or "pure" with a delta.
+    """
+
+    guarantee: DPGuarantee
+    epsilon: float
+    delta: float
+    unit: str
+    neighbours: str
+    mechanism: str
+    model_access: ModelAccess
+    model_epsilon: float | None = None
+    model_delta: float | None = None
+    seeded: bool = False
+    inferred: tuple[str, ...] = ()
+    reverted: bool = False
+    fit: str
+
+    def __post_init__(self) -> None:
+        """Refuse a guarantee that other fields contradict: a claim must not pass for a proof."""
+        if self.guarantee != "none" and (self.seeded or self.inferred):
+            raise ValueError("seeded noise and inferred domains guarantee nothing")
+        if self.guarantee == "pure" and self.delta:
+            raise ValueError("a pure guarantee has no delta")
+
+    @property
+    def total(self) -> tuple[float, float] | None:
+        """Epsilon and delta of everything that leaves, the model's part included; None where there is no such bound."""
+        if self.guarantee == "none" or self.model_access == "private":
+            return None
+        if self.model_access != "dp":
+            return self.epsilon, self.delta
+        if self.model_epsilon is None:
+            return None
+        return self.epsilon + self.model_epsilon, self.delta + (self.model_delta or 0.0)
+
+    @property
+    def membership_bound(self) -> float | None:
+        """Largest balanced accuracy of telling whether a person was in: (e^epsilon + delta) / (1 + e^epsilon)."""
+        if self.total is None:
+            return None
+        epsilon, delta = self.total
+        return min(1.0, (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon)))
+
+    @property
+    def covers(self) -> str:
+        """What is guaranteed, in words."""
+        if self.guarantee == "none":
+            return "nothing is guaranteed; see audit"
+        return _MODEL[self.model_access]
+
+    @property
+    def threat_models(self) -> dict[str, str]:
+        """What epsilon covers for each access to the model, in words; empty where nothing is guaranteed."""
+        return {} if self.guarantee == "none" else dict(_MODEL)
+
+    def public(self) -> dict[str, Any]:
+        """Return what may go to the receiver: all of it."""
+        return {**asdict(self), "inferred": list(self.inferred), "covers": self.covers}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields."""
+        return self.public()
+
+
+@dataclass(frozen=True, slots=True)
+class PrototypeCounterfactual:
+    """A released prototype: a whole row that stands for nobody.
+
+    Attributes
+    ----------
+    query : int
+        Position of the query it answers.
+    values : mapping
+        Feature to value.
+    certificate : PrototypeCertificate
+        What is guaranteed of this answer and of all others of the fit together.
+    """
+
+    query: int
+    values: Mapping[str, Any]
+    certificate: PrototypeCertificate
+
+    status = "released"
+
+    def __post_init__(self) -> None:
+        """Keep plain values, whatever table they come from, in a mapping of our own."""
+        object.__setattr__(self, "values", {name: natural(value) for name, value in self.values.items()})
+
+    def parts(self) -> dict[str, Part]:
+        """Return every feature with the single value that is said of it."""
+        return {name: part_of(value) for name, value in self.values.items()}
+
+    def cells(self) -> dict[str, str]:
+        """Return every feature as the text of a table cell."""
+        return {name: part_to_text(part) for name, part in self.parts().items()}
+
+    def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
+        """Write the explanation as a sentence for the person described by `factual`; see `Phrase` for the wording."""
+        return sentence(self.parts(), factual, phrases, {}, ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what may leave, as JSON-ready values."""
+        return {
+            "query": self.query,
+            "status": self.status,
+            "prototype": {name: json_value(value) for name, value in self.values.items()},
+            "certificate": self.certificate.public(),
+        }
+
+
+def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < math.inf:
+        raise PolicyError(f"{prefix}epsilon must be a finite number above 0, got {epsilon!r}")
+    if not 0 <= delta < 1:
+        raise PolicyError(f"{prefix}delta must be in [0, 1), got {delta!r}")
+
+
+# The states an explanation can be in: raw, generalised with a certificate, or suppressed.
+
+SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "none_found": "the explainer found no counterfactual",
+        "not_desired": "the model does not give the desired outcome at the counterfactual",
+        "unknown_category": "a category that the population does not have",
+        "missing_value": "a missing value where the population has none",
+        "invalid_value": "a value that cannot be read, or is not a finite number",
+        "outside_domain": "a value outside the declared bounds",
+        "infeasible": "no region with enough people was found",
+        "pureness_below_floor": "pureness is below the policy's floor",
+        "ncp_above_ceiling": "information loss is above the policy's ceiling",
+        "l_diversity": "too few distinct sensitive values among the people in the region",
+        "t_closeness": "sensitive values in the region differ too much from the population",
+        "homogeneous": "a private value that too many people in the region share",
+        "verification_failed": "the independent recount does not meet the policy",
+        "intersection": "with what was released before for this record, fewer than k people would be left",
+        "ledger_failed": "the ledger of releases failed",
+        "not_recorded": "no record of it can be kept",
+        "protector_failed": "the protector failed",
+        "model_failed": "the model failed",
+        "explainer_failed": "the explainer failed",
+    }
+)
+"""Why an explanation is withheld: code and plain words. Neither depends on a value of a row."""
+
+
+_Kind = TypeVar("_Kind", bound=type)
+
+
+def _fields_hidden(kind: _Kind) -> _Kind:
+    """Make a dataclass pass for an ordinary class: what writes out objects writes every field of a dataclass.
+
+    `dataclasses.asdict`, web frameworks and printers do. Here some fields are for the data holder alone.
+    """
+    del kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind
+
+
+@_fields_hidden
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Certificate:
+    """What an independent recount found for one released region. Holds no value of a row.
+
+    `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the data holder:
+    k_private says whether the released private values are somebody's, which is itself a leak. So they are attributes
+    and in `to_dict`; nothing takes them along unasked: it refuses to be pickled, and is no dataclass for others.
+
+    Attributes
+    ----------
+    k : int
+        Distinct people of the population inside the region.
+    k_desired : int, optional
+        People inside the region whose own prediction is the desired one; None where there are no rows to ask about.
+    k_consistent : int
+        People inside the region for whom the model gives the desired outcome with their own quasi-identifiers and
+        the released private values: who is left for an adversary with access to the model. Of a private attribute
+        that is binned or withheld, the counterfactual's own value is asked.
+    k_effective : int, optional
+        People in the region that the algorithm maps to the same region; None where it was not computed.
+    k_private : int, optional
+        Rows inside the region that fit what is released of the private values: the exact values and the bins; every
+        row fits a withheld attribute. 1 means that somebody who knows the private values is singled out.
+    private_matches : int, optional
+        Rows of the whole population that fit what is released of the private values. Both are None where there are
+        no rows to look at.
+    ncp : float
+        Normalised certainty penalty of the region, in [0, 1]; lower is better.
+    pureness : float
+        Share of the value combinations with the desired outcome, in [0, 1]; higher is better. Over the values in
+        the region and of the private attributes that are binned (values in the bin) or withheld (all values).
+    pureness_low, pureness_high : float
+        Two-sided 95 % Clopper-Pearson interval; equal to `pureness` when `exact`.
+    exact : bool
+        Whether every combination was asked.
+    l : int, optional
+        Least number of distinct values of a sensitive attribute in the region; None without sensitive attributes.
+    t : float, optional
+        Largest distance between a sensitive attribute's distribution in the region and in the population.
+    prosecutor_risk, journalist_risk : float
+        1 / k in the population, and 1 / count in the reference population (None when none was given).
+    optimal : bool
+        Whether the protector claims a proof that no better region exists.
+    gap : float, optional
+        Proven upper bound of how much lower NCP could be (0 when optimal); None for a heuristic.
+    method, guarantee, policy_hash, population : str
+        Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
+    majority : bool, optional
+        Whether the majority of the rows inside are predicted the desired outcome (a tie counts as yes).
+    binned, withheld : tuple of str
+        Private attributes that are released as their bin, and not at all; the others are released exactly.
+    ncp_parts : tuple of float
+        Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
+    disclosure : float, optional
+        How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all; None
+        without sensitive attributes, or without rows.
+    ledger : str, optional
+        What a ledger decided: ``new``, ``again`` or ``earlier``; None without one.
+    k_intersection : int, optional
+        People who are left after everything that was released for the record, as far as the ledger knows.
+    """
+
+    k: int
+    k_desired: int | None
+    k_consistent: int
+    k_effective: int | None = None
+    k_private: int | None
+    private_matches: int | None
+    ncp: float
+    pureness: float
+    pureness_low: float
+    pureness_high: float
+    exact: bool
+    l: int | None = None  # noqa: E741 - the field's name of the parameter
+    t: float | None = None
+    prosecutor_risk: float
+    journalist_risk: float | None = None
+    optimal: bool
+    gap: float | None
+    method: str
+    guarantee: str
+    policy_hash: str
+    population: str
+    majority: bool | None
+    binned: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    ncp_parts: tuple[float, ...] = ()
+    disclosure: float | None = None
+    # Of this release, not of the region: released again, the certificate is the same one.
+    ledger: str | None = field(default=None, compare=False)
+    k_intersection: int | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """Show what may go to the receiver."""
+        return f"Certificate({', '.join(f'{name}={value!r}' for name, value in self.public().items())})"
+
+    def __copy__(self) -> Certificate:
+        """Return itself, as it cannot be changed."""
+        return self
+
+    def __deepcopy__(self, _: object) -> Certificate:
+        """Return itself, as it cannot be changed."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold counts that are for the data holder."""
+        raise InputError(
+            "a certificate, and with it a released entry, holds counts for the data holder alone and refuses to be "
+            "pickled; send what may leave, to_dict() of the entry, and keep to_dict() of the certificate"
+        )
+
+    @property
+    def not_stopped(self) -> list[str]:
+        """Attacks that the guarantee does not stop; see the threat model in the documentation."""
+        return list(NOT_STOPPED.get(self.guarantee, ()))
+
+    def public(self) -> dict[str, Any]:
+        """Return the fields that may go to the receiver of the explanation."""
+        names = (
+            "k ncp pureness pureness_low pureness_high exact optimal gap method guarantee not_stopped policy_hash "
+            "population"
+        )
+        return {name: getattr(self, name) for name in names.split()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for the data holder."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def counted(self, **counts: Any) -> Certificate:
+        """Return it with counts that were not known when it was issued."""
+        return Certificate(**{**self.to_dict(), **counts})
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralizedCounterfactual:
+    """A released explanation: quasi-identifiers generalised to a region, private values as the policy has them.
+
+    Attributes
+    ----------
+    query : int
+        Position of the query it answers.
+    region : Region
+        What the quasi-identifiers are generalised to.
+    released : mapping
+        Private attribute to released value: exactly, or an `Interval` that is a declared bin.
+    certificate : Certificate
+        What the recount found.
+    labels : mapping
+        Name of the node that a hierarchical quasi-identifier was generalised to.
+    withheld : tuple of str
+        Private attributes that are not released.
+    outcome : Outcome
+        What the certificate's figures of the model are about.
+    """
+
+    query: int
+    region: Region
+    released: Mapping[str, Any]
+    certificate: Certificate
+    labels: Mapping[str, str] = field(default_factory=dict)
+    withheld: tuple[str, ...] = ()
+    outcome: Outcome = Outcome()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        """Refuse values in another form than was certified: an exact one must not slip through."""
+        exact = [name for name in self.certificate.withheld if name in self.released]
+        exact += [n for n in self.certificate.binned if not isinstance(self.released.get(n), Interval)]
+        if exact or set(self.withheld) != set(self.certificate.withheld):
+            raise ValueError(f"private attributes are released otherwise than certified: {', '.join(exact)}")
+
+    status = "released"
+
+    def parts(self) -> dict[str, Part]:
+        """Return region and released values alike: every feature that something is said of, with that part."""
+        return {**self.region.parts, **{name: part_of(value) for name, value in self.released.items()}}
+
+    def cells(self) -> dict[str, str]:
+        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, withheld."""
+        said = {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
+        return {**said, **dict.fromkeys(self.withheld, "withheld")}
+
+    def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
+        """Write the explanation as a sentence for the person described by `factual`.
+
+        Parameters
+        ----------
+        factual : mapping or Series
+            Values of the person who is told, every feature.
+        phrases : mapping, optional
+            Wording per attribute, see `Phrase`.
+
+        Returns
+        -------
+        str
+        """
+        return sentence(self.parts(), factual, phrases, self.labels, self.withheld)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what may leave, as JSON-ready values."""
+        return {
+            "query": self.query,
+            "status": self.status,
+            "outcome": self.outcome.to_dict(),
+            "region": self.region.to_dict(),
+            "released": {name: _private_json(value) for name, value in self.released.items()},
+            "withheld": list(self.withheld),
+            "certificate": self.certificate.public(),
+        }
+
+
+@_fields_hidden
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """An explanation that is withheld.
+
+    Attributes
+    ----------
+    query : int
+        Position of the query it would have answered.
+    reason : str
+        A code of `SUPPRESSION_REASONS`.
+    columns : tuple of str
+        Columns at fault, where that can be said.
+    refused_k : int, optional
+        For the data holder alone: what the recount of a region came to that had too few people.
+    """
+
+    query: int
+    reason: str
+    columns: tuple[str, ...] = ()
+    refused_k: int | None = field(default=None, repr=False, compare=False)
+
+    status = "suppressed"
+
+    def __post_init__(self) -> None:
+        """Accept documented reasons only, so that no free text can carry a value out."""
+        if self.reason not in SUPPRESSION_REASONS:
+            raise ValueError("unknown suppression reason; use a key of SUPPRESSION_REASONS")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out what is for the data holder."""
+        return Suppressed, (self.query, self.reason, self.columns)
+
+    def text(self, factual: object = None, phrases: object = None) -> str:  # noqa: ARG002 - as a released entry takes
+        """Say that the explanation is withheld, and why."""
+        where = f" ({', '.join(self.columns)})" if self.columns else ""
+        return f"This explanation is withheld: {SUPPRESSION_REASONS[self.reason]}{where}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what may leave, as JSON-ready values."""
+        return {"query": self.query, "status": self.status, "reason": self.reason, "columns": list(self.columns)}
+
+
+Released = GeneralizedCounterfactual | PrototypeCounterfactual
+Entry = Released | Suppressed
+Policy = PrivacyPolicy | PrototypePolicy
+"""What entries are released under: regions under the one, prototypes under the other."""
+
+
+def _private_json(value: Any) -> Any:
+    if isinstance(value, Interval):
+        return {"low": json_value(value.low), "high": json_value(value.high)}
+    return json_value(value)
+
+
+# One uniform record per counterfactual: the same keys and types whatever was released, for JSON, MLflow and Spark.
+
+_log = logging.getLogger("cfk_plugin")
+
+FEATURE: Mapping[str, str] = MappingProxyType(
+    {"name": "text", "kind": "text", "low": "number?", "high": "number?", "values": "texts", "missing": "flag"}
+)
+"""What is said of one feature, and its type; ``?`` marks what may be absent."""
+
+RECORD: Mapping[str, str] = MappingProxyType(
+    {
+        "query": "whole",
+        "status": "text",
+        "reason": "text?",
+        "sentence": "text?",
+        "k": "whole?",
+        "ncp": "number?",
+        "pureness": "number?",
+        "features": "features",
+    }
+)
+"""What a record has, and the types; ``features`` is a list of `FEATURE`."""
+
+_REASONS: Mapping[type[CFKError], str] = MappingProxyType(
+    {
+        LedgerError: "ledger_failed",
+        ModelError: "model_failed",
+        AdapterError: "explainer_failed",
+    }
+)
+
+
+def reason_of(failure: CFKError) -> str:
+    """Return why everything is withheld after a failure that would otherwise be the caller's to handle."""
+    return next((reason for kind, reason in _REASONS.items() if isinstance(failure, kind)), "protector_failed")
+
+
+def record_of(
+    entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
+) -> dict[str, Any]:
+    """Return what may leave of an entry, as JSON can hold it. Whatever cannot be written is withheld, for itself alone.
+
+    Queries and answers are checked before (`cfk_plugin.data.intake`), so that nothing fails here that a ledger has on
+    record as released: what does all the same is a fault of ours, and stays on record. That errs on the careful side,
+    as a ledger must never have less than what left.
+
+    Parameters
+    ----------
+    entry : GeneralizedCounterfactual, PrototypeCounterfactual or Suppressed
+    factual : mapping or None
+        The query, for the sentence; without it there is none.
+    names : sequence of str
+        Features in order.
+    domains : mapping
+
+    Returns
+    -------
+    dict
+        ``query``, ``status``, ``reason``, ``sentence``, ``k``, ``ncp``, ``pureness`` (None of a prototype,
+        whose features are single values), and ``features``: a list of
+        ``{name, kind, low, high, values, missing}``. ``kind`` is "number" (``low`` and ``high`` are set), "date" or
+        "rank" (two ``values``, ISO 8601 or levels: the ends), "set" (``values``), or "withheld". Values are text.
+    """
+    try:
+        with quiet("{}", CFKError):
+            record = _written(entry, factual, names, domains)
+            json.dumps(record, ensure_ascii=False, allow_nan=False).encode()
+            return record
+    except CFKError as failure:  # its text is the class of what was raised
+        _log.warning("an explanation is withheld, as it could not be written: %s", failure)
+    return _written(Suppressed(entry.query, "protector_failed"), None, (), {})
+
+
+def _written(
+    entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
+) -> dict[str, Any]:
+    if isinstance(entry, Suppressed):
+        empty: dict[str, Any] = {"k": None, "ncp": None, "pureness": None, "features": []}
+        return _record(entry, entry.reason, entry.text(), empty)
+    parts = entry.parts()
+    figures = {
+        **{name: getattr(entry.certificate, name, None) for name in ("k", "ncp", "pureness")},
+        "features": [_feature(name, parts.get(name), domains[name]) for name in names],
+    }
+    return _record(entry, None, None if factual is None else entry.text(factual), figures)
+
+
+def _record(entry: Entry, reason: str | None, sentence: str | None, rest: dict[str, Any]) -> dict[str, Any]:
+    return {"query": entry.query, "status": entry.status, "reason": reason, "sentence": sentence, **rest}
+
+
+def _feature(name: str, part: Part | None, domain: Domain) -> dict[str, Any]:
+    kind, low, high, values, missing = "withheld", None, None, [], False
+    if isinstance(part, Interval):
+        missing = part.missing
+        ends = [] if part.low is None else [part.low, part.high]
+        if part.levels is not None:
+            kind, values = "rank", [part.levels[0], part.levels[-1]]
+        elif domain.is_date:
+            kind, values = "date", [str(json_value(end)) for end in ends]
+        else:
+            kind = "number"
+            low, high = (float(end) for end in ends) if ends else (None, None)
+    elif part is not None:
+        kind, missing = "set", None in part
+        values = sorted(str(json_value(v)) for v in part if v is not None and not pd.isna(v))
+    return {"name": name, "kind": kind, "low": low, "high": high, "values": values, "missing": missing}

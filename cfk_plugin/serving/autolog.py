@@ -1,0 +1,151 @@
+"""Observation: what protected explainers release is logged, and how often others are asked is counted.
+
+MLflow's patches observe and cannot protect: what a patch returns is thrown away, one that raises is passed over, and
+anybody can switch them off. So nothing here stands between an explainer and its caller; `protect` does.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlflow
+import wrapt
+from mlflow.entities import Metric
+from mlflow.utils import autologging_utils
+from mlflow.utils.autologging_utils import autologging_integration, get_autologging_config
+from mlflow.utils.autologging_utils.safety import safe_patch
+
+from cfk_plugin.errors import CFKError, quiet
+from cfk_plugin.hookspecs import RawMethod, is_protecting
+from cfk_plugin.plugins import load_plugins
+from cfk_plugin.records.logger import observe_when
+from cfk_plugin.records.run import client_of
+
+INTEGRATION = "cfk"
+CALLS, GIVEN_OUT = "cfk.unprotected_calls", "cfk.unprotected"
+_TIMEOUT = 2.0  # seconds that a tracking server may take to say that it is there
+
+_log = logging.getLogger("cfk_plugin")
+
+
+@autologging_integration(INTEGRATION)  # type: ignore[no-untyped-call, untyped-decorator]
+def autolog(
+    *,
+    disable: bool = False,  # noqa: ARG001 - read by MLflow, as are the others
+    silent: bool = False,  # noqa: ARG001
+    exclusive: bool = False,  # noqa: ARG001
+) -> None:
+    """Observe explainers in this process: log what is released, and count what leaves unprotected.
+
+    What protected explainers release is logged as with ``protect(..., track=True)``. Calls of explainers that are
+    used as they are, of the libraries that an adapter knows (DiCE, NICE), are counted on the active run:
+    ``cfk.unprotected_calls``, and ``cfk.unprotected``, the counterfactuals that they gave out. No value is logged.
+
+    It does not protect. The counterfactuals of an unprotected explainer are handed on as they are, and it sees no
+    functions, no other libraries and no other processes: a count of 0 does not say that nothing left.
+
+    Parameters
+    ----------
+    disable : bool
+        Stop observing.
+    silent : bool
+        Say nothing in the log, as for MLflow's other integrations.
+    exclusive : bool
+        Do not log to runs that the user has started.
+    """
+    observe_when(_is_on)
+    methods = load_plugins().raw_methods()
+    for module in sorted({method.module for method in methods}):
+        _watch(module, [method for method in methods if method.module == module])
+
+
+_awaited: dict[str, Sequence[RawMethod]] = {}
+
+
+def _watch(module: str, methods: Sequence[RawMethod]) -> None:
+    """Patch the classes of a module now, or as soon as somebody imports it."""
+    if module in sys.modules:
+        _patch(methods)
+    elif module not in _awaited:
+        wrapt.register_post_import_hook(lambda _: _patch(_awaited[module]), module)
+    _awaited[module] = methods
+
+
+def _patch(methods: Sequence[RawMethod]) -> None:
+    for method in methods if not _setting("disable") else ():
+        owner = getattr(sys.modules[method.module], method.owner, None)
+        if method.name in vars(owner or object):  # another version of the library may have it elsewhere
+            safe_patch(INTEGRATION, owner, method.name, _counted(method))  # type: ignore[no-untyped-call]
+
+
+def _counted(method: RawMethod) -> Callable[..., Any]:
+    def patch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = 0
+        try:
+            result = original(self, *args, **kwargs)
+            given = _number(method, result)
+        finally:
+            if not is_protecting():
+                _note(given)
+        return result
+
+    return patch
+
+
+def _number(method: RawMethod, result: Any) -> int:
+    """Return how many counterfactuals a result holds; 0 where the adapter cannot tell, as in another version."""
+    try:
+        with quiet("{}", CFKError):
+            return method.count(result)
+    except CFKError as failure:  # its text is the class of what was raised
+        _warn("counterfactuals of %s could not be counted (%s)", method.owner, failure)
+        return 0
+
+
+def _is_on() -> bool:
+    """Say whether what is released now is to be logged; MLflow asks itself the same before it runs a patch."""
+    if _setting("disable") or autologging_utils._AUTOLOGGING_GLOBALLY_DISABLED:
+        return False
+    return not (_setting("exclusive") and mlflow.active_run())
+
+
+_counts: dict[str, list[int]] = {}
+_lock = threading.Lock()
+
+
+def _note(given: int) -> None:
+    """Add one call to the active run. Never raises: the caller is waiting for counterfactuals, or for an exception."""
+    try:
+        with quiet("{}", CFKError):
+            run = mlflow.active_run()
+            if run is not None:
+                _log_counts(str(run.info.run_id), given)
+    except CFKError as failure:
+        _warn("a call of an unprotected explainer was not logged (%s)", failure)
+
+
+def _log_counts(run_id: str, given: int) -> None:
+    client = client_of(None, _TIMEOUT)
+    with _lock:
+        if run_id not in _counts:  # another process may have counted before
+            before = client.get_run(run_id).data.metrics
+            _counts[run_id] = [int(before.get(name, 0)) for name in (CALLS, GIVEN_OUT)]
+        counts = _counts[run_id] = [_counts[run_id][0] + 1, _counts[run_id][1] + given]
+    now = time.time_ns() // 1_000_000
+    metrics = [Metric(name, count, now, counts[0]) for name, count in zip((CALLS, GIVEN_OUT), counts, strict=True)]
+    client.log_batch(run_id, metrics=metrics)
+
+
+def _warn(text: str, *args: object) -> None:
+    if not _setting("silent"):
+        _log.warning(text, *args)
+
+
+def _setting(name: str) -> bool:
+    """Return what `autolog` was last called with."""
+    return bool(get_autologging_config(INTEGRATION, name))  # type: ignore[no-untyped-call]

@@ -1,0 +1,261 @@
+"""Protecting a Spark table of counterfactuals where it is: each worker opens one sealed population and keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import pandas as pd
+
+from cfk_plugin.data.cluster import selected, spread
+from cfk_plugin.data.domain import configured_key
+from cfk_plugin.data.population import Population
+from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, quiet
+from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.results import FEATURE, RECORD, Suppressed, reason_of, record_of
+
+if TYPE_CHECKING:
+    from cfk_plugin.data.schema import Schema
+
+_log = logging.getLogger("cfk_plugin")
+
+_WRITTEN = tuple(name for name in RECORD if name != "query")  # rows of Spark have no position
+_OPENED: dict[str, KAnonymizer] = {}  # what this worker has opened: the latest job's, however many tasks it has
+
+
+def protect_spark(
+    df: Any,
+    anonymizer: KAnonymizer | str | Path,
+    *,
+    model: Any = None,
+    desired: Any = None,
+    keep: Sequence[str] = (),
+    factuals: str | None = None,
+    ledger: str | None = None,
+    ledger_key: bytes | None = None,
+    key: bytes | None = None,
+) -> Any:
+    """Protect a Spark table of counterfactual instances.
+
+    Every row becomes the record that `KAnonymizer.transform` releases for it on one machine: the population is sealed
+    (`KAnonymizer.seal`) and sent with its partition, which no worker builds anew. It protects whoever is in the
+    population against receivers of the records. It does not protect against who can read the workers' memory or
+    disks: the model, the key and the quasi-identifiers of everybody are there while the job runs.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        One row per counterfactual; must have every feature of the schema.
+    anonymizer : KAnonymizer or path
+        A fitted one, or the file that one was sealed to.
+    model : str or object, optional
+        URI of a model of MLflow, which each worker loads, or the model itself, which is pickled (cloudpickle).
+        Default: what the anonymizer was fitted with; a file has none.
+    desired : label, "opposite" or callable, optional
+        Default: as `model`.
+    keep : sequence of str
+        Columns that stay beside the record, such as an id: rows of Spark have no order. They leave as they are, so no
+        column of the schema may be among them.
+    factuals : str, optional
+        Prefix of the columns that hold the instance that each counterfactual explains: with ``"factual_"``,
+        ``factual_age`` beside ``age``. Needed for sentences, and for ``desired="opposite"``, where without it the
+        model's outcome at the counterfactual counts as the desired one.
+    ledger : str, optional
+        URL of the ledger that all workers share; a SQLite file only where all of them are on this machine.
+    ledger_key : bytes, optional
+        Default: as `Ledger`, on each worker.
+    key : bytes, optional
+        The key of the population. Default: the environment variable ``CFK_KEY``, of this process. It travels inside
+        the job, not in Spark's configuration, which Spark shows.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        The kept columns, then ``status``, ``reason``, ``sentence`` (null without factuals), ``k``, ``ncp``,
+        ``pureness``, and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``, ``missing``. As
+        lazy as Spark: it is computed when it is read, and again when it is read again.
+
+    Raises
+    ------
+    InputError
+        If columns are missing or clash, or the anonymizer has what cannot be sent: plugins, a ledger, a model that
+        cannot be pickled.
+    CFKError
+        If the population cannot be sealed or opened, or model and outcome do not fit it; see `KAnonymizer.fit`.
+
+    Notes
+    -----
+    Whatever fails on a worker gives suppressed records with a reason: the model, the ledger, the opening. Nothing is
+    raised there, as Spark sends exceptions, text and all, to the driver and its logs. So ``on_infeasible="raise"``
+    suppresses, too.
+    """
+    if not hasattr(df, "mapInPandas"):
+        raise InputError(f"df must be a Spark DataFrame, got {type(df).__name__}; use KAnonymizer.transform")
+    job = _job(anonymizer, model, desired, configured_key(key))
+    if ledger is not None:
+        Ledger(ledger, key=ledger_key).close()  # what is wrong with it is said here
+        job = replace(job, ledger=ledger, ledger_key=ledger_key)
+    schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
+    names = _columns(df, schema, keep, factuals)
+    job = replace(job, features=len(schema.features), has_factuals=factuals is not None).numbered()
+    return spread(selected(df, names), names, job, _form(df, keep))
+
+
+@dataclass(frozen=True, repr=False)
+class _Job:
+    """What a worker needs: the sealed population, how to fit an anonymizer on it, and what the columns are."""
+
+    bundle: bytes
+    key: bytes
+    fitting: bytes  # model, desired outcome, method and seed, pickled
+    ledger: str | None = None
+    ledger_key: bytes | None = None
+    features: int = 0
+    has_factuals: bool = False
+    digest: str = ""
+
+    def numbered(self) -> _Job:
+        """Return the job with its identity, by which a worker knows what it has opened."""
+        parts = [self.bundle, self.fitting, repr(self.ledger).encode(), self.ledger_key or b""]
+        return replace(self, digest=hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in parts)).hexdigest())
+
+    def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
+        """Protect some rows, on a worker; whatever fails, all of them are suppressed."""
+        kept = batch.iloc[:, self.features * (1 + self.has_factuals) :]
+        try:
+            with quiet("{}", CFKError, let=CFKError):
+                records = self._records(batch)
+        except CFKError as error:  # names columns at most
+            _log.warning("explanations withheld on a worker: %s", error)
+            entry = Suppressed(0, reason_of(error))
+            records = [record_of(entry, None, (), {})] * len(batch)
+        table = pd.DataFrame({name: pd.Series([r[name] for r in records], dtype=object) for name in _WRITTEN})
+        return pd.concat([kept.reset_index(drop=True), table], axis=1)
+
+    def _records(self, batch: pd.DataFrame) -> list[dict[str, Any]]:
+        if not len(batch):
+            return []
+        anonymizer = self._opened()
+        population, n = anonymizer.population_, self.features
+        facts = batch.iloc[:, n : 2 * n].set_axis(batch.columns[:n], axis=1) if self.has_factuals else None
+        told: Sequence[Any] = [None] * len(batch)
+        if facts is not None:
+            told = population.conform(facts).to_dict("records")
+        names, domains = population.schema.features, population.domains
+        entries = anonymizer.transform(batch.iloc[:, :n], facts)
+        return [record_of(entry, told[i], names, domains) for i, entry in enumerate(entries)]
+
+    def _opened(self) -> KAnonymizer:
+        if self.digest not in _OPENED:
+            _OPENED.clear()
+            _OPENED[self.digest] = self.open()
+        return _OPENED[self.digest]
+
+    def open(self) -> KAnonymizer:
+        """Return an anonymizer as it was on the driver."""
+        population = Population.open(io.BytesIO(self.bundle), key=self.key)
+        if population.policy is None:
+            raise InputError("the file has a population and no policy; seal a fitted KAnonymizer")
+        policy = replace(population.policy, on_infeasible="suppress")
+        model, desired, method, seed = _unpickled(self.fitting)
+        book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
+        anonymizer = KAnonymizer(policy=policy, method=method, ledger=book, seed=seed)
+        with warnings.catch_warnings(action="ignore"):  # the driver has been warned
+            return anonymizer.fit(population, model, desired)
+
+
+def _job(anonymizer: KAnonymizer | str | Path, model: Any, desired: Any, key: bytes) -> _Job:
+    if isinstance(anonymizer, (str, Path)):
+        if model is None or desired is None:
+            raise InputError("a sealed file has no model and no desired outcome; give model= and desired=")
+        job = _Job(_read(Path(anonymizer)), key, _pickled(model, desired, "auto", 0))
+        job.open()  # what can be refused is refused here
+        return job
+    if not isinstance(anonymizer, KAnonymizer):
+        raise InputError(f"anonymizer must be a fitted KAnonymizer or a path, got {type(anonymizer).__name__}")
+    if anonymizer.ledger is not None:
+        raise InputError("workers open the ledger themselves; give ledger= its URL, to an anonymizer without one")
+    if len(anonymizer.plugins):
+        raise InputError("plugins that are given as objects are not sent to workers; install them there")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "population.cfk"
+        anonymizer.seal(path)
+        bundle = path.read_bytes()
+    asked = anonymizer.model_ if model is None else model
+    wanted = anonymizer.goal_.desired if desired is None else desired
+    return _Job(bundle, key, _pickled(asked, wanted, anonymizer.method, anonymizer.seed))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"the bundle cannot be read: {type(error).__name__}; check the path") from None
+
+
+def _pickled(*fitting: Any) -> bytes:
+    with quiet("model or desired outcome cannot be pickled ({}); give the URI of a model of MLflow", InputError):
+        return bytes(cloudpickle.dumps(fitting))
+
+
+def _unpickled(fitting: bytes) -> tuple[Any, ...]:
+    """Return what was pickled, with the model at the place of its URI.
+
+    Raises
+    ------
+    ModelError
+        If a worker cannot load it: a module that it does not have, say.
+    """
+    with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
+        model, *rest = cloudpickle.loads(fitting)
+        return (_loaded(model) if isinstance(model, str) else model, *rest)
+
+
+def _loaded(model: str) -> Any:
+    """Return a model of MLflow as a function of a table."""
+    from mlflow.pyfunc import load_model
+
+    predict = load_model(model).predict
+
+    def ask(rows: pd.DataFrame) -> Any:
+        return predict(rows)
+
+    return ask
+
+
+def _columns(df: Any, schema: Schema, keep: Sequence[str], factuals: str | None) -> tuple[str, ...]:
+    """Return what is read: features, factuals, and what stays."""
+    wanted = [*schema.features, *(() if factuals is None else (factuals + name for name in schema.features)), *keep]
+    if lost := [name for name in wanted if df.columns.count(name) != 1]:
+        raise InputError(f"columns that df does not have, or has twice: {lost}")
+    if known := [name for name in keep if name in {a.name for a in schema.attributes}]:
+        raise InputError(f"keep= names columns of the schema, which would leave as they are: {known}")
+    if clash := [name for name in keep if name in _WRITTEN or list(keep).count(name) > 1]:
+        raise InputError(f"keep= names columns that the record has, or twice the same: {clash}; rename them")
+    return tuple(wanted)
+
+
+def _form(df: Any, keep: Sequence[str]) -> Any:
+    """Return the Spark schema of what comes out."""
+    from pyspark.sql import types
+
+    kinds = {
+        "text": types.StringType(),
+        "number": types.DoubleType(),
+        "whole": types.LongType(),
+        "flag": types.BooleanType(),
+        "texts": types.ArrayType(types.StringType()),
+    }
+    feature = [types.StructField(name, kinds[kind.removesuffix("?")]) for name, kind in FEATURE.items()]
+    kinds["features"] = types.ArrayType(types.StructType(feature))
+    record = [types.StructField(name, kinds[RECORD[name].removesuffix("?")]) for name in _WRITTEN]
+    return types.StructType([*(df.schema[name] for name in keep), *record])
