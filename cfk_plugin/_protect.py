@@ -56,25 +56,7 @@ class ReplacedExplainer(ProtectedExplainer):
         super().__init__(explainer, source, prototypes, track, groups)  # type: ignore[arg-type]
 
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Explanations:  # noqa: ARG002
-        """Answer queries with prototypes, one each.
-
-        Parameters
-        ----------
-        queries : DataFrame, shape (n, n_features)
-        progress : callable, optional
-            Not called: answers come at once.
-        **options
-            The explainer's own have no meaning here and are refused.
-
-        Returns
-        -------
-        Explanations
-
-        Raises
-        ------
-        InputError
-            If `queries` is no table with every feature, lacks the column of groups, or options are given.
-        """
+        """Answer queries with prototypes, one each."""
         if options:
             raise InputError(f"prototypes answer each query once; leave out {', '.join(options)}")
         kept = KEPT[self]

@@ -15,20 +15,7 @@ if TYPE_CHECKING:
 
 
 class Nice:
-    """NICE, asked for one query at a time. Host side only: it holds the training rows.
-
-    Parameters
-    ----------
-    train : DataFrame
-        Training rows.
-    labels : array
-        Their true labels.
-    model : Pipeline
-    desired : hashable
-    optimization : {"none", "sparsity", "proximity", "plausibility"}
-    auto_encoder : callable, optional
-        From rows as NICE has them to one reconstruction error each; for "plausibility".
-    """
+    """NICE, asked for one query at a time. Host side only: it holds the training rows."""
 
     def __init__(
         self,

@@ -38,50 +38,16 @@ log = logging.getLogger("cfk_plugin")
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """A loaded plugin.
+    """A loaded plugin."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the entry point, or of the module or class that was passed.
-    distribution : str, optional
-        Distribution it was installed with; None for one that was passed.
-    version : str
-        Version of the distribution, else the plugin's ``__version__`` or "unknown".
-    hooks : tuple of str
-        Hooks that it implements.
-    """
-
-    name: str
-    distribution: str | None
-    version: str
-    hooks: tuple[str, ...]
+    name: str  # Name of the entry point, or of the module or class that was passed
+    distribution: str | None  # Distribution it was installed with; None for one that was passed
+    version: str  # Version of the distribution, else the plugin's ``__version__`` or "unknown"
+    hooks: tuple[str, ...]  # Hooks that it implements
 
 
 def load_plugins(plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry_points: bool = True) -> PluginManager:
-    """Load plugins for one run.
-
-    Parameters
-    ----------
-    plugins : iterable of object
-        Modules or instances with hook implementations. They are asked before installed ones, the last one first.
-    disable : iterable of str
-        Entry points or distributions not to load; the environment variable ``CFK_DISABLE_PLUGINS`` (separated by
-        commas) adds to it. A disabled plugin is not imported.
-    entry_points : bool
-        Whether to load installed plugins, the built-in adapters among them. Without any, the manager is empty and
-        the host works alone.
-
-    Returns
-    -------
-    PluginManager
-        With ``CFK_TRACE_PLUGINS=1`` in the environment it logs each hook call: names, never arguments.
-
-    Raises
-    ------
-    PluginError
-        If a plugin fails to load, is a class instead of an instance, or implements no or an unknown hook.
-    """
+    """Load plugins for one run."""
     manager = PluginManager()
     if entry_points:
         disabled = {*disable, *os.environ.get(DISABLE, "").split(",")}
@@ -124,13 +90,7 @@ class PluginManager:
     def register(
         self, plugin: Any, name: str | None = None, distribution: str | None = None, version: str | None = None
     ) -> None:
-        """Add a plugin; one that is there already is left alone.
-
-        Raises
-        ------
-        PluginError
-            See `load_plugins`.
-        """
+        """Add a plugin; one that is there already is left alone."""
         name = name or _name_of(plugin)
         if isinstance(plugin, type):
             raise PluginError(f"plugin {name!r} is a class, not an instance; have you forgotten the ()?")
@@ -151,15 +111,7 @@ class PluginManager:
         log.debug("plugin %s %s registered (%s)", name, version, ", ".join(hooks))
 
     def adapt(self, explainer: Any, context: AdaptContext) -> CounterfactualSource:
-        """Return the source of counterfactuals for an explainer.
-
-        Raises
-        ------
-        AdapterError
-            If no plugin knows the explainer, or the one that does cannot use it.
-        PluginError
-            If an adapter fails or returns something that is no source.
-        """
+        """Return the source of counterfactuals for an explainer."""
         source = _guarded(
             lambda: self._manager.hook.cfk_adapt(explainer=explainer, context=context),
             "an adapter failed",
@@ -289,20 +241,7 @@ class Factory(Protocol):
     def __call__(
         self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any = "opposite", seed: int = 0
     ) -> RawExplainer:
-        """Make an explainer.
-
-        Parameters
-        ----------
-        train : DataFrame
-            Training rows, features alone.
-        labels : array, shape (len(train),)
-            Their true outcomes, of the model's classes.
-        model : classifier
-            Fitted on such rows, as scikit-learn's are: ``predict``, and for some ``predict_proba`` and ``classes_``.
-        desired : "opposite", label, or callable
-            The label wanted; any label but the query's own; or a function from labels to booleans. Some take less.
-        seed : int
-        """
+        """Make an explainer."""
         ...
 
 

@@ -35,12 +35,6 @@ class Sent:
     """How workers read and number records: made for a job and nowhere kept, as it is pickled with values and key.
 
     Coding, domains and order refuse to be pickled. Workers are the data holder's, and have the rows.
-
-    Parameters
-    ----------
-    coding : Coding
-    order : KeyedOrder, optional
-        Of the same coding.
     """
 
     def __init__(self, coding: Coding, order: KeyedOrder | None = None) -> None:
@@ -63,13 +57,7 @@ def _arrived(schema: Schema, parts: Mapping[str, Sequence[Any]], key: bytes | No
 
 
 class RowsOnCluster(NoRows):
-    """The rows of a Spark DataFrame. Here, each person stands for one row; people of a cell are in keyed order.
-
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-    counted : Counted
-    """
+    """The rows of a Spark DataFrame. Here, each person stands for one row; people of a cell are in keyed order."""
 
     are_told_apart = True
     _advice = "the rows are on a cluster and stay there; nothing that reads them one by one can be asked for"
@@ -98,20 +86,7 @@ class RowsOnCluster(NoRows):
         return self._number[at]
 
     def map(self, work: Work, columns: str) -> pd.DataFrame:
-        """Return what a function makes of the rows, a few thousand at a time, on the workers.
-
-        Parameters
-        ----------
-        work : callable
-            Takes a table with the features of the schema, in the training table's dtypes as far as values survive.
-        columns : str
-            What it returns: names and Spark types.
-
-        Raises
-        ------
-        PopulationError
-            If it fails. The message has no text of the failure, which may quote rows.
-        """
+        """Return what a function makes of the rows, a few thousand at a time, on the workers."""
         sent = Sent(self._counted.coding)
         names = sent.coding.schema.features
         table = selected(self._df, names)
@@ -127,13 +102,7 @@ _NOT_INSTALLED = (
 
 
 def counted(df: Any, schema: Schema) -> Counted:
-    """Count the people of each combination of quasi-identifiers on the cluster; learn how to read the table.
-
-    Raises
-    ------
-    PopulationError, MissingDependencyError
-        See `Population.from_spark`.
-    """
+    """Count the people of each combination of quasi-identifiers on the cluster; learn how to read the table."""
     functions = spark_functions()
     require_columns(df.columns, schema)
     quasi = schema.quasi_identifiers
@@ -155,22 +124,7 @@ def counted(df: Any, schema: Schema) -> Counted:
 
 
 def _people(df: Any, known: Counted, order: KeyedOrder | None = None, wanted: NDArray[np.int64] | None = None) -> Any:
-    """Return a Spark table with the cell, and the keyed number, of each person.
-
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-    known : Counted
-    order : KeyedOrder, optional
-        What gives people their numbers; without it they have none.
-    wanted : int64 array, optional
-        The cells whose people are asked for. Default: all.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        ``cell`` and ``number``. With a subject key a person has the first of their cells, and there the least number.
-    """
+    """Return a Spark table with the cell, and the keyed number, of each person."""
     functions, schema = spark_functions(), known.coding.schema
     names, subject = schema.features, schema.subject
     cells, sent = known.cells, Sent(known.coding, order)
@@ -287,13 +241,7 @@ def selected(df: Any, names: Sequence[str]) -> Any:
 
 
 def spark_functions() -> Any:
-    """Return Spark's functions of columns.
-
-    Raises
-    ------
-    MissingDependencyError
-        If PySpark is not installed.
-    """
+    """Return Spark's functions of columns."""
     try:
         from pyspark.sql import functions
     except ImportError:

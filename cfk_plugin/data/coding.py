@@ -19,12 +19,7 @@ from cfk_plugin.errors import PopulationError
 
 
 def require_columns(found: Sequence[object], schema: Schema) -> None:
-    """Refuse a table of which columns are missing or doubled.
-
-    Raises
-    ------
-    PopulationError
-    """
+    """Refuse a table of which columns are missing or doubled."""
     needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
     if len(set(found)) != len(found):
         raise PopulationError("the table has duplicate columns")
@@ -66,15 +61,7 @@ def counted_once(cell_of_row: NDArray[np.int64], subjects: NDArray[np.int64] | N
 
 
 def in_order(codes: NDArray[np.int32], schema: Schema, *before: NDArray[Any]) -> NDArray[np.int64]:
-    """Return coded records in an order that follows from their values, whatever the order of rows and columns.
-
-    Parameters
-    ----------
-    codes : int32 array, shape (n, n_features)
-    schema : Schema
-    *before : arrays, shape (n,)
-        What decides before the values do, the first first.
-    """
+    """Return coded records in an order that follows from their values, whatever the order of rows and columns."""
     if before:
         line = np.lexsort(before[::-1])
         tied = np.all([np.diff(key[line]) == 0 for key in before], axis=0)
@@ -109,15 +96,7 @@ def identity_of_counts(
 
 
 def identity_of_rows(schema: Schema, domains: Mapping[str, Domain], codes: NDArray[np.int32]) -> list[bytes]:
-    """Return bytes that are the same for the same rows and the same schema, in whatever order of rows and columns.
-
-    Parameters
-    ----------
-    schema : Schema
-    domains : mapping
-        Feature to its domain.
-    codes : int32 array, shape (n_rows, n_features)
-    """
+    """Return bytes that are the same for the same rows and the same schema, in whatever order of rows and columns."""
     rows: NDArray[np.uint64] = np.zeros(len(codes), dtype=np.uint64)
     for column in codes.T[list(schema.canonical)]:
         rows = rows * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64)
@@ -160,17 +139,10 @@ FEW = 32
 
 @dataclass(frozen=True, eq=False)
 class Coding:
-    """Reads tables by the domains of a population.
-
-    Attributes
-    ----------
-    schema : Schema
-    domains : mapping
-        Feature to `Domain`.
-    """
+    """Reads tables by the domains of a population."""
 
     schema: Schema
-    domains: Mapping[str, Domain]
+    domains: Mapping[str, Domain]  # Feature to `Domain`
 
     def __repr__(self) -> str:
         """Show counts, never a value."""
@@ -193,13 +165,7 @@ class Coding:
         return Reading(codes, numbers, np.zeros(len(coded), dtype=bool))
 
     def read_records(self, records: Sequence[Mapping[str, Any]]) -> tuple[pd.DataFrame, Reading, list[list[Any]]]:
-        """Return a few records of plain values, such as JSON holds, as a conformed table, its reading, and its values.
-
-        Parameters
-        ----------
-        records : sequence of mapping
-            At least one, and `FEW` at most. Each has every feature.
-        """
+        """Return a few records of plain values as a conformed table, its reading, and its values."""
         values = {name: [record[name] for record in records] for name in self.schema.features}
         codes, numbers, settled = self._read_values(list(values.values()))
         table = {
@@ -233,14 +199,7 @@ class Coding:
         return collapse(self.quasi(frame), [self.domains[name].size for name in self.schema.quasi_identifiers])
 
     def conform(self, frame: pd.DataFrame, reading: Reading | None = None) -> pd.DataFrame:
-        """Return the features of a table in the training table's order, dtypes and spelling, where values survive it.
-
-        Parameters
-        ----------
-        frame : DataFrame
-        reading : Reading, optional
-            What `read` returned for it, where that is known already.
-        """
+        """Return a table in the training table's order, dtypes and spelling, where values survive it."""
         codes, _, settled = self.read(frame) if reading is None else reading
         names = self.schema.features
         table = select(frame, names)
@@ -259,13 +218,7 @@ class Coding:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeyedOrder:
-    """Lines records up by numbers that need the key to compute.
-
-    Attributes
-    ----------
-    coding : Coding
-    key : bytes
-    """
+    """Lines records up by numbers that need the key to compute."""
 
     coding: Coding
     key: bytes
@@ -293,24 +246,13 @@ class KeyedOrder:
 
 
 class Rows(Protocol):
-    """What a population asks of its rows. Where they are not in memory, each person stands for one row, cell by cell.
+    """What a population asks of its rows. Where they are not in memory, each person stands for one row."""
 
-    Attributes
-    ----------
-    cell_of_row : int64 array, shape (n_rows,)
-        Cell of each row.
-    subjects : int64 array, shape (n_rows,), or None
-        Number of the person of each row; None where each row is a person.
-    in_memory : bool
-        Whether `table` is there.
-    are_told_apart : bool
-        Whether `numbers` are there: whether the people of a cell can be divided.
-    """
-
-    cell_of_row: NDArray[np.int64]
+    cell_of_row: NDArray[np.int64]  # shape (n_rows,); cell of each row
+    # shape (n_rows,); number of the person of each row; None where each row is a person
     subjects: NDArray[np.int64] | None
-    in_memory: bool
-    are_told_apart: bool
+    in_memory: bool  # Whether `table` is there
+    are_told_apart: bool  # Whether `numbers` are there: whether the people of a cell can be divided
 
     @property
     def table(self) -> pd.DataFrame:
@@ -327,15 +269,7 @@ class Rows(Protocol):
 
 
 class RowsInMemory:
-    """The rows of a table.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Not copied.
-    cell_of_row : int64 array, shape (n_rows,)
-    subjects : int64 array, shape (n_rows,), optional
-    """
+    """The rows of a table."""
 
     in_memory = are_told_apart = True
 
@@ -352,13 +286,7 @@ class RowsInMemory:
 
 
 class NoRows:
-    """The people of a sealed population: counted, and no more is known of them.
-
-    Parameters
-    ----------
-    cell_people : int64 array, shape (n_cells,)
-        How many there are in each cell.
-    """
+    """The people of a sealed population: counted, and no more is known of them."""
 
     in_memory = are_told_apart = False
     subjects: NDArray[np.int64] | None = None

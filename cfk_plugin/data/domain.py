@@ -29,13 +29,7 @@ _PROCESS_KEY = secrets.token_bytes(32)
 
 
 def configured_key(key: bytes | None) -> bytes:
-    """Return the given key, else that of the environment variable ``CFK_KEY``; empty when there is none.
-
-    Raises
-    ------
-    InputError
-        If the key is no bytes.
-    """
+    """Return the given key, else that of the environment variable ``CFK_KEY``; empty when there is none."""
     if key is not None and not isinstance(key, bytes):
         raise InputError(f"key must be bytes, got {type(key).__name__}; encode a text with .encode()")
     return key or os.environ.get("CFK_KEY", "").encode()
@@ -111,35 +105,16 @@ class Domain:
 
     Numbers and dates (as seconds) are sorted; ordinal levels keep their order; categories are sorted as text;
     leaves of a hierarchy keep their depth-first order.
-
-    Attributes
-    ----------
-    attribute : Attribute
-        What the schema says.
-    values : array
-        float64 for numeric attributes, else text.
-    originals : object array
-        The values as they stand in the table (categorical kinds).
-    dtype : pandas dtype
-        The column's dtype, to rebuild values that the model has seen.
-    missing : object
-        The column's own marker of a missing value.
-    has_missing : bool
-        Whether the population has a missing value here.
-    is_date : bool
-        Whether the numbers are seconds of a date.
-    is_open : bool
-        Whether values are not known and any will do: a private attribute whose rows are elsewhere.
     """
 
-    attribute: Attribute
-    values: NDArray[Any]
-    originals: NDArray[Any]
-    dtype: Any
-    missing: Any
-    has_missing: bool
-    is_date: bool = False
-    is_open: bool = False
+    attribute: Attribute  # What the schema says
+    values: NDArray[Any]  # float64 for numeric attributes, else text
+    originals: NDArray[Any]  # The values as they stand in the table (categorical kinds)
+    dtype: Any  # The column's dtype, to rebuild values that the model has seen
+    missing: Any  # The column's own marker of a missing value
+    has_missing: bool  # Whether the population has a missing value here
+    is_date: bool = False  # Whether the numbers are seconds of a date
+    is_open: bool = False  # Whether values are not known and any will do: a private attribute whose rows are elsewhere
 
     @classmethod
     def unlisted(cls, attribute: Attribute, dtype: Any, *, has_missing: bool, is_date: bool) -> Domain:
@@ -230,16 +205,7 @@ class Domain:
         return self._code_of.get(to_text(value), UNKNOWN)
 
     def encode(self, column: pd.Series) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Return code and number of every value of a column, whatever its dtype.
-
-        Returns
-        -------
-        codes : int32 array
-            Code, or `UNKNOWN`, `UNEXPECTED_MISSING`, `INVALID`.
-        numbers : float64 array
-            The number (or seconds) of a numeric attribute; of a category that an open domain does not list, what
-            stands for it in keyed digests; NaN otherwise.
-        """
+        """Return code and number of every value of a column, whatever its dtype."""
         if self.attribute.kind != "numeric":
             distinct, inverse = _factorize(column)
             codes, numbers = self._encode_categories(distinct)

@@ -56,26 +56,14 @@ _MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intake:
-    """Counterfactuals in the population's terms. Host side only; refuses to be pickled.
-
-    Attributes
-    ----------
-    population : Population
-    raw : DataFrame
-        The features as they came.
-    reading : Reading
-        What the features are in the population's terms.
-    faults : tuple
-        Per counterfactual None, or the reason and the columns for which it cannot be released.
-    plain : list of list, optional
-        Values of `frame`, feature by feature, where they are known.
-    """
+    """Counterfactuals in the population's terms. Host side only; refuses to be pickled."""
 
     population: Population
-    raw: pd.DataFrame
-    reading: Reading
+    raw: pd.DataFrame  # The features as they came
+    reading: Reading  # What the features are in the population's terms
+    # Per counterfactual None, or the reason and the columns for which it cannot be released
     faults: tuple[tuple[str, tuple[str, ...]] | None, ...]
-    plain: list[list[Any]] | None = None
+    plain: list[list[Any]] | None = None  # Values of `frame`, feature by feature, where they are known
 
     def __len__(self) -> int:
         """Return the number of counterfactuals."""
@@ -124,13 +112,7 @@ class Intake:
 
 
 def require_features(frame: object, features: Sequence[str], what: str) -> pd.DataFrame:
-    """Return a table that has every feature once, or say which columns are at fault.
-
-    Raises
-    ------
-    InputError
-        If it is no DataFrame, has no rows, or columns are missing or doubled.
-    """
+    """Return a table that has every feature once, or say which columns are at fault."""
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"{what} must be a pandas DataFrame, got {type(frame).__name__}")
     if frame.empty:
@@ -144,19 +126,7 @@ def require_features(frame: object, features: Sequence[str], what: str) -> pd.Da
 
 
 def as_table(counterfactuals: object, population: Population) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return counterfactuals as a table, and the query that each one answers.
-
-    Parameters
-    ----------
-    counterfactuals : DataFrame or sequence of Counterfactual
-        Row i of a table answers query i.
-    population : Population
-
-    Raises
-    ------
-    InputError
-        See `require_features`.
-    """
+    """Return counterfactuals as a table, and the query that each one answers."""
     if isinstance(counterfactuals, Sequence) and all(isinstance(c, Counterfactual) for c in counterfactuals):
         frame = pd.DataFrame([dict(c.values) for c in counterfactuals])
         query = np.array([c.query for c in counterfactuals], dtype=np.int64)
@@ -166,18 +136,7 @@ def as_table(counterfactuals: object, population: Population) -> tuple[pd.DataFr
 
 
 def take_in(frame: pd.DataFrame, population: Population) -> Intake:
-    """Check and code a table of counterfactuals; identifiers, label and unknown columns are dropped.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Has every feature of the schema (`require_features`).
-    population : Population
-
-    Returns
-    -------
-    Intake
-    """
+    """Check and code a table of counterfactuals; identifiers, label and unknown columns are dropped."""
     raw, odd = _plain_table(select(frame, population.schema.features), population)
     reading = population.read(raw)
     return Intake(population, raw, reading, _faults(population, reading.codes, reading.numbers, odd))

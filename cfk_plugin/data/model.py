@@ -23,22 +23,13 @@ from cfk_plugin.errors import InputError, ModelError, quiet
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a certificate is about: the outcome that was asked of the model.
+    """What a certificate is about: the outcome that was asked of the model."""
 
-    Attributes
-    ----------
-    label : object
-        The desired label, or with `is_other` the one that any other is desired to. None where neither is known, as a
-        function says what is desired.
-    is_other : bool
-        Whether any label but `label` is desired.
-    bounds : tuple of float, optional
-        Lowest and highest number desired of a regressor, both included.
-    """
-
+    # The desired label, or with `is_other` the one that any other is desired to. None where neither is known, as a
+    # function says what is desired.
     label: Any = None
-    is_other: bool = False
-    bounds: tuple[float, float] | None = None
+    is_other: bool = False  # Whether any label but `label` is desired
+    bounds: tuple[float, float] | None = None  # Lowest and highest number desired of a regressor, both included
 
     def __str__(self) -> str:
         """Say it in words."""
@@ -61,31 +52,7 @@ Predict = Callable[[pd.DataFrame], Any]
 
 
 class LabelModel:
-    """A model reduced to what is needed of it: one label per row, checked.
-
-    Parameters
-    ----------
-    model : object with ``predict``, or callable
-        scikit-learn estimator or pipeline, MLflow pyfunc, or a function from DataFrame to labels.
-    features : sequence of str
-        Columns the model may be given; an estimator's own ``feature_names_in_`` decides the order.
-    fractions : bool
-        Whether fractions are outcomes (a regressor's) or a sign of probabilities in the place of labels.
-
-    Attributes
-    ----------
-    columns : list of str
-        What the model is given, in its order.
-    classes : tuple or None
-        The classes of a classifier with one output, in its order.
-    calls, rows, seconds : int, int, float
-        How much was asked, and how long the answers took.
-
-    Raises
-    ------
-    ModelError
-        If the model cannot be called or wants columns that the schema does not have.
-    """
+    """A model reduced to what is needed of it: one label per row, checked."""
 
     def __init__(self, model: Any, features: Sequence[str], *, fractions: bool = True) -> None:
         predict = getattr(model, "predict", None) or (model if callable(model) else None)
@@ -107,15 +74,7 @@ class LabelModel:
         return f"LabelModel({self.calls} calls, {self.rows} rows)"
 
     def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return one label per row.
-
-        Raises
-        ------
-        ModelError
-            If the model raises, or returns the wrong number of labels, probabilities, missing labels or labels
-            that are not among its classes. The message holds the class of the model's exception and the error
-            has no context: text and context may quote rows.
-        """
+        """Return one label per row."""
         started = perf_counter()
         try:
             with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError):
@@ -168,14 +127,10 @@ class Grid:
 
     A number of the counterfactual that no row has (its *own* value) belongs to the grid too and has the code
     ``domain.size``.
-
-    Attributes
-    ----------
-    codes : tuple of int32 arrays
-        Codes inside the region, per quasi-identifier; then, where private attributes are generalised as well, the
-        codes that each private attribute stands for.
     """
 
+    # Codes inside the region, per quasi-identifier; then, where private attributes are generalised as well, the codes
+    # that each private attribute stands for
     codes: tuple[NDArray[np.int32], ...]
 
     @classmethod
@@ -220,23 +175,7 @@ class Grid:
 def rows_for_cells(
     population: Population | Coding, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: NDArray[np.int32]
 ) -> pd.DataFrame:
-    """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from counterfactual ``which[i]``.
-
-    Parameters
-    ----------
-    population : Population or Coding
-    counterfactuals : DataFrame
-        Conformed counterfactuals (`Population.conform`).
-    which : int array, shape (n,)
-        Row of `counterfactuals` that each cell belongs to.
-    cells : int32 array, shape (n, n_quasi_identifiers) or (n, n_quasi_identifiers + n_private)
-        Codes, those of private attributes last; ``domain.size`` stands for the counterfactual's own value.
-
-    Returns
-    -------
-    DataFrame, shape (n, n_features)
-        In the training table's column order and dtypes.
-    """
+    """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from counterfactual ``which[i]``."""
     named = (*population.schema.quasi_identifiers, *population.schema.private)[: cells.shape[1]]
     place = {name: j for j, name in enumerate(named)}
     columns = {}
@@ -267,15 +206,10 @@ OPPOSITE = "opposite"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Which labels are desired.
+    """Which labels are desired."""
 
-    Attributes
-    ----------
-    desired : object
-        A label; a callable from labels to booleans (for a regressor, say); or ``"opposite"``: any label but the
-        factual's own.
-    """
-
+    # A label; a callable from labels to booleans (for a regressor, say); or ``"opposite"``: any label but the factual's
+    # own
     desired: Any
 
     @property
@@ -284,14 +218,7 @@ class Goal:
         return isinstance(self.desired, str) and self.desired == OPPOSITE
 
     def check(self, model: LabelModel, labels: NDArray[Any] | None) -> None:
-        """Refuse goals that the model cannot meet, before anything is protected.
-
-        Raises
-        ------
-        ModelError
-            If `desired` is no label, not one of the model's classes, or a callable that does not return one
-            boolean per label.
-        """
+        """Refuse goals that the model cannot meet, before anything is protected."""
         if callable(self.desired):
             if labels is not None:  # labels to try it on; there are none where there are no rows
                 self.met(labels)
@@ -307,16 +234,6 @@ class Goal:
 
         Where this goal is "opposite", which leaves the outcome to the query, the call's takes its place. Another goal
         stays: the call may ask for it again, or for a part of it, as with a range of numbers within a function's.
-
-        Parameters
-        ----------
-        desired : label, or callable from labels to booleans
-        model : LabelModel
-
-        Raises
-        ------
-        InputError
-            If the model has no such outcome, or the call asks for another one than this goal's.
         """
         own = Goal(desired)
         try:
@@ -362,15 +279,7 @@ class Goal:
         return np.asarray(labels == self.desired, dtype=bool)
 
     def judge(self, factual_labels: NDArray[Any] | None, own_labels: NDArray[Any]) -> Judge:
-        """Return what counts as desired for each of several counterfactuals.
-
-        Parameters
-        ----------
-        factual_labels : array, optional
-            Labels of the instances explained. Without them ``"opposite"`` means the counterfactual's own label.
-        own_labels : array
-            Labels at the counterfactuals themselves.
-        """
+        """Return what counts as desired for each of several counterfactuals."""
         if not self.is_opposite:
             return lambda labels, _: self.met(labels)
         if factual_labels is not None:

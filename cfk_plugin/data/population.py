@@ -38,40 +38,17 @@ from cfk_plugin.errors import PopulationError, quiet
 
 @dataclass(frozen=True, slots=True)
 class RiskProfile:
-    """How exposed a population is before any protection.
+    """How exposed a population is before any protection."""
 
-    Attributes
-    ----------
-    unique : float
-        Share of the people whose combination of quasi-identifiers nobody else has (Table 5 of the paper).
-    below_k : float
-        Share of the people in an equivalence class of fewer than k people.
-    k : int
-        The k asked for.
-    people : int
-        Number of people.
-    classes : int
-        Number of equivalence classes.
-    """
-
-    unique: float
-    below_k: float
-    k: int
-    people: int
-    classes: int
+    unique: float  # Share of the people whose combination of quasi-identifiers nobody else has (Table 5 of the paper)
+    below_k: float  # Share of the people in an equivalence class of fewer than k people
+    k: int  # The k asked for
+    people: int  # Number of people
+    classes: int  # Number of equivalence classes
 
 
 def risk_profile(cell_of_row: NDArray[np.int64], people: NDArray[np.int64] | None, k: int) -> RiskProfile:
-    """Return how many people are unique and how many are in a class of fewer than k; see `Population.risk_profile`.
-
-    Parameters
-    ----------
-    cell_of_row : int64 array, shape (n_rows,)
-        Equivalence class of each row.
-    people : int64 array, shape (n_rows,), optional
-        Person of each row; without it each row is a person.
-    k : int
-    """
+    """Return how many people are unique and how many are in a class of fewer than k; see `Population.risk_profile`."""
     smallest = smallest_classes(cell_of_row, people)
     n = len(smallest)
     return RiskProfile(
@@ -98,15 +75,7 @@ def smallest_classes(cell_of_row: NDArray[np.int64], people: NDArray[np.int64] |
 
 
 class People:
-    """The counting of a population; where the rows are makes no difference to it. Read-only once it is made.
-
-    Parameters
-    ----------
-    coding : Coding
-    cells : int32 array, shape (n_cells, n_quasi_identifiers)
-    cell_people : int64 array, shape (n_cells,)
-    rows : Rows
-    """
+    """The counting of a population; where the rows are makes no difference to it. Read-only once it is made."""
 
     def __init__(self, coding: Coding, cells: NDArray[np.int32], cell_people: NDArray[np.int64], rows: Rows) -> None:
         self.schema, self.coding, self.cells, self.cell_people = coding.schema, coding, cells, cell_people
@@ -224,22 +193,7 @@ class People:
         return self.coding.conform(frame, reading)
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
-        """Return how many people are unique and how many are in a class of fewer than k.
-
-        Parameters
-        ----------
-        k : int
-            Size below which a class counts as small.
-
-        Returns
-        -------
-        RiskProfile
-            Shares in [0, 1]; a person with several rows counts by the smallest class they are in.
-
-        References
-        ----------
-        Goethals, Sörensen, Martens (2023), section 5.1, Table 5.
-        """
+        """Return how many people are unique and how many are in a class of fewer than k."""
         return risk_profile(self._rows.cell_of_row, self._rows.subjects, k)
 
     def smallest_classes(self) -> NDArray[np.int64]:

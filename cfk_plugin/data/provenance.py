@@ -31,26 +31,7 @@ _FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
 def facts_of(population: Population, k: int) -> dict[str, Any]:
-    """Return what is known of a population, without any value of an attribute.
-
-    Parameters
-    ----------
-    population : Population
-        With rows, sealed or on a cluster; without rows, numbers of people that have several rows are lower bounds.
-    k : int
-        The policy's.
-
-    Returns
-    -------
-    dict
-        ``schema_version``; ``rows`` (None where there are none here) and ``people``; ``subject_key``, whether people
-        are told apart by one; ``k``; ``unique`` and ``below_k``, people who are alone in their class and in a class of
-        fewer than k; ``classes``, people by the size of their class, as ``{from, to, people}`` with ``to`` not in it
-        and None for no end; ``attributes`` as `declared` has them. A person in several classes counts by the smallest.
-
-        A number of people that is to be hidden (`FEW`) is a text that says between what it lies, and bins that hold so
-        few are merged.
-    """
+    """Return what is known of a population, without any value of an attribute."""
     by_size = np.bincount(population.smallest_classes(), minlength=k + 1)
     people, below, alone = (int(number) for number in (by_size.sum(), by_size[:k].sum(), by_size[1]))
     shown = _hidden(below, people)
@@ -70,15 +51,7 @@ def facts_of(population: Population, k: int) -> dict[str, Any]:
 
 
 def declared(schema: Schema) -> dict[str, Any]:
-    """Return what is declared of a table and nothing that was counted: no epsilon covers counts.
-
-    Returns
-    -------
-    dict
-        ``schema_version`` and ``attributes``: ``name``, ``role``, ``kind``, ``weight``, ``distinct`` (number of values,
-        None where it is not known), ``bounds`` (where what it can be comes from: ``declared``, ``learned``, None where
-        nothing depends on it) and ``learned`` (settings that were read from the rows).
-    """
+    """Return what is declared of a table and nothing that was counted: no epsilon covers counts."""
     return {
         "schema_version": SCHEMA_VERSION,
         "attributes": [_attribute(attribute, None, _FEATURES) for attribute in schema.attributes],
@@ -160,23 +133,7 @@ def environment_of(
     ledger: Ledger | None = None,
     reference: Population | None = None,
 ) -> dict[str, Any]:
-    """Return versions and settings.
-
-    Parameters
-    ----------
-    plugins : mapping, optional
-        Distribution of each plugin to its version.
-    seed : int, optional
-        None where nothing is seeded.
-    ledger : Ledger, optional
-    reference : Population, optional
-
-    Returns
-    -------
-    dict
-        ``python``; ``packages``, name to version; ``plugins``; ``seed``; ``ledger`` (``none``, ``sqlite``,
-        ``postgresql``); ``reference_population``, whether there is one.
-    """
+    """Return versions and settings."""
     return {
         "python": platform.python_version(),
         "packages": dict(_versions()),

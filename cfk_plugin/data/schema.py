@@ -161,13 +161,7 @@ def roles_of(
     subject: str | None,
     target: str | None,
 ) -> dict[str, Role]:
-    """Return the role of every column, in table order.
-
-    Raises
-    ------
-    SchemaError
-        If the table is none, its columns cannot be told apart, or a column is unknown or given two roles.
-    """
+    """Return the role of every column, in table order."""
     if not isinstance(frame, pd.DataFrame) or frame.empty:
         raise SchemaError("a schema needs a pandas DataFrame with at least one row and one column")
     if not frame.columns.is_unique:

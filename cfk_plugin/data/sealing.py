@@ -145,23 +145,7 @@ _NO_KEY = b"cfk bundle without a key"
 
 
 def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], key: bytes) -> None:
-    """Write a bundle; an existing file is replaced as a whole or not at all.
-
-    Parameters
-    ----------
-    path : str or Path
-    facts : mapping
-        Plain values that JSON can hold.
-    arrays : mapping
-        Name to an array of numbers.
-    key : bytes
-        Key of the seal. Without one (empty) the seal shows damage, but whoever can write the file can seal it anew.
-
-    Raises
-    ------
-    BundleError
-        If the file cannot be written.
-    """
+    """Write a bundle; an existing file is replaced as a whole or not at all."""
     members = {_FACTS: json.dumps({"version": BUNDLE_VERSION, **facts}, sort_keys=True).encode()}
     for name, array in arrays.items():
         text = io.BytesIO()
@@ -180,25 +164,7 @@ def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Mapping[str
 
 
 def read_bundle(path: str | Path | IO[bytes], key: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read a bundle and check its seal.
-
-    Parameters
-    ----------
-    path : str, Path or binary file
-    key : bytes
-        The key that it was sealed with; empty for none.
-
-    Returns
-    -------
-    facts : dict
-    arrays : dict
-
-    Raises
-    ------
-    BundleError
-        If there is no such file, it is no bundle, it was changed, the key is missing or another one, or the bundle
-        was written by a newer version.
-    """
+    """Read a bundle and check its seal."""
     try:
         with zipfile.ZipFile(path) as bundle:
             members = {name: bundle.read(name) for name in bundle.namelist()}

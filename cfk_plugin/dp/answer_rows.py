@@ -21,27 +21,14 @@ from cfk_plugin.metrics.heom import Heom, HeomCodes
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ServedRows:
-    """Rows to answer with. They come from noised counts alone, so they may be looked at.
+    """Rows to answer with. They come from noised counts alone, so they may be looked at."""
 
-    Attributes
-    ----------
-    frame : DataFrame
-        Every feature, in the dtypes that the model takes.
-    labels : array
-        The model's outcome at each row.
-    cost : float64 array
-        What is added to the distance to each row: less for rows that the noised model finds likely.
-    heom : Heom
-        Distance over the declared ranges.
-    codes : HeomCodes
-        `frame`, prepared for it.
-    """
-
-    frame: pd.DataFrame
-    labels: NDArray[Any]
+    frame: pd.DataFrame  # Every feature, in the dtypes that the model takes
+    labels: NDArray[Any]  # The model's outcome at each row
+    # What is added to the distance to each row: less for rows that the noised model finds likely
     cost: NDArray[np.float64]
-    heom: Heom
-    codes: HeomCodes
+    heom: Heom  # Distance over the declared ranges
+    codes: HeomCodes  # `frame`, prepared for it
 
     @classmethod
     def of(
@@ -70,15 +57,7 @@ class ServedRows:
         return ServedRows(frame, self.labels[at], self.cost[at], self.heom, self.codes.take(at))
 
     def nearest(self, queries: pd.DataFrame, goal: Goal, factual_labels: NDArray[Any] | None) -> NDArray[np.int64]:
-        """Return, for each query, the position of the nearest row with a desired outcome; -1 where there is none.
-
-        Parameters
-        ----------
-        queries : DataFrame
-        goal : Goal
-        factual_labels : array, optional
-            The outcomes of the queries; needed for the goal "opposite".
-        """
+        """Return, for each query, the position of the nearest row with a desired outcome; -1 where there is none."""
         asked = self.heom.encode(queries)
         out = np.full(len(queries), -1, dtype=np.int64)
         if factual_labels is None or not goal.is_opposite:
@@ -113,21 +92,6 @@ def reverted(
 
     At each turn every row tries each feature in which it still differs, and takes over the one that brings it nearest
     among those that keep the outcome desired; the model is asked once a turn, for all rows together.
-
-    Parameters
-    ----------
-    rows, queries : DataFrame, shape (n, n_features)
-        Rows that have the desired outcome, and the queries that they answer.
-    model : LabelModel
-    goal : Goal
-    factual_labels : array, optional
-        Outcomes of the queries.
-    heom : Heom
-
-    Raises
-    ------
-    ModelError
-        If the model fails.
     """
     names = [*heom.numeric, *heom.categorical]
     moved, asked = rows.reset_index(drop=True), queries.reset_index(drop=True)
@@ -167,12 +131,6 @@ def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
 
     Rows become points whose squared Euclidean distance is that of Average Distance: numbers divided by their range,
     categories one-hot over the square root of 2. Post-processing: it costs no budget.
-
-    Parameters
-    ----------
-    served : ServedRows
-    most : int
-        Prototypes per outcome; all rows, where there are fewer.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -209,11 +167,6 @@ def check_unfitted(estimator: Any) -> None:
 
     What may pass: estimators that were never fitted and that scikit-learn's `clone` makes anew, whose settings are
     plain values, lists of them, functions of numerical libraries, and such estimators again.
-
-    Raises
-    ------
-    ModelError
-        Otherwise. It names the setting.
     """
     with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError, let=ModelError):
         if not hasattr(estimator, "get_params") or not hasattr(estimator, "fit"):
@@ -222,22 +175,7 @@ def check_unfitted(estimator: Any) -> None:
 
 
 def fitted_surrogate(estimator: Any, rows: pd.DataFrame, target: pd.Series) -> Any:
-    """Return a fitted copy of an estimator.
-
-    Parameters
-    ----------
-    estimator : scikit-learn classifier or pipeline
-        Of which `check_unfitted` holds.
-    rows : DataFrame
-        Features of the differentially private rows.
-    target : Series
-        Their outcomes, drawn with them.
-
-    Raises
-    ------
-    ModelError
-        If it cannot be cloned or fitted. The message has the class of the failure alone.
-    """
+    """Return a fitted copy of an estimator."""
     from sklearn.base import clone
 
     with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError):

@@ -58,22 +58,6 @@ class Autoencoder:
     The net of the experiments of Yang et al. (2022, 5.1.1): the inputs of every hidden layer are normalised, all units
     are sigmoid. With `tied`, the net of their Eq. 6 instead: one hidden layer, the decoder has the encoder's weights
     transposed, no offset, no normalisation.
-
-    Parameters
-    ----------
-    n_inputs : int
-    hidden : sequence of int
-        Widths of the encoder's layers; the last one is that of the code.
-    random : Generator
-        Draws the weights (Glorot and Bengio 2010).
-    tied : bool
-        Only with one hidden layer.
-
-    Attributes
-    ----------
-    parameters : float64 array
-        Weights, shape (n_in, n_out), and offset of every layer in turn, flat; the weights alone where tied. Training
-        changes it in place.
     """
 
     def __init__(self, n_inputs: int, hidden: Sequence[int], random: np.random.Generator, *, tied: bool = False):
@@ -168,16 +152,10 @@ class Perturbation:
     mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N
 
     The constant sum x² does not depend on the weights, so its noise changes nothing and is left out.
-
-    Attributes
-    ----------
-    linear : float64 array, shape (n_inputs,)
-    quadratic : float64 array, shape (n_inputs, n_inputs)
-        Upper triangular, so that each product is there once.
     """
 
-    linear: Matrix
-    quadratic: Matrix
+    linear: Matrix  # shape (n_inputs,)
+    quadratic: Matrix  # shape (n_inputs, n_inputs); upper triangular, so that each product is there once
 
     @classmethod
     def drawn(cls, n_inputs: int, hidden: Sequence[int], epsilon: float, random: np.random.Generator) -> Perturbation:
@@ -191,18 +169,7 @@ class Perturbation:
 def loss_and_gradients(
     net: Autoencoder, x: Matrix, counts: Matrix, perturbation: Perturbation, n: float
 ) -> tuple[float, Matrix]:
-    """Return the perturbed loss of a batch, and its gradient by the net's parameters.
-
-    Parameters
-    ----------
-    net : Autoencoder
-    x : array, shape (batch, n_inputs)
-    counts : array, shape (batch,)
-        How many rows of the table each of them stands for.
-    perturbation : Perturbation
-    n : float
-        Number of rows of the whole table.
-    """
+    """Return the perturbed loss of a batch, and its gradient by the net's parameters."""
     share = (counts / counts.sum())[:, None]
     outputs, of_parameters = net.reconstruct(x)
     linear, quadratic = perturbation.linear / n, perturbation.quadratic / n

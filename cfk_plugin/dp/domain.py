@@ -219,13 +219,7 @@ class PublicDomain:
 
 
 def require_declared(schema: Schema, names: Sequence[str]) -> None:
-    """Refuse a schema that does not declare the public domain of some columns.
-
-    Raises
-    ------
-    SchemaError
-        The message names the columns and what to declare.
-    """
+    """Refuse a schema that does not declare the public domain of some columns."""
     if lacking := [(name, lack) for name in names if (lack := schema[name].lacks)]:
         raise SchemaError(
             "differential privacy needs public domains, declared and not read from the rows: "

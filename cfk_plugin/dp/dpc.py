@@ -34,17 +34,10 @@ _GIVE = (
 
 @dataclass(frozen=True, eq=False)
 class DenseClassifier:
-    """A network with a sigmoid or softmax over its outputs.
+    """A network with a sigmoid or softmax over its outputs."""
 
-    Attributes
-    ----------
-    network : Network
-        A single output is the logit of the second class.
-    classes : array, shape (n_classes,)
-    """
-
-    network: Network
-    classes: NDArray[Any]
+    network: Network  # A single output is the logit of the second class
+    classes: NDArray[Any]  # shape (n_classes,)
 
     def __repr__(self) -> str:
         """Show sizes."""
@@ -68,19 +61,7 @@ class DenseClassifier:
 
 
 def differentiable(model: Any, encoder: PublicEncoder) -> DenseClassifier:
-    """Read the weights of a pipeline of `PublicEncoder` and a network or logistic regression.
-
-    Parameters
-    ----------
-    model : Pipeline
-    encoder : PublicEncoder
-        What the population's schema declares; the pipeline's must encode alike.
-
-    Raises
-    ------
-    ModelError
-        If it is anything else, is not fitted, encodes other declarations, or has several outputs per row.
-    """
+    """Read the weights of a pipeline of `PublicEncoder` and a network or logistic regression."""
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0], PublicEncoder):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {_GIVE}")
@@ -106,26 +87,13 @@ class Search:
 
     alpha · (-log f(target)) + beta · ‖counterfactual - query‖ + gamma · ‖perturbation‖, with the counterfactual
     decoded from prototype + perturbation.
-
-    Attributes
-    ----------
-    net : Autoencoder
-    gradient : callable
-        Of the model that is explained, see `Gradient`.
-    prototypes : array, shape (n, code width)
-        Of the target class of each query.
-    queries : array, shape (n, n_inputs)
-        Encoded.
-    targets : array, shape (n,)
-        Labels.
-    alpha, beta, gamma : float
     """
 
     net: Autoencoder
-    gradient: Gradient
-    prototypes: Matrix
-    queries: Matrix
-    targets: NDArray[Any]
+    gradient: Gradient  # Of the model that is explained, see `Gradient`
+    prototypes: Matrix  # shape (n, code width); of the target class of each query
+    queries: Matrix  # shape (n, n_inputs); encoded
+    targets: NDArray[Any]  # shape (n,); labels
     alpha: float = 1.0
     beta: float = 0.5
     gamma: float = 0.1

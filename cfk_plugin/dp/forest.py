@@ -41,29 +41,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Noised counts of single columns and of some pairs that form no cycle. Everything here is post-processed noise.
+    """Noised counts of single columns and of some pairs that form no cycle. Everything here is post-processed noise."""
 
-    Attributes
-    ----------
-    people : float
-        Noised number of rows.
-    single : tuple of float arrays
-        Counts of each column's codes.
-    merged : tuple of int arrays
-        What each code is counted as in pairs; rare ones together.
-    edges : tuple of Edge
-
-    Notes
-    -----
-    A tree (Chow, Liu 1968; for privacy McKenna, Miklau, Sheldon 2021) is measured, with three changes that cost no
-    budget: a pair whose counts would say less than their noise is not measured, and the others share its budget;
-    codes with fewer rows than the noise are counted together; and counts are shrunk towards what the columns say
-    alone, by the positive-part rule of James and Stein (1961), as far as noise would explain the difference.
-    """
-
-    people: float
-    single: tuple[Counts, ...]
-    merged: tuple[NDArray[np.int32], ...]
+    people: float  # Noised number of rows
+    single: tuple[Counts, ...]  # Counts of each column's codes
+    merged: tuple[NDArray[np.int32], ...]  # What each code is counted as in pairs; rare ones together
     edges: tuple[Edge, ...]
 
     @classmethod
@@ -88,14 +70,7 @@ class Forest:
         return cls(people, single, merged, tuple(edges))
 
     def sample(self, n: int, random: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Draw rows.
-
-        Returns
-        -------
-        codes : int32 array, shape (n, n_columns)
-        log_probability : float64 array, shape (n,)
-            Of each row under this model.
-        """
+        """Draw rows."""
         groups = np.zeros((n, len(self.single)), dtype=np.int32)
         codes = np.zeros_like(groups)
         log_probability = np.zeros(n)

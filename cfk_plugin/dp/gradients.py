@@ -30,17 +30,10 @@ _ROUNDING = 1e-6  # between a model's own probabilities and those of the weights
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Fully connected layers with one activation between them, and none after the last.
+    """Fully connected layers with one activation between them, and none after the last."""
 
-    Attributes
-    ----------
-    weights, offsets : tuple of arrays
-        Of each layer, shapes (n_in, n_out) and (n_out,).
-    activation : {"identity", "logistic", "tanh", "relu"}
-    """
-
-    weights: tuple[Matrix, ...]
-    offsets: tuple[Matrix, ...]
+    weights: tuple[Matrix, ...]  # Of each layer, shapes (n_in, n_out) and (n_out,)
+    offsets: tuple[Matrix, ...]  # Of each layer, shapes (n_in, n_out) and (n_out,)
     activation: str
 
     def __repr__(self) -> str:
@@ -59,21 +52,7 @@ class Network:
         return outputs
 
     def backward(self, outputs: list[Matrix], slope: Matrix) -> list[Matrix]:
-        """Return the gradient by what goes into each layer's activation, and before them that by the inputs.
-
-        Parameters
-        ----------
-        outputs : list of arrays
-            What `forward` returned.
-        slope : array, shape (n, n_out)
-            Gradient by the network's outputs.
-
-        Returns
-        -------
-        list of arrays
-            The first has the shape of the inputs; the one at i + 1 is that of layer i, so that the gradient by its
-            weights is what went into it, transposed, times that.
-        """
+        """Return the gradient by what goes into each layer's activation, and before them that by the inputs."""
         derivative = _ACTIVATIONS[self.activation][1]
         slopes = [slope]
         for i in reversed(range(len(self.weights))):
@@ -88,18 +67,6 @@ def read_network(model: Any, advice: str) -> Network:
     """Read the weights of a fitted ``MLPClassifier`` or ``LogisticRegression``.
 
     Its last layer gives the logits of the classes, or of the second of two classes alone.
-
-    Parameters
-    ----------
-    model : object
-    advice : str
-        What to give instead; the end of each error's text.
-
-    Raises
-    ------
-    ModelError
-        If it is anything else, is not fitted, or its probabilities are not one sigmoid or softmax over its classes
-        (several labels per row, one class against the rest).
     """
     if not isinstance(model, (MLPClassifier, LogisticRegression)):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {advice}")
@@ -124,18 +91,7 @@ def class_logits(network: Network, points: Matrix) -> Matrix:
 
 
 def checked(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[..., tuple[Matrix, Matrix]]:
-    """Return a function of the user's whose answers are checked, and whose errors quote nothing.
-
-    Parameters
-    ----------
-    gradient : callable
-        From points, shape (n, n_inputs), and whatever else, to values of shape (n,) and their gradient by the points.
-
-    Raises
-    ------
-    ModelError
-        When called: if it raises, or returns other shapes than (n,) and (n, n_inputs), or numbers that are not finite.
-    """
+    """Return a function of the user's whose answers are checked, and whose errors quote nothing."""
 
     def call(points: Matrix, *more: NDArray[Any]) -> tuple[Matrix, Matrix]:
         with quiet(f"the function `gradient` raised {{}} on {len(points)} rows", ModelError):
@@ -154,15 +110,7 @@ def checked(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[..., tup
 
 
 class Adam:
-    """Change an array in place along its gradients (Kingma and Ba 2015).
-
-    Parameters
-    ----------
-    array : float64 array
-        What is optimised; changed in place.
-    rate : float
-        Step size.
-    """
+    """Change an array in place along its gradients (Kingma and Ba 2015)."""
 
     def __init__(self, array: Matrix, rate: float) -> None:
         self._array, self._rate, self._steps = array, rate, 0

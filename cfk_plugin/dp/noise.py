@@ -25,30 +25,6 @@ class PrivateRows:
 
     Neighbouring tables differ by the rows of one person, at most `rows_per_person`, added or removed. With `delta` 0
     counts get discrete Laplace noise, with a positive one discrete Gaussian noise under zero-concentrated privacy.
-
-    Parameters
-    ----------
-    codes : int32 array, shape (n_rows, n_columns)
-        The rows; not copied and never given out.
-    epsilon, delta : float
-        Budget of all questions together.
-    shares : sequence of float
-        Share of each question, in the order in which they will be asked; the sum is 1.
-    rows_per_person : int
-
-    Raises
-    ------
-    MissingDependencyError
-        If OpenDP is not installed.
-    BudgetError
-        If OpenDP's composition of the shares is not the declared budget, or more is asked than was declared.
-
-    Notes
-    -----
-    A set of L tables of counts changes by at most r L in L1 and r sqrt(L) in L2 for a person with r rows, so the
-    Laplace scale is r L / epsilon_i and the Gaussian one r sqrt(L / (2 rho_i)). A score that changes by at most r is
-    chosen by report-noisy-max with scale 2 r / epsilon_i. Composition is basic for epsilon, and for rho, which is
-    converted to (epsilon, delta) as Canonne, Kamath and Steinke (2020) do.
     """
 
     seeded = False
@@ -156,14 +132,7 @@ class PrivateRows:
 
 
 class Table:
-    """A table of counts to ask for: the cross product of some columns, whose codes may be merged first.
-
-    Parameters
-    ----------
-    columns : sequence of int
-    merged : sequence of int arrays
-        For each of them, what a code becomes.
-    """
+    """A table of counts to ask for: the cross product of some columns, whose codes may be merged first."""
 
     def __init__(self, columns: Sequence[int], merged: Sequence[NDArray[np.int32]]) -> None:
         self.columns, self._merged = tuple(columns), tuple(merged)
@@ -225,12 +194,6 @@ class SeededRows(PrivateRows):
 
     Who knows or guesses the seed takes the noise off again, and floating-point noise betrays counts by itself. OpenDP's
     noise comes from the operating system and cannot be seeded, which is why this exists beside it.
-
-    Parameters
-    ----------
-    codes, epsilon, delta, shares, rows_per_person
-        As `PrivateRows`.
-    seed : int
     """
 
     seeded = True

@@ -55,17 +55,7 @@ if TYPE_CHECKING:
 def entries_of(
     rows: pd.DataFrame, refused: Sequence[str | None], features: Sequence[str], certificate: PrototypeCertificate
 ) -> list[Entry]:
-    """Return one entry per query: its row, or why there is none.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        One per query.
-    refused : sequence of str or None
-        A reason, for queries whose row does not answer.
-    features : sequence of str
-    certificate : PrototypeCertificate
-    """
+    """Return one entry per query: its row, or why there is none."""
     columns = [rows[name].tolist() for name in features]
     return [
         PrototypeCounterfactual(query, dict(zip(features, row, strict=True)), certificate)
@@ -85,20 +75,7 @@ def result_of(
     seed: int | None,
     spent: float = 0.0,
 ) -> Explanations:
-    """Return entries as a result; all withheld, where a record was to be kept of them and cannot be.
-
-    Parameters
-    ----------
-    entries : list of Entry
-    policy : PrototypePolicy
-    schema : Schema
-        Its declarations are told; nothing that was counted is.
-    call : Call
-    track : bool or RunLogger
-    seed : int, optional
-    spent : float
-        Epsilon that was spent so far; 0 where nothing is guaranteed.
-    """
+    """Return entries as a result; all withheld, where a record was to be kept of them and cannot be."""
     environment = {**environment_of(seed=seed), "generator": policy.method}
     about = About(declared(schema), environment).of_call(call, [entry.query for entry in entries])
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
@@ -178,12 +155,7 @@ def claim_of(published: DPC) -> PrototypeCertificate:
 
 
 def check_settings(asked: DPPrototypes) -> None:
-    """Refuse settings that are out of range, or that contradict each other.
-
-    Raises
-    ------
-    PolicyError
-    """
+    """Refuse settings that are out of range, or that contradict each other."""
     policy_of(asked)  # refuses what a guarantee depends on
     for name in ("rows", "prototypes"):
         value = getattr(asked, name)

@@ -28,17 +28,11 @@ _MISSING = np.uint64(0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeomCodes:
-    """Rows prepared for `Heom`. Host side only; its `repr` shows counts.
+    """Rows prepared for `Heom`. Host side only; its `repr` shows counts."""
 
-    Attributes
-    ----------
-    numbers : float64 array, shape (n_rows, n_numeric)
-        Numbers (dates in seconds), NaN where missing; stored by column.
-    codes : uint64 array, shape (n_rows, n_categorical)
-        Hash of each category's text, 0 where missing; stored by column.
-    """
-
+    # shape (n_rows, n_numeric); numbers (dates in seconds), NaN where missing; stored by column
     numbers: NDArray[np.float64]
+    # shape (n_rows, n_categorical); hash of each category's text, 0 where missing; stored by column
     codes: NDArray[np.uint64]
 
     def __len__(self) -> int:
@@ -287,23 +281,13 @@ _SINGLE = 2.0**-22  # numbers that went through float32 come back this close
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureSpace:
-    """Ranges, bins and precision of every feature; it remembers no row.
+    """Ranges, bins and precision of every feature; it remembers no row."""
 
-    Attributes
-    ----------
-    heom : Heom
-        Distance with declared ranges where the schema has bounds, else those of the population.
-    declared : tuple of str
-        Numeric features whose range is declared.
-    edges : tuple of float64 arrays
-        Per numeric feature the edges of its bins: declared ones, else 16 of equal width over the range.
-    precision : float64 array, shape (n_numeric,)
-        Share of a number below which a difference is none: single precision; 0 for dates.
-    """
-
-    heom: Heom
-    declared: tuple[str, ...]
+    heom: Heom  # Distance with declared ranges where the schema has bounds, else those of the population
+    declared: tuple[str, ...]  # Numeric features whose range is declared
+    # Per numeric feature the edges of its bins: declared ones, else 16 of equal width over the range
     edges: tuple[NDArray[np.float64], ...]
+    # shape (n_numeric,); share of a number below which a difference is none: single precision; 0 for dates
     precision: NDArray[np.float64]
 
     @classmethod

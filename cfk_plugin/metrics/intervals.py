@@ -73,20 +73,7 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
 
 
 def clopper_pearson_table(n: int, confidence: float = 0.95) -> Ends:
-    """Return `clopper_pearson` for 0, 1, ..., n successes of n draws.
-
-    Parameters
-    ----------
-    n : int
-        Number of draws, at least 1.
-    confidence : float
-        Confidence level, in (0, 1).
-
-    Returns
-    -------
-    Ends
-        Arrays of n + 1 ends; high is 1 - low in the opposite order.
-    """
+    """Return `clopper_pearson` for 0, 1, ..., n successes of n draws."""
     _check_counts(0, n, confidence)
     successes = np.arange(1, n + 1)
     low = np.concatenate([[0.0], special.betaincinv(successes, n - successes + 1, (1 - confidence) / 2)])
@@ -306,39 +293,7 @@ _FEWEST = 10  # of fewer clusters a bootstrap is too narrow
 def clustered_share(
     successes: ArrayLike, sizes: ArrayLike, *, confidence: float = 0.95, repeats: int = 2000, random_state: int = 0
 ) -> Bounds:
-    """Return an interval of sum(successes) / sum(sizes), over clusters: cases of one are not independent.
-
-    Parameters
-    ----------
-    successes, sizes : array of int
-        Of each cluster. Empty clusters are left out.
-    confidence : float
-        Confidence level, in (0, 1).
-    repeats : int
-        Number of resamples.
-    random_state : int
-        Seed.
-
-    Returns
-    -------
-    Bounds
-        (0, 1) without any case.
-
-    Raises
-    ------
-    InputError
-        If a cluster has more successes than cases, or a setting is out of range.
-
-    Notes
-    -----
-    Percentile bootstrap of clusters. Where it would be too narrow, Clopper-Pearson's interval for m trials, with the
-    successes rounded outwards: where all clusters have one share, and where m = (sum of sizes)² / sum of squared sizes,
-    the number of equally large clusters that they are as good as, is below 10.
-
-    References
-    ----------
-    Field, Welsh (2007), Bootstrapping clustered data. Kish (1965), Survey sampling, for m.
-    """
+    """Return an interval of sum(successes) / sum(sizes), over clusters: cases of one are not independent."""
     right, total = np.asarray(successes, dtype=np.int64), np.asarray(sizes, dtype=np.int64)
     if (right > total).any() or (right < 0).any() or not 0 < confidence < 1 or repeats < 1:
         raise InputError(
@@ -360,28 +315,7 @@ def clustered_share(
 
 
 def difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> Bounds:
-    """Return an interval of a difference from the intervals of both parts.
-
-    Parameters
-    ----------
-    first, second : tuple of float
-        Value, low and high of each.
-
-    Returns
-    -------
-    Bounds
-        (NaN, NaN) when a value is NaN.
-
-    Notes
-    -----
-    d - sqrt((a - a_low)² + (b_high - b)²) and d + sqrt((a_high - a)² + (b - b_low)²), for parts that are independent
-    of each other; too wide where they rise and fall together. Never of width 0 unless both parts are.
-
-    References
-    ----------
-    Newcombe (1998), Interval estimation for the difference between independent proportions, method 10.
-    Zou, Donner (2008), Construction of confidence limits about effect measures.
-    """
+    """Return an interval of a difference from the intervals of both parts."""
     (a, a_low, a_high), (b, b_low, b_high) = first, second
     return Bounds(a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low))
 
@@ -430,25 +364,7 @@ def mean_of(values: NDArray[Any], random: np.random.Generator) -> Estimate:
 
 
 def roc_height(fpr: ArrayLike, tpr: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
-    """Return the true positive rates of a curve at some false positive rates.
-
-    Parameters
-    ----------
-    fpr, tpr : array of float in [0, 1]
-        Points of the curve, both ascending, from 0 to 1.
-    at : array of float in [0, 1]
-
-    Returns
-    -------
-    array of float
-        Of points above each other the highest counts; between points, what an attacker reaches who chooses one of two
-        thresholds by a coin.
-
-    Examples
-    --------
-    >>> roc_height([0.0, 0.0, 0.5, 1.0], [0.0, 0.25, 0.75, 1.0], [0.0, 0.1]).tolist()
-    [0.25, 0.35]
-    """
+    """Return the true positive rates of a curve at some false positive rates."""
     across = np.asarray(fpr, dtype=np.float64)
     highest = np.append(across[1:] > across[:-1], True)
     places = np.asarray(at, dtype=np.float64)

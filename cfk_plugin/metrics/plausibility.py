@@ -144,17 +144,7 @@ def fits_one(
     space: FeatureSpace,
     people: Callable[[NDArray[np.int64]], int] = len,
 ) -> NDArray[np.bool_]:
-    """Say of each row whether exactly one person of a table has its values of some features.
-
-    Parameters
-    ----------
-    rows, table : HeomCodes
-    names : sequence of str
-        The features, mostly the quasi-identifiers.
-    space : FeatureSpace
-    people : callable
-        From positions of the table to the number of people behind them. Default: each row is a person.
-    """
+    """Say of each row whether exactly one person of a table has its values of some features."""
     own, others = space.keys(rows, table, names)
     wanted, at = np.unique(own, return_inverse=True)
     order = np.argsort(others, kind="stable")

@@ -334,21 +334,11 @@ def _risks(class_sizes: Iterable[int]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class SensitiveFigures:
-    """Figures over all sensitive attributes; None where there are none, or no rows.
+    """Figures over all sensitive attributes; None where there are none, or no rows."""
 
-    Attributes
-    ----------
-    diversity : int, optional
-        Least number of distinct values.
-    closeness : float, optional
-        Largest distance to the distribution in the population (`t_closeness`).
-    disclosure : float, optional
-        Largest `attribute_disclosure`.
-    """
-
-    diversity: int | None = None
-    closeness: float | None = None
-    disclosure: float | None = None
+    diversity: int | None = None  # Least number of distinct values
+    closeness: float | None = None  # Largest distance to the distribution in the population (`t_closeness`)
+    disclosure: float | None = None  # Largest `attribute_disclosure`
 
     @classmethod
     def of(cls, population: Population, rows: NDArray[np.int64]) -> SensitiveFigures:

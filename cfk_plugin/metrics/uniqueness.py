@@ -30,12 +30,7 @@ _SLACK = 1e-9  # of the range, for numbers that are just as close
 
 
 class PrivateValues:
-    """Counts the rows and people that hold private values of a counterfactual; by codes, so dtypes do not matter.
-
-    Parameters
-    ----------
-    population : Population
-    """
+    """Counts the rows and people that hold private values of a counterfactual; by codes, so dtypes do not matter."""
 
     def __init__(self, population: Population) -> None:
         self._population = population
@@ -50,18 +45,7 @@ class PrivateValues:
     def matches(
         self, codes: NDArray[np.int32], rows: NDArray[np.int64], spans: Mapping[int, Span | None] | None = None
     ) -> tuple[int, int]:
-        """Return how many of the rows, and how many of all rows, fit what is released of the private values.
-
-        Parameters
-        ----------
-        codes : int32 array, shape (n_features,)
-            The counterfactual's coded features (`Population.encode`).
-        rows : int array
-            Positions of training rows.
-        spans : mapping, optional
-            Positions in the schema's private attributes that are not released exactly, with the codes that are
-            released; None for an attribute that is withheld, which every row fits.
-        """
+        """Return how many of the rows, and how many of all rows, fit what is released of the private values."""
         mine = codes[self._columns]
         coarse = spans or {}
         if any(code < 0 for j, code in enumerate(mine) if j not in coarse):  # a value that no training row has

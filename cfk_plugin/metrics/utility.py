@@ -31,21 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Served:
-    """Queries and their counterfactuals. Host side only.
+    """Queries and their counterfactuals. Host side only."""
 
-    Attributes
-    ----------
-    queries : DataFrame
-        Every query, answered or not, in the population's columns and dtypes.
-    counterfactuals : DataFrame
-        Likewise.
-    answered : int64 array
-        Position of the query of each counterfactual.
-    """
-
-    queries: pd.DataFrame
-    counterfactuals: pd.DataFrame
-    answered: NDArray[np.int64]
+    queries: pd.DataFrame  # Every query, answered or not, in the population's columns and dtypes
+    counterfactuals: pd.DataFrame  # Likewise
+    answered: NDArray[np.int64]  # Position of the query of each counterfactual
 
     @classmethod
     def read(
@@ -61,13 +51,7 @@ class Served:
 
 
 def conformed(frame: pd.DataFrame, population: Population, what: str) -> pd.DataFrame:
-    """Return the features of a table in the population's columns and dtypes.
-
-    Raises
-    ------
-    InputError
-        If it is no table with every feature, or a numeric feature holds something else than finite numbers.
-    """
+    """Return the features of a table in the population's columns and dtypes."""
     table = require_features(frame, population.schema.features, what)
     numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
     if wrong := [name for name in numeric if to_numbers(table[name])[1].any()]:
@@ -102,37 +86,18 @@ def _positions(answered: ArrayLike | None, given: int, asked: int) -> NDArray[np
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wanted:
-    """The model's labels, judged. Host side only.
-
-    Attributes
-    ----------
-    goal : Goal
-    model : LabelModel
-    served : Served
-    own : array
-        Label of every training row.
-    factual : array
-        Label of every query; empty unless the goal depends on it.
-    flipped : bool array
-        Whether each counterfactual has the desired outcome.
-    """
+    """The model's labels, judged. Host side only."""
 
     goal: Goal
     model: LabelModel
     served: Served
-    own: NDArray[Any]
-    factual: NDArray[Any]
-    flipped: NDArray[np.bool_]
+    own: NDArray[Any]  # Label of every training row
+    factual: NDArray[Any]  # Label of every query; empty unless the goal depends on it
+    flipped: NDArray[np.bool_]  # Whether each counterfactual has the desired outcome
 
     @classmethod
     def ask(cls, goal: Goal, model: LabelModel, served: Served, train: pd.DataFrame) -> Wanted:
-        """Ask the model for all labels that are needed.
-
-        Raises
-        ------
-        ModelError
-            If the model fails, or does not know the desired label.
-        """
+        """Ask the model for all labels that are needed."""
         goal.check(model, None)
         own = model(train)
         factual = model(served.queries) if goal.is_opposite else own[:0]

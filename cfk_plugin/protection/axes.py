@@ -55,29 +55,14 @@ def _no_nodes() -> Ints:
 
 @dataclass(frozen=True)
 class Axis:
-    """One quasi-identifier; use `interval`, `nominal` or `tree`.
+    """One quasi-identifier; use `interval`, `nominal` or `tree`."""
 
-    Parameters
-    ----------
-    kind : int
-        INTERVAL, NOMINAL or TREE.
-    weight : float
-        Cost of the whole domain.
-    card : int
-        Number of values in the denominator of the cost (NOMINAL, TREE).
-    position : ndarray
-        One number per code; only INTERVAL gives it a meaning.
-    missing : int
-        Code that stands for "missing", -1 when there is none.
-    low, high, parent, leaf : ndarray
-        Nodes of a TREE: first and last leaf code, parent node (-1 at the root), node of each leaf code.
-    """
-
-    kind: int
-    weight: float
-    card: int
-    position: Floats
-    missing: int = -1
+    kind: int  # INTERVAL, NOMINAL or TREE
+    weight: float  # Cost of the whole domain
+    card: int  # Number of values in the denominator of the cost (NOMINAL, TREE)
+    position: Floats  # One number per code; only INTERVAL gives it a meaning
+    missing: int = -1  # Code that stands for "missing", -1 when there is none
+    # Nodes of a TREE: first and last leaf code, parent node (-1 at the root), node of each leaf code
     low: Ints = field(default_factory=_no_nodes)
     high: Ints = field(default_factory=_no_nodes)
     parent: Ints = field(default_factory=_no_nodes)
@@ -124,25 +109,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Axes:
-    """The quasi-identifiers of a population, ragged arrays laid end to end.
+    """The quasi-identifiers of a population, ragged arrays laid end to end."""
 
-    Parameters
-    ----------
-    arrays : AxisArrays
-        Codes of axis ``j`` are rows ``offset[j]`` to ``offset[j + 1]`` of ``position`` and ``leaf_node``.
-    """
-
+    # Codes of axis ``j`` are rows ``offset[j]`` to ``offset[j + 1]`` of ``position`` and ``leaf_node``
     arrays: AxisArrays
 
     @classmethod
     def build(cls, axes: Sequence[Axis]) -> Axes:
-        """Lay the axes end to end.
-
-        Raises
-        ------
-        ValueError
-            If there is no axis, an axis has no values, or a weight or cardinality is impossible.
-        """
+        """Lay the axes end to end."""
         if not axes:
             raise ValueError("at least one quasi-identifier is needed")
         for axis in axes:
@@ -255,34 +229,16 @@ class CellTree(NamedTuple):
 
 @dataclass(frozen=True)
 class CellIndex:
-    """Distinct cells, rearranged so that cells close in cost lie close in memory.
+    """Distinct cells, rearranged so that cells close in cost lie close in memory."""
 
-    Parameters
-    ----------
-    axes : Axes
-        How each quasi-identifier generalises.
-    tree : CellTree
-        Cells in tree order, and the tree over them.
-    original : ndarray of shape (m,)
-        The caller's number of each cell in tree order.
-    total : int
-        Weight of all cells.
-    """
-
-    axes: Axes
-    tree: CellTree
-    original: Ints
-    total: int
+    axes: Axes  # How each quasi-identifier generalises
+    tree: CellTree  # Cells in tree order, and the tree over them
+    original: Ints  # shape (m,); the caller's number of each cell in tree order
+    total: int  # Weight of all cells
 
     @classmethod
     def build(cls, codes: Codes, weight: Ints, axes: Axes) -> CellIndex:
-        """Index ``m`` distinct cells.
-
-        Raises
-        ------
-        ValueError
-            If the shapes disagree, a code lies outside its axis, or a weight is negative.
-        """
+        """Index ``m`` distinct cells."""
         cells = np.ascontiguousarray(codes, np.int32)
         people = np.ascontiguousarray(weight, np.int64)
         if cells.ndim != 2 or cells.shape[1] != axes.count or people.shape != (cells.shape[0],):
@@ -508,18 +464,7 @@ def anchor_positions(population: Population, codes: Codes, numbers: NDArray[np.f
 
 
 def hull(population: Population, anchor: Codes, numbers: NDArray[np.float64], cells: Codes) -> Region:
-    """Return the smallest region that holds a counterfactual and some cells.
-
-    Parameters
-    ----------
-    population : Population
-    anchor : int32 array, shape (n_quasi_identifiers,)
-        Codes of the counterfactual, -1 off the grid.
-    numbers : float64 array, shape (n_quasi_identifiers,)
-        Its numbers.
-    cells : int32 array, shape (n, n_quasi_identifiers)
-        Codes of the cells.
-    """
+    """Return the smallest region that holds a counterfactual and some cells."""
     parts: dict[str, Part] = {}
     for j, name in enumerate(population.schema.quasi_identifiers):
         inside = np.append(cells[:, j], anchor[j]) if anchor[j] >= 0 else cells[:, j]

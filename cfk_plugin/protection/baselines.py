@@ -23,19 +23,11 @@ class MondrianProtector:
     The table is split at weighted medians of the widest attribute until no part can be split into two of k people.
     Regions of different explanations never overlap partly, so intersecting them reveals nothing; the price is a
     much larger information loss than that of a region made for one explanation.
-
-    Parameters
-    ----------
-    normalise : bool
-        Compare the attributes' widths as shares of their range. False compares raw numeric widths with numbers of
-        categories and cuts a list of categories in the middle, whoever has them, as implementations of the kind do that
-        the paper compares with; its results are much worse.
-
-    References
-    ----------
-    LeFevre, DeWitt, Ramakrishnan: Mondrian multidimensional k-anonymity. ICDE 2006.
     """
 
+    # Compare the attributes' widths as shares of their range. False compares raw numeric widths with numbers of
+    # categories and cuts a list of categories in the middle, whoever has them, as implementations of the kind do that
+    # the paper compares with; its results are much worse.
     normalise: bool = True
 
     name = "mondrian"
@@ -151,28 +143,12 @@ class GraspProtector:
 
     It protects against linking a region to people by quasi-identifiers, as `ExactProtector` does, and proves
     nothing about its result.
-
-    Parameters
-    ----------
-    alpha : int
-        Neighbours to draw from.
-    iterations : int
-        Restarts.
-    samples : int
-        Combinations sampled for a pureness.
-    reuse_answers : bool
-        Whether the model's answers are remembered (not in the paper).
-
-    References
-    ----------
-    Goethals, Sörensen, Martens: The Privacy Issue of Counterfactual Explanations: Explanation Linkage Attacks.
-    ACM Transactions on Intelligent Systems and Technology, 2023, section 5.3.
     """
 
-    alpha: int = 20
-    iterations: int = 3
-    samples: int = 100
-    reuse_answers: bool = False
+    alpha: int = 20  # Neighbours to draw from
+    iterations: int = 3  # Restarts
+    samples: int = 100  # Combinations sampled for a pureness
+    reuse_answers: bool = False  # Whether the model's answers are remembered (not in the paper)
 
     name = "grasp"
     randomised = True  # rerunning it for somebody else tells nothing for certain

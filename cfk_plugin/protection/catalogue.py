@@ -40,33 +40,16 @@ class Catalogue:
     does not hide the private values themselves, which are somebody's, nor who is in the population.
 
     Host side only; refuses to be pickled.
-
-    Attributes
-    ----------
-    partition : Partition
-        Over the rows with a desired prediction.
-    rows : int64 array, shape (n_entries,)
-        Training row of each entry, in an order that does not depend on the table's.
-    consistent : int64 array, shape (n_entries,)
-        Members of its group that the model is consistent with.
     """
 
-    partition: Partition
+    partition: Partition  # Over the rows with a desired prediction
+    # shape (n_entries,); training row of each entry, in an order that does not depend on the table's
     rows: NDArray[np.int64]
-    consistent: NDArray[np.int64]
+    consistent: NDArray[np.int64]  # shape (n_entries,); members of its group that the model is consistent with
 
     @classmethod
     def build(cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Catalogue:
-        """Find the admissible entries of every group; the model is asked in large batches.
-
-        Parameters
-        ----------
-        partition : Partition
-        policy : PrivacyPolicy
-        goal : Goal
-            What is desired; for "opposite" the label that a group's members share.
-        model : RowOracle
-        """
+        """Find the admissible entries of every group; the model is asked in large batches."""
         candidates = _candidates(partition)
         consistent = _consistent_members(partition, candidates, goal, model)
         kept = (consistent >= policy.k) & _may_leave(partition, candidates, policy)
@@ -89,13 +72,6 @@ class Catalogue:
 
         It is one when its group offers its private values. It is then released as that entry, so that rerunning the
         release for any other member of the group, with the private values received, comes out the same.
-
-        Parameters
-        ----------
-        codes : int32 array, shape (n, n_features)
-            The counterfactuals, coded.
-        groups : int64 array, shape (n,)
-            The group that each belongs to.
         """
         wanted = np.column_stack([groups, codes[:, self._private_at]])
         return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)
@@ -107,23 +83,7 @@ class Catalogue:
         numbers: NDArray[np.float64],
         open_to: NDArray[np.bool_],
     ) -> NDArray[np.int64]:
-        """Return the row behind the entry nearest to each query; -1 where no entry answers it.
-
-        Parameters
-        ----------
-        frame : DataFrame, shape (n, n_features)
-            Conformed queries, or counterfactuals to be replaced.
-        codes, numbers : arrays, shape (n, n_quasi_identifiers)
-            Their quasi-identifiers.
-        open_to : bool array, shape (n, n_sides)
-            Sides whose entries answer each.
-
-        Notes
-        -----
-        Distance: HEOM, summed over the features: to the nearest point of the region on the quasi-identifiers, to the
-        entry's values on the rest; plus the region's width, the sum of its NCP by attribute, so that a wide region is
-        not near by being wide. Of equally near entries the one of least NCP, then the first.
-        """
+        """Return the row behind the entry nearest to each query; -1 where no entry answers it."""
         found = np.full(len(frame), -1, dtype=np.int64)
         if not len(self):
             return found

@@ -24,14 +24,7 @@ Box = list[NDArray[np.bool_]]
 
 
 class BoxSpace:
-    """All boxes around one counterfactual: counting them, pricing them, changing them a little.
-
-    Parameters
-    ----------
-    task : Task
-    i : int
-        Which counterfactual.
-    """
+    """All boxes around one counterfactual: counting them, pricing them, changing them a little."""
 
     def __init__(self, task: Task, i: int) -> None:
         population = task.population
@@ -169,22 +162,12 @@ class BoxSpace:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A region with its exact figures.
-
-    Attributes
-    ----------
-    region : Region
-    ncp : float
-    pureness : float
-        Share of the grid's cells with the desired outcome; of a sample where the grid is over budget.
-    complete : bool
-        Whether every cell of the grid was asked.
-    """
+    """A region with its exact figures."""
 
     region: Region
     ncp: float
-    pureness: float
-    complete: bool
+    pureness: float  # Share of the grid's cells with the desired outcome; of a sample where the grid is over budget
+    complete: bool  # Whether every cell of the grid was asked
 
 
 @dataclass(slots=True)
@@ -202,14 +185,7 @@ class Record:
 
 
 class Trials:
-    """Asks the oracle about whole regions, many counterfactuals at a time, and keeps score.
-
-    Parameters
-    ----------
-    task : Task
-    cell_budget : int
-        Largest grid that is asked whole; of a larger one as many cells are sampled.
-    """
+    """Asks the oracle about whole regions, many counterfactuals at a time, and keeps score."""
 
     def __init__(self, task: Task, cell_budget: int) -> None:
         self.task = task
@@ -256,18 +232,7 @@ class Trials:
 
 
 class Search:
-    """Finds regions of least NCP for counterfactuals of one task, and writes them as regions.
-
-    Parameters
-    ----------
-    task : Task
-    node_limit : int
-        Search nodes per solve; beyond it the best region so far is returned with a lower bound.
-    time_limit : float, optional
-        Seconds per solve.
-    threads : int
-        Counterfactuals solved at the same time.
-    """
+    """Finds regions of least NCP for counterfactuals of one task, and writes them as regions."""
 
     def __init__(self, task: Task, node_limit: int, time_limit: float | None, threads: int) -> None:
         self.task = task
@@ -372,26 +337,13 @@ class ExactProtector:
 
     It protects against linking a region to people by quasi-identifiers. It does not protect against an adversary
     who reruns it, nor against one who asks the model about each candidate.
-
-    Parameters
-    ----------
-    node_limit : int
-        Search nodes per solve; beyond it the best region so far is returned with a proven gap.
-    time_limit : float, optional
-        Seconds per solve; None keeps results independent of the machine.
-    rounds : int
-        Model calls of the lazy loop.
-    cell_budget : int
-        Largest region (in value combinations) that is asked whole.
-    threads : int
-        Counterfactuals solved at the same time.
     """
 
-    node_limit: int = 200_000
-    time_limit: float | None = None
-    rounds: int = 60
-    cell_budget: int = 10_000
-    threads: int = 1
+    node_limit: int = 200_000  # Search nodes per solve; beyond it the best region so far is returned with a proven gap
+    time_limit: float | None = None  # Seconds per solve; None keeps results independent of the machine
+    rounds: int = 60  # Model calls of the lazy loop
+    cell_budget: int = 10_000  # Largest region (in value combinations) that is asked whole
+    threads: int = 1  # Counterfactuals solved at the same time
 
     name = "exact"
 
@@ -422,14 +374,7 @@ def _least_ncp(search: Search) -> list[Proposal]:
 
 
 def _lazy_rounds(search: Search, trials: Trials, rounds: int) -> list[float | None]:
-    """Ask only for the cells of the best region left, forbid the bad ones, repeat.
-
-    Returns
-    -------
-    list
-        Per counterfactual the proven gap of its best region (0 when optimal), or None where no region that settles
-        the objective was found.
-    """
+    """Ask only for the cells of the best region left, forbid the bad ones, repeat."""
     task = search.task
     gaps: list[float | None] = [None] * len(task)
     active = list(range(len(task)))

@@ -30,18 +30,7 @@ if TYPE_CHECKING:
 
 
 class GroupHulls:
-    """Groups of cells as growing hulls; finds the partner that makes the least of a loss.
-
-    Parameters
-    ----------
-    axes : Axes
-    cells : int32 array, shape (m, n_quasi_identifiers)
-        Codes of all cells.
-    groups : sequence of int64 arrays
-        Cells of each group.
-    people : int64 array, shape (n_groups,)
-        Their people.
-    """
+    """Groups of cells as growing hulls; finds the partner that makes the least of a loss."""
 
     def __init__(
         self, axes: Axes, cells: NDArray[np.int32], groups: list[NDArray[np.int64]], people: NDArray[np.int64]
@@ -57,14 +46,7 @@ class GroupHulls:
         self._loss = self._losses(np.arange(len(groups)), None)
 
     def merge_while(self, unfit: Callable[[int, NDArray[np.int64]], bool], sides: NDArray[np.int64]) -> None:
-        """Merge each group that is unfit with its cheapest partner of the same side until no group is.
-
-        Parameters
-        ----------
-        unfit : callable
-            Told a group and the original groups in it; says whether it cannot stand alone.
-        sides : int64 array, shape (n_groups,)
-        """
+        """Merge each group that is unfit with its cheapest partner of the same side until no group is."""
         todo = [g for g in range(len(self.into)) if unfit(g, np.array([g]))]
         while todo:
             group = todo.pop(0)
@@ -135,11 +117,6 @@ class RegionDistance:
     A number differs by what it is outside the range, divided by the population's range; a category by 0 inside the
     set, else 1; a rank like a category; missing by 0 where the region holds it, else 1. In [0, number of
     quasi-identifiers] for records inside the population's ranges; 0 inside the region.
-
-    Parameters
-    ----------
-    population : Population
-    regions : sequence of Region
     """
 
     def __init__(self, population: Population, regions: Sequence[Region]) -> None:
@@ -222,19 +199,7 @@ _TIE = 1e-9  # cells this close to each other in distance count as equally near
 
 
 class NearestCells:
-    """Finds for every record the nearest of some cells; of equally near ones the first. Host side only.
-
-    Parameters
-    ----------
-    population : Population
-    cells : int32 array, shape (m, n_quasi_identifiers)
-        Codes; at least one row.
-
-    Notes
-    -----
-    HEOM: a number differs by its distance divided by the population's range, anything else by 0 or 1, a missing value
-    by 1 from every other. A record with the codes of a cell is in it, without any distance being computed.
-    """
+    """Finds for every record the nearest of some cells; of equally near ones the first. Host side only."""
 
     def __init__(self, population: Population, cells: NDArray[np.int32]) -> None:
         self._domains = [population.domains[name] for name in population.schema.quasi_identifiers]
@@ -306,24 +271,15 @@ class Partition:
     are mapped to the region: the group. Which group somebody is in depends on the population alone, never on a query.
     It protects as far as the groups are large; it does not protect against an adversary who knows who among the
     members has the released private values. Host side only; refuses to be pickled.
-
-    Attributes
-    ----------
-    population : Population
-    regions : tuple of Region
-        One per group. Two groups may have the same region; their members are then one crowd.
-    group_of_row : int64 array, shape (n_rows,)
-        Group of each training row; -1 for a row that has none.
-    side_of_group : int64 array, shape (n_groups,)
-        What distinguishes groups that must not be mixed: the predicted outcome where only eligible rows count.
-    classes : mapping, optional
-        For each side how its equivalence classes are divided, where that is known and cannot be found from rows.
     """
 
     population: Population
-    regions: tuple[Region, ...]
-    group_of_row: NDArray[np.int64]
+    regions: tuple[Region, ...]  # One per group. Two groups may have the same region; their members are then one crowd.
+    group_of_row: NDArray[np.int64]  # shape (n_rows,); group of each training row; -1 for a row that has none
+    # shape (n_groups,); what distinguishes groups that must not be mixed: the predicted outcome where only eligible
+    # rows count
     side_of_group: NDArray[np.int64]
+    # For each side how its equivalence classes are divided, where that is known and cannot be found from rows
     classes: Mapping[int, Classes] | None = None
 
     def __post_init__(self) -> None:
@@ -345,29 +301,7 @@ class Partition:
         numbers: NDArray[np.float64],
         sides: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Return the group whose region each counterfactual is released with.
-
-        Parameters
-        ----------
-        codes, numbers : arrays, shape (n, n_features)
-            The counterfactuals' features, coded (`Population.encode`).
-        sides : int64 array, shape (n,)
-            The side that each belongs to.
-
-        Returns
-        -------
-        int64 array, shape (n,)
-            -1 where a side has no group.
-
-        Notes
-        -----
-        A record is treated as one of the people of its equivalence class, or of the nearest one (HEOM distance of the
-        quasi-identifiers): whoever takes the nearest person for its source is left with the whole group. Where the
-        people of a class are in several groups, they are lined up by a keyed number of the record and divided at
-        fixed places of that line; so is every other record, so that a training row has the group of its people and
-        to whoever does not know the key all of the class are as likely as they are. The region is not stretched to
-        hold the record: a border made by one request would give that request away.
-        """
+        """Return the group whose region each counterfactual is released with."""
         quasi = [self.population.schema.features.index(name) for name in self.population.schema.quasi_identifiers]
         found = np.full(len(codes), -1, dtype=np.int64)
         for side, classes in self.divided.items():
@@ -554,21 +488,10 @@ class ReciprocalProtector:
 
     Whoever reruns it for every person of the population is left with a whole group, at least k people. It proves
     nothing about information loss, and does not ask the model: see `Certificate.k_consistent`.
-
-    Parameters
-    ----------
-    partition : Partition
-    name : str
-        For the certificate.
-
-    References
-    ----------
-    Kalnis, Ghinita, Mouratidis, Papadias: Preventing location-based identity inference in anonymous spatial queries.
-    IEEE Transactions on Knowledge and Data Engineering 19 (12), 2007: reciprocity.
     """
 
     partition: Partition
-    name: str = "reciprocal"
+    name: str = "reciprocal"  # For the certificate
 
     def protect(self, task: Task) -> Sequence[Proposal]:
         """Return the region of each counterfactual's group; none where its side has too few people."""

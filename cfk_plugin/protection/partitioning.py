@@ -65,21 +65,11 @@ class _Parts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Parallel arrays: a share of a cell's people that belongs to a group. Groups are numbered 0..n-1.
+    """Parallel arrays: a share of a cell's people that belongs to a group. Groups are numbered 0..n-1."""
 
-    Parameters
-    ----------
-    cell : ndarray of int
-        Row of the cell.
-    people : ndarray of int
-        How many of its people; 0 only for a cell of nobody.
-    group : ndarray of int
-        Their group.
-    """
-
-    cell: NDArray[np.int64]
-    people: NDArray[np.int64]
-    group: NDArray[np.int64]
+    cell: NDArray[np.int64]  # Row of the cell
+    people: NDArray[np.int64]  # How many of its people; 0 only for a cell of nobody
+    group: NDArray[np.int64]  # Their group
 
 
 def group_cells(
@@ -92,36 +82,7 @@ def group_cells(
     label_weight: float = 0.05,
     effort: float = 1.0,
 ) -> Shares:
-    """Divide a population into groups of at least ``k`` people so that their hulls cost little on average.
-
-    Parameters
-    ----------
-    axes : Axes
-        How each quasi-identifier generalises.
-    cells : array of shape (m, q)
-        Distinct codes.
-    people : array of shape (m,)
-        How many people each cell has. A cell may be divided over groups; one of nobody joins the group whose cost grows
-        least.
-    k : int
-        Least number of people of a group.
-    labels : array of shape (m,), optional
-        Number in [0, 1] per cell; groups prefer cells with similar ones.
-    label_weight : float
-        What it costs a group to hold both 0 and 1, next to quasi-identifiers whose weights sum to 1.
-    effort : float
-        Multiplies the number of search steps.
-
-    Returns
-    -------
-    Shares
-        Sorted by group, then by cell. The result does not depend on the order of the cells.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than ``k`` people, or an argument is impossible.
-    """
+    """Divide a population into groups of at least ``k`` people so that their hulls cost little on average."""
     codes, count = np.ascontiguousarray(cells, np.int32), np.ascontiguousarray(people, np.int64)
     _check(axes, codes, count, k)
     space, codes = _with_labels(axes, codes, labels, label_weight)
@@ -288,24 +249,7 @@ def partition_of(
     sides: NDArray[np.int64] | None = None,
     outlook: NDArray[np.float64] | None = None,
 ) -> Partition:
-    """Return the partition of a population for a policy; built once, whoever asks.
-
-    Parameters
-    ----------
-    population : Population
-    policy : PrivacyPolicy
-        Its k, l and t.
-    sides : int64 array, shape (n_rows,), optional
-        What must not be mixed in a group, -1 for rows that belong to no group. Default: all rows are of one side.
-    outlook : float64 array, shape (n_cells,), optional
-        How likely the desired outcome is in each cell, in [0, 1]; groups prefer cells that are alike in it.
-
-    Returns
-    -------
-    Partition
-        Every group holds at least k distinct people (l distinct sensitive values, closeness t) of its own. A side
-        that has fewer people has no group.
-    """
+    """Return the partition of a population for a policy; built once, whoever asks."""
     if sides is None:
         sides = np.zeros(population.n_rows, dtype=np.int64)
     built = _BUILT.setdefault(population, {})
@@ -448,15 +392,6 @@ def desired_shares_on_cluster(population: Population, model: LabelModel, goal: G
 
     The model and the key travel to the workers. From there come counts of predicted outcomes (where any other outcome
     is desired), keyed numbers, and one vote per cell and record.
-
-    Parameters
-    ----------
-    population : Population
-        Its rows are on a cluster.
-    model : LabelModel
-    goal : Goal
-    most : int
-        Records that are tried at most.
     """
     wanted = _Wanted(None if goal.is_opposite else goal, _frequent(population, model) if goal.is_opposite else None)
     drawn = _least(population, model, wanted, most)
@@ -546,22 +481,6 @@ def desired_shares(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     The partial dependence of the outcome on the quasi-identifiers, at the population's cells. A region over cells that
     are alike in it is likely to be pure, whatever private values it is released with. A function of population and
     model: queries play no part.
-
-    Parameters
-    ----------
-    rows : RowOracle
-    goal : Goal
-        For "opposite" the most frequent outcome is taken.
-
-    Returns
-    -------
-    float64 array, shape (n_cells,)
-        In [0, 1].
-
-    References
-    ----------
-    Friedman: Greedy function approximation: a gradient boosting machine. Annals of Statistics 29 (5), 2001, section
-    8.2: partial dependence.
     """
     population = rows.population
     n_cells = len(population.cells)

@@ -31,21 +31,13 @@ Coarse = Mapping[str, Interval | Form]
 
 @dataclass(frozen=True, slots=True)
 class PrivatePart:
-    """What leaves of one counterfactual's private attributes, in codes and counts.
+    """What leaves of one counterfactual's private attributes, in codes and counts."""
 
-    Attributes
-    ----------
-    coarse : mapping
-        Attributes that are not released exactly.
-    axes : tuple of int32 arrays
-        The codes that each private attribute stands for, the counterfactual's own value included (``domain.size`` for
-        one that no row has). Empty when all are released exactly: then combinations are those of the region alone.
-    inside, anywhere : int
-        Rows inside the region, and of the whole population, that fit what is released; None where there are no rows.
-    """
-
-    coarse: Coarse = field(default_factory=dict)
+    coarse: Coarse = field(default_factory=dict)  # Attributes that are not released exactly
+    # The codes that each private attribute stands for, the counterfactual's own value included (``domain.size`` for one
+    # that no row has). Empty when all are released exactly: then combinations are those of the region alone.
     axes: tuple[NDArray[np.int32], ...] = ()
+    # Rows inside the region, and of the whole population, that fit what is released; None where there are no rows
     inside: int | None = None
     anywhere: int | None = None
 
@@ -65,17 +57,6 @@ class PrivateRelease:
 
     A function of policy, population, counterfactual and people alone. Attributes are judged one by one: rare values
     (fewer than k people of the population) first, then (alpha, k)-homogeneity among the people in the region.
-
-    Parameters
-    ----------
-    population : Population
-    policy : PrivacyPolicy
-
-    Raises
-    ------
-    PolicyError
-        If the policy asks for bins and no private attribute has some, or for more than exact values of a sealed
-        population, which has no private values to compare with.
     """
 
     def __init__(self, population: Population, policy: PrivacyPolicy) -> None:
@@ -97,21 +78,7 @@ class PrivateRelease:
         return f"PrivateRelease({self._values!r})"
 
     def decide(self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]) -> Coarse | None:
-        """Say which private attributes are not released exactly.
-
-        Parameters
-        ----------
-        codes, numbers : arrays, shape (n_features,)
-            The counterfactual, as `Population.encode` reads it.
-        rows : int array
-            Positions of the rows that the receiver cannot tell apart by the region.
-
-        Returns
-        -------
-        mapping or None
-            Attribute to its bin or `Form.WITHHELD`; others are released exactly. None: a value is homogeneous, and the
-            policy withholds the explanation then.
-        """
+        """Say which private attributes are not released exactly."""
         if self._exact:
             return {}
         inside = self._population.people(rows)

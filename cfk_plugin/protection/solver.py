@@ -43,32 +43,15 @@ _SLICE = 2048  # nodes between two looks at the clock
 
 @dataclass(frozen=True)
 class Solutions:
-    """One row per anchor.
+    """One row per anchor."""
 
-    Parameters
-    ----------
-    feasible : ndarray of bool
-        A region was found.
-    cost : ndarray of float
-        Its cost (with penalties), infinite when there is none.
-    lower_bound : ndarray of float
-        No region costs less; infinite when infeasibility is proven.
-    proven : ndarray of bool
-        The region is optimal, or it is proven that there is none.
-    nodes : ndarray of int
-        Nodes of the search tree that were expanded.
-    weight : ndarray of int
-        People inside the region, 0 when there is none.
-    cells : ndarray of int, shape (anchors, width)
-        Cells, in the caller's numbering, whose hull with the anchor is the region; padded with -1.
-    """
-
-    feasible: NDArray[np.bool_]
-    cost: NDArray[np.float64]
-    lower_bound: NDArray[np.float64]
-    proven: NDArray[np.bool_]
-    nodes: NDArray[np.int64]
-    weight: NDArray[np.int64]
+    feasible: NDArray[np.bool_]  # A region was found
+    cost: NDArray[np.float64]  # Its cost (with penalties), infinite when there is none
+    lower_bound: NDArray[np.float64]  # No region costs less; infinite when infeasibility is proven
+    proven: NDArray[np.bool_]  # The region is optimal, or it is proven that there is none
+    nodes: NDArray[np.int64]  # Nodes of the search tree that were expanded
+    weight: NDArray[np.int64]  # People inside the region, 0 when there is none
+    # shape (anchors, width); cells, in the caller's numbering, whose hull with the anchor is the region; padded with -1
     cells: NDArray[np.int64]
 
 
@@ -102,36 +85,7 @@ def solve(
     time_limit: float | None = None,
     threads: int = 1,
 ) -> Solutions:
-    """Find, for each anchor, the region of least cost that holds it and at least ``k`` people.
-
-    Parameters
-    ----------
-    index : CellIndex
-        The population.
-    anchor_codes : array of shape (a, q)
-        Codes of the anchors; -1 on an interval axis when the value is not one of the population's.
-    anchor_positions : array of shape (a, q)
-        Positions of the anchors, read only where an interval axis has code -1.
-    k : int
-        People that a region must hold.
-    forbidden : sequence of arrays of shape (b, q), optional
-        For each anchor, the grid cells that its region must not contain; -1 on an interval axis stands for the
-        anchor's own value.
-    penalty : float
-        Infinite: forbidden cells are excluded. Finite: each one inside adds this much to the cost.
-    node_limit : int
-        Nodes to expand per anchor before the best region so far is returned with a lower bound. The descent
-        to a first region is always made.
-    time_limit : float, optional
-        Seconds per anchor; results that run into it depend on the machine.
-    threads : int
-        Anchors that are solved at the same time; results do not depend on it.
-
-    Raises
-    ------
-    ValueError
-        If k, the penalty, a shape or a code is impossible.
-    """
+    """Find, for each anchor, the region of least cost that holds it and at least ``k`` people."""
     codes = np.ascontiguousarray(anchor_codes, np.int32)
     places = np.array(anchor_positions, np.float64, order="C")
     axes = index.axes

@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 
 class Budget(NamedTuple):
-    """An ε and a δ.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-    """
+    """An ε and a δ."""
 
     epsilon: float
     delta: float
@@ -56,13 +51,7 @@ class Amount:
 
     @classmethod
     def of(cls, epsilon: object, delta: object) -> Amount:
-        """Read and check what a caller gives.
-
-        Raises
-        ------
-        BudgetError
-            If ε is not finite and above 0, or δ is not in [0, 1).
-        """
+        """Read and check what a caller gives."""
         first, second = _number("epsilon", epsilon), _number("delta", delta)
         if not (math.isfinite(first) and first > 0):
             raise BudgetError(f"epsilon must be finite and above 0, got {first}")
@@ -130,21 +119,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """One spend on record.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-    what : str
-        What it was spent on.
-    at : str
-        When, UTC.
-    """
+    """One spend on record."""
 
     epsilon: float
     delta: float
-    what: str
-    at: str
+    what: str  # What it was spent on
+    at: str  # When, UTC
 
     @property
     def budget(self) -> Budget:
@@ -258,13 +238,7 @@ class InMemory:
         return self.change(work)
 
     def change(self, work: Callable[[Books], _T]) -> _T:
-        """See `Store`.
-
-        Raises
-        ------
-        BudgetError
-            In a forked process, whose copy would let the same budget be spent once more.
-        """
+        """See `Store`."""
         if os.getpid() != self._process:
             raise BudgetError(
                 "the budget is in the memory of another process, and what is spent here would not be counted there; "
@@ -287,23 +261,7 @@ OWN = "this accountant"
 
 
 def account_name(account: Any, scope: str | None, lasts: bool) -> str:
-    """Return the name of the account.
-
-    Parameters
-    ----------
-    account : Population, str or None
-        A population, like None, stands for the scope: a fingerprint is computed from the exact table, and an account of
-        that name, or what was spent from it, would tell whether two tables are the same.
-    scope : str or None
-        Name that stands for whatever population is given.
-    lasts : bool
-        Whether the books are those of others, too.
-
-    Raises
-    ------
-    BudgetError
-        If nobody says whose budget it is, or the name is none.
-    """
+    """Return the name of the account."""
     if account is None or hasattr(type(account), "fingerprint"):
         if scope is None and lasts:
             raise BudgetError(
@@ -317,13 +275,7 @@ def account_name(account: Any, scope: str | None, lasts: bool) -> str:
 
 
 def checked_name(name: object) -> str:
-    """Return a name that somebody chose.
-
-    Raises
-    ------
-    BudgetError
-        If it is no short text in one line, or one like a fingerprint.
-    """
+    """Return a name that somebody chose."""
     if not isinstance(name, str):
         raise BudgetError(f"an account is a Population or a name, got {type(name).__name__}")
     if _FINGERPRINT.fullmatch(name):
@@ -348,17 +300,6 @@ def spend(books: Books, account: str, own: Budget, asked: Budget, what: str, tok
     """Put a spend on record if it fits; return why not otherwise.
 
     The ceiling of an accountant is put on record even if nothing can be spent under it: it was lowered to stop spends.
-
-    Parameters
-    ----------
-    books : Books
-    account : str
-    own : Budget
-        The ceiling of the accountant that asks.
-    asked : Budget
-    what : str
-    token : str
-        Names this spend, so that a second try of the same one is none.
     """
     books.lock(account)
     if books.has(token):
@@ -397,15 +338,7 @@ def excess(account: str, ceiling: Budget, spends: Sequence[Spend], asked: Budget
 
 
 def raise_ceiling_in(books: Books, account: str, epsilon: float | None, delta: float | None) -> str | None:
-    """Put a higher ceiling on record; return why not otherwise.
-
-    Parameters
-    ----------
-    books : Books
-    account : str
-    epsilon, delta : float, optional
-        Default: as it is.
-    """
+    """Put a higher ceiling on record; return why not otherwise."""
     books.lock(account)
     old = books.ceilings(account)[-1]
     new = Budget(old.epsilon if epsilon is None else epsilon, old.delta if delta is None else delta)
@@ -687,21 +620,11 @@ def _store(ledger: Ledger | str | Path | None) -> Store:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account as it is on record.
+    """An account as it is on record."""
 
-    Attributes
-    ----------
-    name : str
-        A scope, or another name that was given.
-    ceilings : sequence of Budget
-        All that it had, today's at the end.
-    spends : sequence of Spend
-        The first at the beginning.
-    """
-
-    name: str
-    ceilings: Sequence[Budget]
-    spends: Sequence[Spend]
+    name: str  # A scope, or another name that was given
+    ceilings: Sequence[Budget]  # All that it had, today's at the end
+    spends: Sequence[Spend]  # The first at the beginning
 
     @property
     def ceiling(self) -> Budget:
@@ -739,19 +662,6 @@ def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, de
     """Raise the ceiling of an account, and return the account.
 
     The people of the population then lose more than was promised before. All ceilings stay on record.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    account : str
-        A scope, or another name that was given.
-    epsilon, delta : float, optional
-        The new ceiling; default: as it is.
-
-    Raises
-    ------
-    BudgetError
-        If there is no such account, ε or δ is none, or the ceiling would not be higher.
     """
     from cfk_plugin.records.ledger_rows import Persisted
 

@@ -74,13 +74,7 @@ class CallerError(Exception):
 
 
 def read_url(url: str | Path) -> URL:
-    """Read a file path or a database URL.
-
-    Raises
-    ------
-    LedgerError
-        If it is neither a SQLite file nor a PostgreSQL database.
-    """
+    """Read a file path or a database URL."""
     if isinstance(url, Path) or "://" not in str(url):
         return URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
     neither = "a ledger is a SQLite file or a postgresql://user@host/database URL; this is neither"
@@ -171,19 +165,7 @@ def set_limits(connection: Connection) -> None:
 
 
 class Database:
-    """Runs transactions; an engine of its own in every process, made when it is first needed there.
-
-    Parameters
-    ----------
-    url : URL
-    timeout : float
-        Seconds that all of a request may wait for others.
-
-    Attributes
-    ----------
-    identity : str, optional
-        Of the ledger, once it was seen; then no other file is opened in its place.
-    """
+    """Runs transactions; an engine of its own in every process, made when it is first needed there."""
 
     def __init__(self, url: URL, timeout: float) -> None:
         self.url = url
@@ -196,21 +178,7 @@ class Database:
         self._closed = False
 
     def run(self, work: Callable[[Connection], _T], mode: Mode) -> _T:
-        """Run a function in a transaction, again when others were in its way; committed when this returns.
-
-        Parameters
-        ----------
-        work : callable
-            May run several times.
-        mode : {"read", "settle", "survey", "exclusive"}
-            "survey" reads one state of all that there is, however long it takes; "settle" writes beside others,
-            "exclusive" alone.
-
-        Raises
-        ------
-        LedgerError
-            If the database fails; nothing was changed then, or, where its answer got lost, all of it.
-        """
+        """Run a function in a transaction, again when others were in its way; committed when this returns."""
         with patience(self._timeout) as allowed:
             for attempt in range(1, _TRIES + 1):
                 result, failure = self._once(work, mode, allowed)

@@ -34,13 +34,7 @@ _HANDLE = re.compile(r"[0-9a-f]{64}")
 
 
 class Key:
-    """A secret that turns values into handles; it shows itself nowhere and refuses to be copied or pickled.
-
-    Parameters
-    ----------
-    secret : bytes
-        At least 16 bytes, better 32 random ones.
-    """
+    """A secret that turns values into handles; it shows itself nowhere and refuses to be copied or pickled."""
 
     __slots__ = ("_secret",)
 
@@ -98,22 +92,7 @@ def canonical_text(value: Any) -> str | None:
 
 
 def find_key(key: bytes | None, key_file: str | Path | None, beside: Path | None, create: bool) -> Key:
-    """Return the key: the one given, else of the file given, else of the environment, else of the file beside.
-
-    Parameters
-    ----------
-    key : bytes, optional
-    key_file : path, optional
-    beside : Path, optional
-        The SQLite file of the ledger; its key file is ``<file>.key``. None for a database on a server.
-    create : bool
-        Whether a key file may be made; never where a ledger exists, as its handles would not match.
-
-    Raises
-    ------
-    LedgerError
-        If there is no key, or others may read its file.
-    """
+    """Return the key: the one given, else of the file given, else of the environment, else of the file beside."""
     if key is not None:
         if key_file is not None:
             raise LedgerError("give the ledger either key= or key_file=, not both")
@@ -194,22 +173,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def connect(path: Path, seconds: float, mode: str = "rw") -> sqlite3.Connection:
-    """Connect to a file that exists; SQLite's own way would make an empty one.
-
-    Parameters
-    ----------
-    path : Path
-        Absolute.
-    seconds : float
-        To wait for others.
-    mode : str
-        Of SQLite; "ro&immutable=1" reads the file alone, and nothing beside it.
-
-    Raises
-    ------
-    sqlite3.OperationalError
-        If there is no file.
-    """
+    """Connect to a file that exists; SQLite's own way would make an empty one."""
     name = f"file:{quote(str(path))}?mode={mode}"
     connection = sqlite3.connect(name, timeout=seconds, uri=True, check_same_thread=False)
     connection.isolation_level = None  # transactions begin where we say
@@ -221,13 +185,6 @@ class OpenFiles:
 
     A file that is deleted, moved or replaced stays open, and what is written to it is lost once the last process that
     has it open ends. Nor do connections that opened different files see each other's locks.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        In its journal mode by now.
-    path : Path
-        As it was given, which may be a link.
     """
 
     __slots__ = ("_paths", "_seen")

@@ -58,24 +58,7 @@ def check_target(path: Path) -> None:
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> int:
-    """Write rows of `Ledger.export` as CSV or JSON lines, as the file name ends.
-
-    Parameters
-    ----------
-    rows : iterable of mapping
-    path : path
-        ``.csv`` or ``.jsonl``.
-
-    Returns
-    -------
-    int
-        Number of rows.
-
-    Raises
-    ------
-    LedgerError
-        If the file name says no format, or the file cannot be written.
-    """
+    """Write rows of `Ledger.export` as CSV or JSON lines, as the file name ends."""
     path, number = Path(path), 0
     check_target(path)
     try:
@@ -100,36 +83,18 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a ledger holds, in figures.
+    """What a ledger holds, in figures."""
 
-    Attributes
-    ----------
-    database : str
-        Where it is, without user name and password.
-    version : int
-        Version of its tables.
-    key_id : str
-        Eight hex digits by which it knows its key.
-    records, releases, times : int
-        Records, regions on record for them, and how often these were released.
-    earliest, latest : str or None
-        Of the releases; UTC.
-    entries : int
-        Of the chain: one for each release and spend that was ever recorded, changed or erased.
-    head : str
-        Keyed digest of all of them; `Ledger.verify` takes it.
-    """
-
-    database: str
-    version: int
-    key_id: str
-    records: int
-    releases: int
-    times: int
-    earliest: str | None
-    latest: str | None
-    entries: int
-    head: str
+    database: str  # Where it is, without user name and password
+    version: int  # Version of its tables
+    key_id: str  # Eight hex digits by which it knows its key
+    records: int  # Records, regions on record for them, and how often these were released
+    releases: int  # Records, regions on record for them, and how often these were released
+    times: int  # Records, regions on record for them, and how often these were released
+    earliest: str | None  # Of the releases; UTC
+    latest: str | None  # Of the releases; UTC
+    entries: int  # Of the chain: one for each release and spend that was ever recorded, changed or erased
+    head: str  # Keyed digest of all of them; `Ledger.verify` takes it
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,21 +68,11 @@ class BrokenLedgerError(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the chain of a ledger ends.
+    """Where the chain of a ledger ends."""
 
-    Attributes
-    ----------
-    identity : str
-        Of the ledger; random, from when it was made.
-    seq : int
-        Number of entries.
-    link : str
-        Keyed digest of all of them.
-    """
-
-    identity: str
-    seq: int
-    link: str
+    identity: str  # Of the ledger; random, from when it was made
+    seq: int  # Number of entries
+    link: str  # Keyed digest of all of them
 
     @classmethod
     def of_new(cls, key: Key, identity: str) -> Head:
@@ -111,15 +101,7 @@ class Head:
 
 
 class Chain:
-    """The chain within one transaction: whoever writes chained rows writes them through it.
-
-    Parameters
-    ----------
-    connection : Connection
-    key : Key
-    head : Head
-        As the transaction has found it.
-    """
+    """The chain within one transaction: whoever writes chained rows writes them through it."""
 
     def __init__(self, connection: Connection, key: Key, head: Head) -> None:
         self.connection, self.key, self.head = connection, key, head
@@ -146,13 +128,7 @@ class Chain:
         return len(gone)
 
     def rows(self, table: Table, condition: ColumnElement[bool]) -> list[Any]:
-        """Return rows, each as it was recorded.
-
-        Raises
-        ------
-        LedgerError
-            If one is not: it was changed, moved to another record or account, or put back as it was before.
-        """
+        """Return rows, each as it was recorded."""
         entry = chain.c.content.label("content"), _is_replaced(chain.c.seq).label("replaced")
         found = select(table, *entry).outerjoin(chain, chain.c.seq == table.c.seq)
         set_limits(self.connection)
@@ -162,12 +138,7 @@ class Chain:
         return list(rows)
 
     def check_after(self, seen: Head) -> None:
-        """Refuse a ledger that is another one than was seen before, or the same with less in it.
-
-        Raises
-        ------
-        LedgerError
-        """
+        """Refuse a ledger that is another one than was seen before, or the same with less in it."""
         if self.head.identity != seen.identity:
             raise LedgerError("another ledger is in the place of the one that was opened; put that back")
         if self.head == seen:
@@ -181,20 +152,7 @@ class Chain:
             )
 
     def check(self, most: int | None = None, link: str | None = None) -> None:
-        """Recompute the chain, and compare each row with its entry.
-
-        Parameters
-        ----------
-        most : int, optional
-            How many of the last entries; all others are counted. Default: all of them.
-        link : str, optional
-            A link that must be among them: of a head that was noted before.
-
-        Raises
-        ------
-        BrokenLedgerError
-            If something is not as it was recorded.
-        """
+        """Recompute the chain, and compare each row with its entry."""
         after = 0 if most is None else max(self.head.seq - most, 0)
         self._check_counts()
         self._check_links(after, link)
@@ -343,16 +301,7 @@ def history(chain: Chain, records: Iterable[str]) -> tuple[dict[str, list[Releas
 
 
 def record_all(chain: Chain, given: Sequence[Release], known: Rows) -> None:
-    """Write what is about to be released: new rows, and a further time for those that are there.
-
-    Parameters
-    ----------
-    chain : Chain
-    given : sequence of Release
-        In order; each with the most and the least of what its row says.
-    known : mapping
-        The rows of their records.
-    """
+    """Write what is about to be released: new rows, and a further time for those that are there."""
     now, rows = datetime.now(UTC), dict[_RowKey, dict[str, Any]]()
     for i, release in enumerate(given):
         # One microsecond each: which region of a batch was the last one stays known.
@@ -480,13 +429,7 @@ def missing(where: str) -> LedgerError:
 
 
 def look(connection: Connection, key: Key, where: str) -> Chain:
-    """Return the chain of a ledger that can be used.
-
-    Raises
-    ------
-    LedgerError
-        If there is none, or it is of another version, made with another key, or damaged.
-    """
+    """Return the chain of a ledger that can be used."""
     if not inspect(connection).has_table(meta.name):
         raise missing(where)
     facts = _facts(connection)
@@ -501,26 +444,14 @@ def look(connection: Connection, key: Key, where: str) -> Chain:
 
 
 def look_again(connection: Connection, key: Key, seen: Head) -> Chain:
-    """Return the chain of a ledger that was opened before, if it is still that one.
-
-    Raises
-    ------
-    LedgerError
-        If it is another one, or an older state of it.
-    """
+    """Return the chain of a ledger that was opened before, if it is still that one."""
     chain = Chain(connection, key, Head.read(key, _facts(connection)))
     chain.check_after(seen)
     return chain
 
 
 def make(connection: Connection, key: Key, where: str) -> None:
-    """Make the tables.
-
-    Raises
-    ------
-    LedgerError
-        If there is a ledger already, or somebody else was faster.
-    """
+    """Make the tables."""
     if inspect(connection).has_table(meta.name):
         raise LedgerError(f"{where}: there is a ledger already; open it without create=True")
     create_all(connection)
@@ -528,13 +459,7 @@ def make(connection: Connection, key: Key, where: str) -> None:
 
 
 def upgrade(connection: Connection, key: Key, where: str) -> int:
-    """Put all that a ledger of version 1 holds into a chain; return how many rows.
-
-    Raises
-    ------
-    LedgerError
-        If there is no ledger, or it has no need.
-    """
+    """Put all that a ledger of version 1 holds into a chain; return how many rows."""
     if not inspect(connection).has_table(meta.name):
         raise missing(where)
     facts = _facts(connection)
@@ -594,14 +519,7 @@ _T = TypeVar("_T")
 
 
 class Persisted:
-    """Books in a ledger's database.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    owned : bool
-        Whether to close the ledger with the books.
-    """
+    """Books in a ledger's database."""
 
     lasts = True
 

@@ -261,20 +261,7 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
 
 
 def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
-    """Record explanations if anybody asked for it, and have them logged in the background. Never raises.
-
-    Parameters
-    ----------
-    explanations : Explanations
-    track : bool or RunLogger
-        What the explainer was told: True means the active run, or one run of this process. Inside a block of
-        `track` the block's logger is used, whatever this says.
-
-    Returns
-    -------
-    bool
-        Whether the explanations may be given out; see `RunLogger.submit`.
-    """
+    """Record explanations if anybody asked for it, and have them logged in the background. Never raises."""
     if (logger := _current.get() or logger_of(track)) is not None:
         return logger.submit(explanations)
     if any(wanted() for wanted in _wanted) and (logger := logger_of(True)) is not None:

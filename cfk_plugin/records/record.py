@@ -46,14 +46,7 @@ def quasi_identifiers(explanations: Loggable) -> list[str]:
 
 
 def recount(explanations: Loggable, quasi: Sequence[str]) -> list[dict[str, Any]]:
-    """Return one row per entry; what it does not have is left out. Of prototypes nothing is counted.
-
-    Parameters
-    ----------
-    explanations : Explanations
-    quasi : sequence of str
-        From `quasi_identifiers`.
-    """
+    """Return one row per entry; what it does not have is left out. Of prototypes nothing is counted."""
     common = _of_call(explanations.about)
     groups = explanations.about.groups or (None,) * len(explanations)
     uncounted = isinstance(explanations.policy, PrototypePolicy)
@@ -67,24 +60,7 @@ def recount(explanations: Loggable, quasi: Sequence[str]) -> list[dict[str, Any]
 
 
 def recount_table(records: Sequence[Record], first_step: int = 0) -> pa.Table | None:
-    """Return the rows of records as a table, in the order of `table`; None where there are none.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Some of them may be without: they were kept by an earlier version. Their rows are empty.
-    first_step : int
-        Sequence number of the first entry in its run.
-
-    Returns
-    -------
-    pyarrow.Table, optional
-        ``step``; ``k_desired``, ``k_consistent``, ``k_effective``, ``k_private``, ``private_matches``, ``l``, ``t``,
-        ``disclosure``, ``journalist_risk``, ``majority`` and ``k_intersection`` as in `Certificate`; ``finding``, what
-        detection said of the raw counterfactual; ``refused_k`` as in `Suppressed`; ``ledger``, what the ledger decided
-        (``new``, ``again``, ``earlier``, ``refused``); ``seconds``, wall time of the call per entry; ``group`` of who
-        asked; ``ncp.<attribute>`` of each quasi-identifier, not weighted.
-    """
+    """Return the rows of records as a table, in the order of `table`; None where there are none."""
     import pyarrow as pa
 
     if not any(record.recount for record in records):
@@ -155,55 +131,26 @@ class Loggable(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Record:
-    """Explanations as they are logged, with an identity and a time of their own: sending them twice changes nothing.
+    """Explanations as they are logged, with an identity and a time of their own: sending them twice changes nothing."""
 
-    Attributes
-    ----------
-    id : str
-        Random; never derived from a row.
-    created : int
-        Milliseconds since 1970.
-    params : dict
-        Parameters of the run; records with other parameters belong to another run.
-    tags : dict
-        Tags of the run, the verdict excepted.
-    policy : dict
-    columns : list of str
-        Features, in order.
-    rows : list of dict
-        One per entry: what may leave. See `table`.
-    found : dict
-        Number of raw counterfactuals that detection looked at (``examined``), and of each of its findings.
-    least : dict
-        ``k_desired``, ``k_effective``: the least value, where there is one.
-    epsilon_spent : float, optional
-        Privacy budget spent so far; None where there is none, or nothing is guaranteed.
-    untracked : int
-        Counterfactuals that were given out before this without a record, as no record could be kept.
-    recount : list of dict
-        One per entry: for the data holder alone. See `recount_table`. Empty in records of earlier versions.
-    quasi_identifiers : list of str
-        Attributes that have an NCP of their own.
-    people : int
-        People in the population, where that may be said; else 0.
-    population, environment : dict, optional
-        What the run says once; see `cfk_plugin.data.provenance` and `cfk_plugin.data.provenance`.
-    """
-
-    id: str
-    created: int
-    params: dict[str, str]
-    tags: dict[str, str]
+    id: str  # Random; never derived from a row
+    created: int  # Milliseconds since 1970
+    params: dict[str, str]  # Parameters of the run; records with other parameters belong to another run
+    tags: dict[str, str]  # Tags of the run, the verdict excepted
     policy: dict[str, Any]
-    columns: list[str]
-    rows: list[dict[str, Any]]
+    columns: list[str]  # Features, in order
+    rows: list[dict[str, Any]]  # One per entry: what may leave. See `table`.
+    # Number of raw counterfactuals that detection looked at (``examined``), and of each of its findings
     found: dict[str, int]
-    least: dict[str, float]
+    least: dict[str, float]  # ``k_desired``, ``k_effective``: the least value, where there is one
+    # Privacy budget spent so far; None where there is none, or nothing is guaranteed
     epsilon_spent: float | None = None
-    untracked: int = 0
+    untracked: int = 0  # Counterfactuals that were given out before this without a record, as no record could be kept
+    # One per entry: for the data holder alone. See `recount_table`. Empty in records of earlier versions.
     recount: list[dict[str, Any]] = field(default_factory=list)
-    quasi_identifiers: list[str] = field(default_factory=list)
-    people: int = 0
+    quasi_identifiers: list[str] = field(default_factory=list)  # Attributes that have an NCP of their own
+    people: int = 0  # People in the population, where that may be said; else 0
+    # What the run says once; see `cfk_plugin.data.provenance` and `cfk_plugin.data.provenance`
     population: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
 

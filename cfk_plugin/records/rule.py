@@ -62,25 +62,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What may leave for a candidate.
+    """What may leave for a candidate."""
 
-    Attributes
-    ----------
-    outcome : {"new", "again", "earlier", "refused"}
-        The candidate's region, released for the first or for a further time; an earlier region in its place; or
-        nothing.
-    region : Region, optional
-        What may be released; None when refused.
-    effective : int, optional
-        For "again" and "earlier": the people mapped to that region, as it was recorded.
-    people : int, optional
-        How many are left after all that is on record for the record: with a nominal guarantee those who are inside of
-        all regions; with others those who are mapped to its one region, None if it has several.
-    """
-
+    # The candidate's region, released for the first or for a further time; an earlier region in its place; or nothing
     outcome: Outcome
-    region: Region | None
-    effective: int | None = None
+    region: Region | None  # What may be released; None when refused
+    effective: int | None = None  # For "again" and "earlier": the people mapped to that region, as it was recorded
+    # How many are left after all that is on record for the record: with a nominal guarantee those who are inside of all
+    # regions; with others those who are mapped to its one region, None if it has several
     people: int | None = field(default=None, compare=False)
 
 
@@ -122,26 +111,7 @@ class Release:
 def decide(
     index: int, wanted: Release, history: list[Release], count: Count, acceptable: Acceptable
 ) -> tuple[Outcome, Release | None]:
-    """Apply the rule to one candidate.
-
-    Parameters
-    ----------
-    index : int
-        Position of the candidate; `acceptable` is asked with it.
-    wanted : Release
-        The candidate.
-    history : list of Release
-        All that is on record for its record, the one released last at the end. What is given is put at the end.
-    count : callable
-        People of today's population who are inside all of the regions.
-    acceptable : callable
-        Whether today's policy allows an earlier region for this candidate.
-
-    Returns
-    -------
-    outcome, release
-        What to do, and what is given; None when refused.
-    """
+    """Apply the rule to one candidate."""
     if wanted.guarantee == NOMINAL:
         outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
     else:
@@ -167,16 +137,7 @@ def effective(release: Release, history: Sequence[Release]) -> int | None:
 
 
 def people_left(guarantee: str, history: Sequence[Release], count: Count) -> int | None:
-    """Return how many people are left after all that is on record; None where that is not known.
-
-    Parameters
-    ----------
-    guarantee : str
-        Of the candidate.
-    history : sequence of Release
-        All that is on record for its record, as `decide` leaves it when something is given.
-    count : callable
-    """
+    """Return how many people are left after all that is on record; None where that is not known."""
     released = _distinct(history)
     if guarantee == NOMINAL:
         return count([release.region for release in released])
@@ -260,13 +221,7 @@ _UNREADABLE = "a region in the ledger cannot be read; restore the database from 
 
 
 def encode(region: Region) -> str:
-    """Return a region as JSON: its released form, with what JSON has no type for marked (dates, decimals).
-
-    Raises
-    ------
-    LedgerError
-        If the region would not read back as an equal one.
-    """
+    """Return a region as JSON: its released form, with what JSON has no type for marked (dates, decimals)."""
     text = json.dumps({name: _part(part, _stored) for name, part in region.items()}, ensure_ascii=True)
     if decode(text) != region:
         raise LedgerError("a region holds values that the ledger cannot keep; use numbers, dates, texts or booleans")

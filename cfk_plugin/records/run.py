@@ -105,33 +105,18 @@ class OtherSettingsError(TrackingError):
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A run that exists, or that is created when the first record arrives.
-
-    Attributes
-    ----------
-    run_id : str, optional
-    tracking_uri : str, optional
-        Default: MLflow's own setting.
-    experiment : str, optional
-        Name or, with ``id:`` before it, id of the experiment of a run that has to be created.
-    run_name, parent : str, optional
-        For a run that has to be created.
-    tags : mapping
-        Further tags.
-    mark : str, optional
-        Tag ``cfk.stream`` of a run that has to be created: it is looked for before another one is made.
-    timeout : float
-        Seconds that a server may take to say that it is there.
-    """
+    """A run that exists, or that is created when the first record arrives."""
 
     run_id: str | None = None
-    tracking_uri: str | None = None
+    tracking_uri: str | None = None  # Default: MLflow's own setting
+    # Name or, with ``id:`` before it, id of the experiment of a run that has to be created
     experiment: str | None = None
-    run_name: str | None = None
-    parent: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
+    run_name: str | None = None  # For a run that has to be created
+    parent: str | None = None  # For a run that has to be created
+    tags: Mapping[str, str] = field(default_factory=dict)  # Further tags
+    # Tag ``cfk.stream`` of a run that has to be created: it is looked for before another one is made
     mark: str | None = None
-    timeout: float = 2.0
+    timeout: float = 2.0  # Seconds that a server may take to say that it is there
     _tally: Tally | None = None
 
     def write(
@@ -141,26 +126,7 @@ class Run:
         planned_before: int | None = None,
         plan: Callable[[str, int], None] | None = None,
     ) -> str:
-        """Log records that share their parameters and columns.
-
-        Parameters
-        ----------
-        records : sequence of Record
-        planned_before : int, optional
-            Place of these records in the run at an earlier attempt that may have succeeded.
-        plan : callable
-            Is told the run's id and the place, before anything is sent.
-
-        Returns
-        -------
-        str
-            Id of the run.
-
-        Raises
-        ------
-        TrackingError
-            If MLflow does not take them; sending the same records again is harmless.
-        """
+        """Log records that share their parameters and columns."""
         # Two threads must not count on in one run at the same time.
         lock = _locks.setdefault(self.tracking_uri, threading.Lock())
         if not lock.acquire(timeout=_LOCK_SECONDS):
@@ -175,13 +141,7 @@ class Run:
             lock.release()
 
     def finish(self, status: str = "FINISHED") -> None:
-        """Mark the run as ended.
-
-        Raises
-        ------
-        TrackingError
-            If MLflow does not take it.
-        """
+        """Mark the run as ended."""
         if self.run_id is None:
             return
         try:
@@ -317,22 +277,11 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What of a report goes into a run.
+    """What of a report goes into a run."""
 
-    Attributes
-    ----------
-    text : str
-        The report as JSON.
-    artifact : str
-        Where it is kept in the run.
-    metrics : sequence of Value
-        Finite numbers.
-    params, tags : mapping of str to str
-    """
-
-    text: str
-    artifact: str
-    metrics: Sequence[Value]
+    text: str  # The report as JSON
+    artifact: str  # Where it is kept in the run
+    metrics: Sequence[Value]  # Finite numbers
     params: Mapping[str, str]
     tags: Mapping[str, str]
 
@@ -363,31 +312,7 @@ class LoggedReport(ABC):
         run_name: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> str:
-        """Log to MLflow: figures as metrics, settings as parameters, marks as tags, and this report as an artifact.
-
-        Parameters
-        ----------
-        run_id : str, optional
-            A run that exists. Default: the active one, else a new one.
-        experiment : str, optional
-            Name of the experiment of a new run; asks for a new run.
-        tracking_uri : str, optional
-            Default: MLflow's own setting.
-        run_name : str, optional
-            Of a new run.
-        tags : mapping, optional
-            Further tags.
-
-        Returns
-        -------
-        str
-            Id of the run.
-
-        Raises
-        ------
-        TrackingError
-            If MLflow does not take the report.
-        """
+        """Log to MLflow: figures as metrics, settings as parameters, marks as tags, and this report as an artifact."""
         entry = self._entry()
         entry = replace(entry, tags={**(tags or {}), **entry.tags})
         return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)

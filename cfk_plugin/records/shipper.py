@@ -35,10 +35,6 @@ class Shipper:
     """Sends the streams of a spool, each in order, from a daemon thread.
 
     A stream that cannot be sent is tried again after a growing pause, for as long as it takes; nothing is dropped.
-
-    Parameters
-    ----------
-    spool : Spool
     """
 
     spool: Spool
@@ -55,22 +51,7 @@ class Shipper:
     _warned: bool = False
 
     def submit(self, stream: str, target: Mapping[str, Any], run: Run, record: Record) -> None:
-        """Keep a record and return at once; it is sent as soon as it can be.
-
-        Parameters
-        ----------
-        stream : str
-        target : mapping
-            How another process finds or makes the run.
-        run : Run
-            Its run in this process.
-        record : Record
-
-        Raises
-        ------
-        TrackingError
-            If it cannot be kept.
-        """
+        """Keep a record and return at once; it is sent as soon as it can be."""
         self.spool.append(stream, target, run.run_id, record)
         self._own.add(stream)
         self._runs.setdefault(stream, run)

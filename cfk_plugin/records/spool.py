@@ -27,41 +27,21 @@ _MEGABYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
-    """Settings of a spool; the operator's, so they come from the environment.
+    """Settings of a spool; the operator's, so they come from the environment."""
 
-    Attributes
-    ----------
-    folder : Path
-        ``CFK_SPOOL``, else ``cfk_plugin/spool`` in the user's state folder. A local disk: network file systems do not
-        lock as SQLite needs it.
-    most : int
-        Bytes that the spool may take: ``CFK_SPOOL_MB``, else 1,024 MB.
-    fsync : bool
-        Whether each record is forced to disk, so that it survives a power cut: ``CFK_SPOOL_FSYNC=always``. Else it
-        survives the end of the process, however it ends, and a power cut may take the last seconds.
-    on_full : "suppress" or "release"
-        What becomes of an explanation of which no record can be kept: ``CFK_SPOOL_FULL``, else it is withheld.
-    """
-
+    # ``CFK_SPOOL``, else ``cfk_plugin/spool`` in the user's state folder. A local disk: network file systems do not
+    # lock as SQLite needs it.
     folder: Path
-    most: int = _MEGABYTES * 1_000_000
+    most: int = _MEGABYTES * 1_000_000  # Bytes that the spool may take: ``CFK_SPOOL_MB``, else 1,024 MB
+    # Whether each record is forced to disk, so that it survives a power cut: ``CFK_SPOOL_FSYNC=always``. Else it
+    # survives the end of the process, however it ends, and a power cut may take the last seconds.
     fsync: bool = False
+    # What becomes of an explanation of which no record can be kept: ``CFK_SPOOL_FULL``, else it is withheld
     on_full: str = "suppress"
 
     @classmethod
     def of(cls, folder: Path | None = None) -> SpoolSettings:
-        """Read the environment.
-
-        Parameters
-        ----------
-        folder : Path, optional
-            Default: what the environment says.
-
-        Raises
-        ------
-        InputError
-            If a variable has a value that it cannot have.
-        """
+        """Read the environment."""
         return cls(
             (folder or spool_folder()).absolute(),  # the same one after a change of folder
             most=_megabytes() * 1_000_000,
@@ -166,30 +146,15 @@ class SpoolError(TrackingError):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Records for one run, in order.
-
-    Attributes
-    ----------
-    id : str
-    target : mapping
-        Which run it is for, or how to make it; see `Run.from_target`.
-    run_id : str, optional
-        The run, once it is known.
-    finished : bool
-        Whether no more records will come.
-    upto, first_step : int, optional
-        The batch on its way: its last record, and its place in the run.
-    problem : str, optional
-        Why the last attempt failed.
-    """
+    """Records for one run, in order."""
 
     id: str
-    target: Mapping[str, Any]
-    run_id: str | None
-    finished: bool
-    upto: int | None
-    first_step: int | None
-    problem: str | None
+    target: Mapping[str, Any]  # Which run it is for, or how to make it; see `Run.from_target`
+    run_id: str | None  # The run, once it is known
+    finished: bool  # Whether no more records will come
+    upto: int | None  # The batch on its way: its last record, and its place in the run
+    first_step: int | None  # The batch on its way: its last record, and its place in the run
+    problem: str | None  # Why the last attempt failed
 
 
 class Waiting(NamedTuple):
@@ -212,38 +177,17 @@ class Spool:
 
     It is made where there is none when it is first used. After that no other is ever taken in its place: when the
     file is deleted, moved or replaced, nothing more is kept until it is back. What was kept is still sent meanwhile.
-
-    Parameters
-    ----------
-    settings : SpoolSettings
-    holder : str
-        This process.
     """
 
     settings: SpoolSettings
-    holder: str
+    holder: str  # This process
     _connection: sqlite3.Connection | None = None
     _files: OpenFiles | None = None
     _identity: str | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def append(self, stream: str, target: Mapping[str, Any], run_id: str | None, record: Record) -> None:
-        """Keep a record.
-
-        Parameters
-        ----------
-        stream : str
-        target : mapping
-            Of the stream; see `Stream`.
-        run_id : str, optional
-            The run, where it is known.
-        record : Record
-
-        Raises
-        ------
-        SpoolError
-            If it cannot be kept.
-        """
+        """Keep a record."""
         body, until = record.to_json(), time.time() + LEASE_SECONDS
         with self._transaction(keeps=True) as db:
             db.execute(

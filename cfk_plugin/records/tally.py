@@ -30,56 +30,35 @@ def _none() -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts and figures over the explanations of a run. Adding gives a new tally.
+    """Counts and figures over the explanations of a run. Adding gives a new tally."""
 
-    Attributes
-    ----------
-    asked, suppressed, released_native : int
-        Counterfactuals asked for; withheld; regions released with fewer than k people (must be 0).
-    prototypes, unproven : int
-        Released entries that are prototypes; those of them of which nothing is guaranteed.
-    examined, native, near_native, native_qi : int
-        Raw counterfactuals that detection looked at; equal to a training row; near one; equal to one on the
-        quasi-identifiers alone.
-    k, ncp, pureness : float array
-        One value per released region.
-    pureness_low : float
-        Sum of the lower ends of the pureness intervals.
-    k_desired, k_effective, k_consistent, k_private, l : float
-        Least value so far; infinite where none was computed.
-    t, disclosure : float
-        Largest value so far; minus infinity where none was computed.
-    cdm, disagreeing, optimal : float or None
-        Discernibility so far; released regions whose majority is not predicted the desired outcome; those that are
-        proved optimal. None from where on it is not known.
-    epsilon_spent : float or None
-        Privacy budget spent so far, where the protector spends one.
-    untracked : int
-        Counterfactuals that were given out although no record of them could be kept.
-    """
-
-    asked: int = 0
-    suppressed: int = 0
+    asked: int = 0  # Counterfactuals asked for; withheld; regions released with fewer than k people (must be 0)
+    suppressed: int = 0  # Counterfactuals asked for; withheld; regions released with fewer than k people (must be 0)
+    # Counterfactuals asked for; withheld; regions released with fewer than k people (must be 0)
     released_native: int = 0
+    # Raw counterfactuals that detection looked at; equal to a training row; near one; equal to one on the quasi-
+    # identifiers alone
     examined: int = 0
     native: int = 0
     near_native: int = 0
     native_qi: int = 0
-    k: NDArray[np.float64] = field(default_factory=_none)
-    ncp: NDArray[np.float64] = field(default_factory=_none)
-    pureness: NDArray[np.float64] = field(default_factory=_none)
-    pureness_low: float = 0.0
-    k_desired: float = np.inf
-    k_effective: float = np.inf
-    epsilon_spent: float | None = None
-    untracked: int = 0
-    prototypes: int = 0
-    unproven: int = 0
-    k_consistent: float = np.inf
-    k_private: float = np.inf
+    k: NDArray[np.float64] = field(default_factory=_none)  # One value per released region
+    ncp: NDArray[np.float64] = field(default_factory=_none)  # One value per released region
+    pureness: NDArray[np.float64] = field(default_factory=_none)  # One value per released region
+    pureness_low: float = 0.0  # Sum of the lower ends of the pureness intervals
+    k_desired: float = np.inf  # Least value so far; infinite where none was computed
+    k_effective: float = np.inf  # Least value so far; infinite where none was computed
+    epsilon_spent: float | None = None  # Privacy budget spent so far, where the protector spends one
+    untracked: int = 0  # Counterfactuals that were given out although no record of them could be kept
+    prototypes: int = 0  # Released entries that are prototypes; those of them of which nothing is guaranteed
+    unproven: int = 0  # Released entries that are prototypes; those of them of which nothing is guaranteed
+    k_consistent: float = np.inf  # Least value so far; infinite where none was computed
+    k_private: float = np.inf  # Least value so far; infinite where none was computed
     l: float = np.inf  # noqa: E741 - the field's name of the parameter
-    t: float = -np.inf
-    disclosure: float = -np.inf
+    t: float = -np.inf  # Largest value so far; minus infinity where none was computed
+    disclosure: float = -np.inf  # Largest value so far; minus infinity where none was computed
+    # Discernibility so far; released regions whose majority is not predicted the desired outcome; those that are proved
+    # optimal. None from where on it is not known.
     cdm: float | None = 0.0
     disagreeing: float | None = 0.0
     optimal: float | None = 0.0

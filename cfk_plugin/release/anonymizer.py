@@ -54,25 +54,7 @@ if TYPE_CHECKING:
 
 
 def disclosed(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
-    """Return what leaves of the private attributes of one counterfactual, in the forms that its certificate names.
-
-    Parameters
-    ----------
-    certificate : Certificate
-    intake : Intake
-    row : int
-        Position of the counterfactual.
-
-    Returns
-    -------
-    dict
-        Private attribute to its own value or to its bin, an `Interval`; withheld ones are not in it.
-
-    Raises
-    ------
-    ValueError
-        If a value is to leave as its bin and falls into none.
-    """
+    """Return what leaves of the private attributes of one counterfactual, in the forms that its certificate names."""
     population, released = intake.population, {}
     for name in population.schema.names("sensitive", "other"):
         if name in certificate.withheld:
@@ -93,28 +75,14 @@ def disclosed(certificate: Certificate, intake: Intake, row: int) -> dict[str, A
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ResultStage:
-    """What a result says of where it comes from, bound once. Host side only.
-
-    Attributes
-    ----------
-    population : Population
-    policy : PrivacyPolicy
-    method : str
-        Name of the method, as certificates and runs show it.
-    manager : PluginManager
-        Plugins that are told.
-    detector : Detector
-        Whose tolerance is told.
-    about : About
-        What is known of population and environment.
-    """
+    """What a result says of where it comes from, bound once. Host side only."""
 
     population: Population
     policy: PrivacyPolicy
-    method: str
-    manager: PluginManager
-    detector: Detector
-    about: About
+    method: str  # Name of the method, as certificates and runs show it
+    manager: PluginManager  # Plugins that are told
+    detector: Detector  # Whose tolerance is told
+    about: About  # What is known of population and environment
 
     @classmethod
     def of(
@@ -138,23 +106,7 @@ class ResultStage:
         call: Call,
         record: Callable[[Explanations], bool] | None = None,
     ) -> Explanations:
-        """Return entries as a result, in order.
-
-        Parameters
-        ----------
-        entries : sequence of Entry
-        findings : sequence of Finding or None
-        generator : str
-        call : Call
-            Which call this answers.
-        record : callable, optional
-            Keeps a record of the result and says whether it may be given out; if not, every entry is withheld.
-
-        Raises
-        ------
-        InfeasibleError
-            If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
-        """
+        """Return entries as a result, in order."""
         about = self._about(generator).of_call(call, [entry.query for entry in entries])
         made = {"generator": generator} | ({"candidates": str(call.candidates)} if call.candidates > 1 else {})
         result = self._result(entries, findings, made, about)
@@ -214,17 +166,6 @@ def with_effective(
     values, and protected in the same way; who comes out elsewhere is struck out. That is what an adversary does who
     knows the algorithm and has the model. Costs about k times the protection itself. Only for a protector that does
     not draw random numbers and a policy without l and t, whose repeated attempts are not rerun.
-
-    Parameters
-    ----------
-    verdicts : sequence
-        One per counterfactual of `accepted`.
-    accepted : Intake
-    judge : callable
-        What is desired for each counterfactual.
-    model : LabelModel
-    rows : RowOracle
-    release : ReleaseStage or RecordedRelease
     """
     population = rows.population
     certified = [i for i, verdict in enumerate(verdicts) if not isinstance(verdict, Refusal)]
@@ -260,28 +201,15 @@ _log = logging.getLogger("cfk_plugin")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EntryStage:
-    """What entries are made of, bound once. Host side only.
-
-    Attributes
-    ----------
-    population : Population
-    model : LabelModel
-    goal : Goal
-    rows : RowOracle
-    ground : Ground
-        Partition and catalogue, where the guarantee has them.
-    release : ReleaseStage or RecordedRelease
-    measures : bool
-        Whether the effective k of regions that are chosen one by one is measured.
-    """
+    """What entries are made of, bound once. Host side only."""
 
     population: Population
     model: LabelModel
     goal: Goal
     rows: RowOracle
-    ground: Ground
+    ground: Ground  # Partition and catalogue, where the guarantee has them
     release: ReleaseStage | RecordedRelease
-    measures: bool = False
+    measures: bool = False  # Whether the effective k of regions that are chosen one by one is measured
 
     def of_counterfactuals(
         self,
@@ -314,13 +242,7 @@ class EntryStage:
         return entries
 
     def of_queries(self, intake: Intake, query: NDArray[np.int64], progress: Progress | None = None) -> list[Entry]:
-        """Return one entry of the catalogue per query: the nearest.
-
-        Raises
-        ------
-        PolicyError
-            If the guarantee has no catalogue.
-        """
+        """Return one entry of the catalogue per query: the nearest."""
         if self.ground.catalogue is None:
             raise PolicyError('explaining queries without an explainer needs guarantee="catalogue"')
         entries = _faulty_or(intake, query, "none_found")

@@ -31,12 +31,7 @@ _REMEMBERED = 8  # sorted keys of column sets that were asked for
 
 
 class RowMatcher:
-    """Finds training rows that equal given rows on all features or on the quasi-identifiers. Host side only.
-
-    Parameters
-    ----------
-    population : Population
-    """
+    """Finds training rows that equal given rows on all features or on the quasi-identifiers. Host side only."""
 
     def __init__(self, population: Population) -> None:
         self._population = population
@@ -160,43 +155,25 @@ _CALIBRATION_DISTANCES = 6_000_000  # bounds the time of the calibration, whatev
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """When a counterfactual is too close to a training row.
+    """When a counterfactual is too close to a training row."""
 
-    Attributes
-    ----------
-    distance : float
-        HEOM distance to the nearest training row at or below which it is near-native.
-    ratio : float
-        The same for that distance divided by the row's own distance to its nearest non-duplicate; 0 when only
-        the distance counts.
-    source : {"given", "holdout", "leave-one-out"}
-        Where it comes from.
-    n : int
-        Number of rows it was calibrated on.
-    """
-
-    distance: float
+    distance: float  # HEOM distance to the nearest training row at or below which it is near-native
+    # The same for that distance divided by the row's own distance to its nearest non-duplicate; 0 when only the
+    # distance counts
     ratio: float
-    source: Literal["given", "holdout", "leave-one-out"]
-    n: int = 0
+    source: Literal["given", "holdout", "leave-one-out"]  # Where it comes from
+    n: int = 0  # Number of rows it was calibrated on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detection:
-    """Every test of every counterfactual, for the data holder; `Detector.find` takes the worst.
+    """Every test of every counterfactual, for the data holder; `Detector.find` takes the worst."""
 
-    Attributes
-    ----------
-    native, native_qi, near : bool arrays
-        Equal to a training row; equal on the quasi-identifiers; within the tolerance (a native row is).
-    distance, ratio : float arrays
-        HEOM distance to the nearest training row, and divided by that row's own nearest distance; 0 where
-        native.
-    """
-
+    # Equal to a training row; equal on the quasi-identifiers; within the tolerance (a native row is)
     native: NDArray[np.bool_]
     native_qi: NDArray[np.bool_]
     near: NDArray[np.bool_]
+    # HEOM distance to the nearest training row, and divided by that row's own nearest distance; 0 where native
     distance: NDArray[np.float64]
     ratio: NDArray[np.float64]
 
@@ -404,14 +381,7 @@ _FINDINGS: dict[str | None, Finding | None] = {None: None, **{name: name for nam
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FindingStage:
-    """Detection, bound once. Host side only.
-
-    Attributes
-    ----------
-    population : Population
-    detector : Detector
-    plugins : PluginManager
-    """
+    """Detection, bound once. Host side only."""
 
     population: Population
     detector: Detector

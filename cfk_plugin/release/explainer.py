@@ -44,23 +44,13 @@ _DIGITS = 12  # sums that differ by less are equal: the same terms in another or
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Choice:
-    """What protection made of every candidate, and which one of each query is the best. Host side only.
+    """What protection made of every candidate, and which one of each query is the best. Host side only."""
 
-    Attributes
-    ----------
-    entries : list of Entry
-        One per candidate. None of them has left, and no ledger knows of them.
-    distances : float64 array, shape (n_candidates,)
-        HEOM distance between the query and each candidate, over all features.
-    chosen : int64 array, shape (n_queries,)
-        Position of the best candidate of each query; -1 where it has none.
-    stage : EntryStage
-        Releases candidates through the ledger, if there is one, and repeats what was found of them here.
-    """
-
-    entries: list[Entry]
+    entries: list[Entry]  # One per candidate. None of them has left, and no ledger knows of them.
+    # shape (n_candidates,); hEOM distance between the query and each candidate, over all features
     distances: NDArray[np.float64]
-    chosen: NDArray[np.int64]
+    chosen: NDArray[np.int64]  # shape (n_queries,); position of the best candidate of each query; -1 where it has none
+    # Releases candidates through the ledger, if there is one, and repeats what was found of them here
     stage: EntryStage
 
 
@@ -151,15 +141,7 @@ def best_of(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Chooser:
-    """Asks a generator for m candidates of each query and keeps the best; bound once by `protect`.
-
-    Attributes
-    ----------
-    m : int
-    source : RankingSource
-    anonymizer : KAnonymizer
-    heom : Heom
-    """
+    """Asks a generator for m candidates of each query and keeps the best; bound once by `protect`."""
 
     m: int
     source: RankingSource
@@ -168,15 +150,7 @@ class Chooser:
 
     @classmethod
     def of(cls, m: int, source: object, anonymizer: KAnonymizer) -> Self:
-        """Bind a generator and a fitted anonymizer.
-
-        Raises
-        ------
-        AdapterError
-            If the generator cannot name several counterfactuals.
-        PolicyError, InputError
-            See `choose_candidates`.
-        """
+        """Bind a generator and a fitted anonymizer."""
         if not isinstance(source, RankingSource):
             raise AdapterError(
                 f"{getattr(source, 'name', 'the explainer')} cannot be asked for several counterfactuals of a query; "
@@ -204,13 +178,7 @@ class Chooser:
 
 
 def check_number(candidates: object) -> int:
-    """Return the number of candidates per query, or refuse it.
-
-    Raises
-    ------
-    InputError
-        If it is no whole number, or below 1.
-    """
+    """Return the number of candidates per query, or refuse it."""
     if not isinstance(candidates, (int, np.integer)) or isinstance(candidates, bool) or candidates < 1:
         raise InputError(f"candidates must be a whole number >= 1, got {candidates!r}")
     return int(candidates)

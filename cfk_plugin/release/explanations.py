@@ -46,27 +46,13 @@ _MISSING = "missing"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class About:
-    """What is known of a result. Plain values alone: nothing in it leads to a training row.
+    """What is known of a result. Plain values alone: nothing in it leads to a training row."""
 
-    Attributes
-    ----------
-    population : mapping, optional
-        See `cfk_plugin.data.provenance`.
-    environment : mapping, optional
-        See `cfk_plugin.data.provenance`.
-    seconds : float, optional
-        Wall time of the call per entry.
-    attribute : str, optional
-        What the groups are groups of.
-    groups : tuple of str
-        Group of whoever asked, one per entry; empty where nobody named an attribute.
-    """
-
-    population: Mapping[str, Any] | None = None
-    environment: Mapping[str, Any] | None = None
-    seconds: float | None = None
-    attribute: str | None = None
-    groups: tuple[str, ...] = ()
+    population: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
+    environment: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
+    seconds: float | None = None  # Wall time of the call per entry
+    attribute: str | None = None  # What the groups are groups of
+    groups: tuple[str, ...] = ()  # Group of whoever asked, one per entry; empty where nobody named an attribute
 
     def __getitem__(self, index: slice) -> Self:
         """Return the same of some of the entries."""
@@ -80,32 +66,16 @@ class About:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call:
-    """One call of an explainer: when it began, and to which group each query belongs.
-
-    Attributes
-    ----------
-    attribute : str, optional
-    labels : tuple of str
-        One per query.
-    started : float
-    candidates : int
-        Counterfactuals that the explainer was asked for per query, of which one was chosen.
-    """
+    """One call of an explainer: when it began, and to which group each query belongs."""
 
     attribute: str | None = None
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # One per query
     started: float = field(default_factory=time.perf_counter)
-    candidates: int = 1
+    candidates: int = 1  # Counterfactuals that the explainer was asked for per query, of which one was chosen
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Call:
-        """Begin a call.
-
-        Raises
-        ------
-        InputError
-            If the queries have no such column, or it is none of groups.
-        """
+        """Begin a call."""
         started = time.perf_counter()
         return (
             cls(started=started) if attribute is None else cls.grouped(attribute, _column(queries, attribute), started)
@@ -113,13 +83,7 @@ class Call:
 
     @classmethod
     def grouped(cls, attribute: str, labels: Sequence[Any] | pd.Series, started: float = 0.0) -> Call:
-        """Return a call whose queries have these labels.
-
-        Raises
-        ------
-        InputError
-            If there are too many different ones to be groups.
-        """
+        """Return a call whose queries have these labels."""
         texts = tuple(_MISSING if pd.isna(label) else to_text(label) for label in list(labels))
         if (found := len(set(texts))) > MOST_GROUPS:
             raise InputError(
@@ -129,13 +93,7 @@ class Call:
         return cls(attribute, texts, started)
 
     def groups_of(self, queries: Sequence[int]) -> tuple[str, ...]:
-        """Return the group of each entry.
-
-        Raises
-        ------
-        InputError
-            If there are fewer labels than queries.
-        """
+        """Return the group of each entry."""
         if self.attribute is None:
             return ()
         if len(queries) and max(queries) >= len(self.labels):
@@ -425,13 +383,7 @@ _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
 
 
 def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:
-    """Return the number of people who fit each released region.
-
-    Raises
-    ------
-    InputError
-        If the explanations are prototypes, which no people fit, or a size is below 1.
-    """
+    """Return the number of people who fit each released region."""
     if isinstance(explanations, Explanations):
         _refuse_prototypes(explanations)
         return [entry.certificate.k for entry in explanations.generalized]
@@ -445,22 +397,6 @@ def risk_by_group_size(explanations: Explanations | Sequence[int]) -> pd.DataFra
     """Return how many explanations were released with how many people, and the risk that goes with it.
 
     For the data holder: exact sizes of regions that differ by one say something of a single person.
-
-    Parameters
-    ----------
-    explanations : Explanations or sequence of int
-        Explanations, or the number of people who fit each released region.
-
-    Returns
-    -------
-    DataFrame
-        One row per size, smallest first: ``people``, ``releases``, ``share_up_to`` (share of the releases that have
-        this size or a smaller one), ``prosecutor_risk`` (1 / people). Empty when nothing was released.
-
-    Raises
-    ------
-    InputError
-        If the explanations are prototypes, or a size is below 1.
     """
     people, releases = np.unique(class_sizes_of(explanations), return_counts=True)
     return pd.DataFrame(
@@ -474,26 +410,7 @@ def risk_by_group_size(explanations: Explanations | Sequence[int]) -> pd.DataFra
 
 
 def ncp_table(explanations: Explanations, population: Population) -> pd.DataFrame:
-    """Return what each quasi-identifier loses by being generalised.
-
-    Parameters
-    ----------
-    explanations : Explanations
-    population : Population
-        The one that they were made with; sealed or not.
-
-    Returns
-    -------
-    DataFrame
-        One row per quasi-identifier, the one that loses most first: ``attribute``, ``weight``, ``ncp_mean``,
-        ``ncp_p95`` (over the released explanations, unweighted, in [0, 1]), ``exact`` (share of the releases in which
-        it is not generalised). The weighted sum of ``ncp_mean`` is the mean NCP. Missing when nothing was released.
-
-    Raises
-    ------
-    InputError
-        If the explanations are prototypes.
-    """
+    """Return what each quasi-identifier loses by being generalised."""
     _refuse_prototypes(explanations)
     names = population.schema.quasi_identifiers
     losses = [ncp_by_attribute(entry.region, population) for entry in explanations.generalized]

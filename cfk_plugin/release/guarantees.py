@@ -63,20 +63,11 @@ class Sides:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ground:
-    """The fixed structures behind a guarantee.
-
-    Attributes
-    ----------
-    sides : Sides
-    partition : Partition, optional
-        None for a nominal guarantee.
-    catalogue : Catalogue, optional
-        For the guarantee of that name.
-    """
+    """The fixed structures behind a guarantee."""
 
     sides: Sides
-    partition: Partition | None = None
-    catalogue: Catalogue | None = None
+    partition: Partition | None = None  # None for a nominal guarantee
+    catalogue: Catalogue | None = None  # For the guarantee of that name
 
     @classmethod
     def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> Ground:
@@ -102,13 +93,7 @@ class Ground:
 
 
 def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
-    """Return the partition that was sealed with a population; for a larger k, unions of its groups.
-
-    Raises
-    ------
-    PolicyError
-        If there is none.
-    """
+    """Return the partition that was sealed with a population; for a larger k, unions of its groups."""
     partition = partition_from_arrays(population, population.sealed.arrays)
     if partition is None or policy.guarantee == "catalogue":
         raise PolicyError(f'the bundle has nothing for guarantee="{policy.guarantee}"; seal a fitted KAnonymizer')
@@ -130,19 +115,7 @@ _PROTOTYPES = ("dp", "dpc")
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
-    """Refuse what cannot be held: too few people, nothing to diversify, or a method that the guarantee excludes.
-
-    Warns
-    -----
-    NominalGuaranteeWarning
-        If the guarantee is nominal.
-
-    Raises
-    ------
-    PolicyError
-        If k is above the number of people, l or t is asked without sensitive attributes, or the method takes a region
-        per counterfactual where the guarantee fixes everybody's beforehand.
-    """
+    """Refuse what cannot be held: too few people, nothing to diversify, or a method that the guarantee excludes."""
     if policy.guarantee == "nominal":
         warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
     if population.policy is not None:
@@ -189,19 +162,7 @@ def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
 
 
 def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]) -> tuple[Protector, str]:
-    """Return the protector of a method and its name, which is read before it sees data: certificates show it.
-
-    Parameters
-    ----------
-    method : str or Protector
-    plugins : mapping
-        Protectors that plugins add.
-
-    Raises
-    ------
-    InputError
-        If the method is unknown, or it has a built-in one's name.
-    """
+    """Return the protector of a method and its name, which is read before it sees data: certificates show it."""
     method = _NOMINAL if method == AUTO else method
     if isinstance(method, str):
         if method in _PROTOTYPES:
@@ -222,13 +183,7 @@ def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector
 
 
 def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
-    """Refuse to measure an effective k where running a protector once more, for somebody else, tells nothing.
-
-    Raises
-    ------
-    PolicyError
-        If the protector draws random numbers, or l or t is asked: a region may then come from a repeated attempt.
-    """
+    """Refuse to measure an effective k where running a protector once more, for somebody else, tells nothing."""
     if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
         raise PolicyError(
             "measure_k_effective needs a method that draws no random numbers and a policy without l and t; "
@@ -237,12 +192,7 @@ def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
 
 
 def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
-    """Refuse to seal what needs rows: private values to judge by, or predictions of people.
-
-    Raises
-    ------
-    PolicyError
-    """
+    """Refuse to seal what needs rows: private values to judge by, or predictions of people."""
     judged = (policy.private_values, policy.rare_values, policy.alpha) != ("exact", "release", None)
     if judged or policy.guarantee == "catalogue" or (policy.counts_eligible and goal.is_opposite):
         raise PolicyError(

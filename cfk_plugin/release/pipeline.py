@@ -39,11 +39,6 @@ def own_copy(proposal: Proposal, population: Population, *, claims: bool) -> Pro
 
     Of a third party's objects only exact types are read, each once: a subclass could say one thing when it is verified
     and another one when it is released, and a text could be anything.
-
-    Returns
-    -------
-    Proposal or None
-        None when the region is malformed.
     """
     try:
         with quiet("a proposed region is malformed", PluginError):
@@ -120,30 +115,16 @@ Key = tuple[bytes, bytes, object]  # a counterfactual's codes and numbers, and w
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReleaseStage:
-    """What protection and verification need, bound once.
-
-    Attributes
-    ----------
-    population : Population
-    policy : PrivacyPolicy
-    protector : Protector
-    method : str
-        The protector's name, read before it saw any data.
-    plugins : PluginManager
-        May protect in the protector's place; what they return is verified alike.
-    verifier : Verifier
-    seed : int
-    memory : dict, optional
-        Verdicts that are given again where the same is asked; for one call alone, as its keys are counterfactuals.
-    """
+    """What protection and verification need, bound once."""
 
     population: Population
     policy: PrivacyPolicy
     protector: Protector
-    method: str
-    plugins: PluginManager
+    method: str  # The protector's name, read before it saw any data
+    plugins: PluginManager  # May protect in the protector's place; what they return is verified alike
     verifier: Verifier
     seed: int
+    # Verdicts that are given again where the same is asked; for one call alone, as its keys are counterfactuals
     memory: dict[Key, Verdict] | None = None
 
     def run(
@@ -154,18 +135,7 @@ class ReleaseStage:
         sides: NDArray[np.int64],
         progress: Progress | None = None,
     ) -> list[Verdict]:
-        """Return a certified region or a refusal per counterfactual; equal ones of equal goal are solved once.
-
-        Parameters
-        ----------
-        intake : Intake
-        goals : sequence
-            What each counterfactual is after: equal goals are judged alike.
-        oracle : Oracle
-        sides : int64 array, shape (n,)
-            Side of the partition that each belongs to.
-        progress : callable, optional
-        """
+        """Return a certified region or a refusal per counterfactual; equal ones of equal goal are solved once."""
         keys = [(intake.codes[i].tobytes(), intake.numbers[i].tobytes(), goal) for i, goal in enumerate(goals)]
         known: dict[Key, Verdict] = {} if self.memory is None else self.memory
         new: dict[Key, int] = {}
@@ -284,11 +254,6 @@ class RecordedRelease:
     all that ever left for it. With the other guarantees a record keeps its region under any later policy, population
     and model: what is on record is verified anew, and today's partition is not asked for its region, because who sees
     the answer could tell by it where that partition puts the record. Where the ledger fails, nothing leaves.
-
-    Attributes
-    ----------
-    stage : ReleaseStage
-    ledger : Ledger
     """
 
     stage: ReleaseStage
@@ -383,18 +348,7 @@ class RecordedRelease:
         new: Mapping[int, Verdict],
         verified: dict[_Key, Verdict],
     ) -> list[Verdict]:
-        """Put what is about to leave on record, or take what is on record instead.
-
-        Parameters
-        ----------
-        intake, oracle
-        records : sequence of str
-            Their handles.
-        new : mapping
-            Verdicts on today's regions, of those with nothing on record.
-        verified : dict
-            Verdicts on regions on record; those that the ledger asks for are added.
-        """
+        """Put what is about to leave on record, or take what is on record instead."""
         settled = dict(new) | {i: verdict for (i, _), verdict in verified.items()}
         # A region to keep is put forward unverified: the ledger asks, for this one as for another in its place.
         kept = {i: region for i, region in verified if self._keeps_region}
@@ -461,13 +415,6 @@ def handles_of(ledger: Ledger, schema: Schema, values: Sequence[object]) -> tupl
 
     Its own is made of the features by name, whatever the order of the table's columns. Ledgers may hold such as well
     from when the table's order went into them: that one comes second, where it differs.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    schema : Schema
-    values : sequence
-        One per feature, in the schema's order.
     """
     own = ledger.handle([values[j] for j in schema.canonical])
     return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))

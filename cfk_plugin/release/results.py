@@ -59,30 +59,7 @@ def sentence(
     labels: Mapping[str, str] | None = None,
     withheld: Sequence[str] = (),
 ) -> str:
-    """Write a counterfactual explanation as one sentence; attributes that need no change are left out.
-
-    Parameters
-    ----------
-    parts : mapping
-        Attribute to what is released of it; a single value is an `Interval` or set of one.
-    factual : mapping
-        The values of the person who is told.
-    phrases : mapping, optional
-        Wording per attribute; `Phrase.default` where not given.
-    labels : mapping, optional
-        What a part is called, where it has a name (a node of a hierarchy).
-    withheld : sequence of str
-        Attributes of which nothing is released; they are named at the end.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> sentence({"age": Interval(24, 27), "city": frozenset({"Antwerp"})}, {"age": 21, "city": "Brussels"})
-    'If you were 3–6 years older and had city Antwerp, the outcome would be the desired one.'
-    """
+    """Write a counterfactual explanation as one sentence; attributes that need no change are left out."""
     known, named = phrases or {}, labels or {}
     changes = [
         _change(part, factual[name], known.get(name) or Phrase.default(name), named.get(name))
@@ -750,23 +727,6 @@ def record_of(
     Queries and answers are checked before (`cfk_plugin.data.intake`), so that nothing fails here that a ledger has on
     record as released: what does all the same is a fault of ours, and stays on record. That errs on the careful side,
     as a ledger must never have less than what left.
-
-    Parameters
-    ----------
-    entry : GeneralizedCounterfactual, PrototypeCounterfactual or Suppressed
-    factual : mapping or None
-        The query, for the sentence; without it there is none.
-    names : sequence of str
-        Features in order.
-    domains : mapping
-
-    Returns
-    -------
-    dict
-        ``query``, ``status``, ``reason``, ``sentence``, ``k``, ``ncp``, ``pureness`` (None of a prototype,
-        whose features are single values), and ``features``: a list of
-        ``{name, kind, low, high, values, missing}``. ``kind`` is "number" (``low`` and ``high`` are set), "date" or
-        "rank" (two ``values``, ISO 8601 or levels: the ends), "set" (``values``), or "withheld". Values are text.
     """
     try:
         with quiet("{}", CFKError):

@@ -20,28 +20,7 @@ _FORM = re.compile(rb"cfk-signature-1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{86}==)\n")
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> Path:
-    """Make a pair of keys: the private one at `path`, for its owner alone, and the public one beside it.
-
-    Parameters
-    ----------
-    path : str or Path
-        Where no file is yet.
-    passphrase : str, optional
-        Encrypts the private key.
-
-    Returns
-    -------
-    Path
-        Of the public key, ``path`` with ``.pub``: what others verify with. Give it to them by another way than the
-        files, or they cannot know whose it is.
-
-    Raises
-    ------
-    SignatureError
-        If a file is there already, or none can be written.
-    MissingDependencyError
-        If the package cryptography is not installed.
-    """
+    """Make a pair of keys: the private one at `path`, for its owner alone, and the public one beside it."""
     _require()
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -57,29 +36,7 @@ def new_key(path: str | Path, passphrase: str | None = None) -> Path:
 
 
 def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Path:
-    """Sign the bytes of a file as they are, and write the signature beside it.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. Whatever is in it: a signature says who stands for it, and not that it is right.
-    key : str or Path
-        A private key of `new_key`.
-    passphrase : str, optional
-        Of the key.
-
-    Returns
-    -------
-    Path
-        Of the signature, ``path`` with ``.sig``; an earlier one is replaced.
-
-    Raises
-    ------
-    SignatureError
-        If the key or the file cannot be used.
-    MissingDependencyError
-        If the package cryptography is not installed.
-    """
+    """Sign the bytes of a file as they are, and write the signature beside it."""
     private, content = _private(Path(key), passphrase), _read(Path(path))
     signature = base64.b64encode(private.sign(_MEANT_FOR + content))
     beside = _beside(Path(path), ".sig")
@@ -89,29 +46,7 @@ def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Pa
 
 
 def verify(path: str | Path, key: str | Path, signature: str | Path | None = None) -> bytes:
-    """Return the bytes of a file if they are those that were signed; these bytes, and no others, are to be used.
-
-    Parameters
-    ----------
-    path : str or Path
-    key : str or Path
-        The public key of whoever signed.
-    signature : str or Path, optional
-        Default: ``path`` with ``.sig``.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    SignatureError
-        If the key or the file cannot be read.
-    WrongSignatureError
-        If there is no signature, it is of another file or by another key, or a byte of either has changed.
-    MissingDependencyError
-        If the package cryptography is not installed.
-    """
+    """Return the bytes of a file if they are those that were signed; these bytes, and no others, are to be used."""
     public, content = _public(Path(key)), _read(Path(path))
     beside = _beside(Path(path), ".sig") if signature is None else Path(signature)
     if not beside.is_file():

@@ -33,42 +33,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about one region.
-
-    Attributes
-    ----------
-    region : Region
-    rows : int64 array
-        Positions of the rows inside.
-    own : int32 array, shape (n_quasi_identifiers,)
-        Codes of the counterfactual itself.
-    private : sequence of int32 arrays
-        Codes that each private attribute stands for; empty when all are released exactly.
-    """
+    """What is asked about one region."""
 
     region: Region
-    rows: NDArray[np.int64]
-    own: NDArray[np.int32]
+    rows: NDArray[np.int64]  # Positions of the rows inside
+    own: NDArray[np.int32]  # shape (n_quasi_identifiers,); codes of the counterfactual itself
+    # Codes that each private attribute stands for; empty when all are released exactly
     private: Sequence[NDArray[np.int32]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model said about one region.
+    """What the model said about one region."""
 
-    Attributes
-    ----------
-    good : bool array
-        Of each value combination that was asked, whether it gets the desired outcome.
-    consistent : bool array
-        The same of each row inside, with the counterfactual's own private values.
-    exact : bool
-        Whether every combination was asked.
-    """
-
-    good: NDArray[np.bool_]
-    consistent: NDArray[np.bool_]
-    exact: bool
+    good: NDArray[np.bool_]  # Of each value combination that was asked, whether it gets the desired outcome
+    consistent: NDArray[np.bool_]  # The same of each row inside, with the counterfactual's own private values
+    exact: bool  # Whether every combination was asked
 
 
 def answers_to(
@@ -80,31 +60,7 @@ def answers_to(
     samples: int,
     seed: int,
 ) -> dict[int, Answer]:
-    """Ask for the grid of every region and for the members' own cells.
-
-    Parameters
-    ----------
-    questions : mapping
-        Position of the counterfactual to what is asked.
-    population : Population
-    oracle : Oracle
-    cell_budget : int
-        Largest grid that is asked whole.
-    samples : int
-        Combinations drawn without replacement from a larger one.
-    seed : int
-        Of that draw.
-
-    Returns
-    -------
-    dict
-        One answer per question. One model call; a second one where private values are generalised, too.
-
-    Raises
-    ------
-    ModelError
-        If the model fails.
-    """
+    """Ask for the grid of every region and for the members' own cells."""
     if not questions:
         return {}
     cells: dict[int, NDArray[np.int32]] = {}
@@ -162,18 +118,10 @@ class Claim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a region is not certified.
+    """Why a region is not certified."""
 
-    Attributes
-    ----------
-    reason : str
-        A code of `SUPPRESSION_REASONS`.
-    k : int, optional
-        Where too few people were found: how many. For the data holder alone.
-    """
-
-    reason: str
-    k: int | None = None
+    reason: str  # A code of `SUPPRESSION_REASONS`
+    k: int | None = None  # Where too few people were found: how many. For the data holder alone.
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,24 +139,7 @@ class _Count:
 
 
 class Verifier:
-    """Certifies regions against a population and a policy.
-
-    Parameters
-    ----------
-    population : Population
-    policy : PrivacyPolicy
-    reference : Population, optional
-        A larger population that the training rows were drawn from, with the same quasi-identifiers: the journalist's
-        point of view.
-    cell_budget : int
-        Largest grid for which pureness is computed exactly.
-    samples : int
-        Combinations drawn without replacement from a larger grid.
-    seed : int
-        Of that draw.
-    partition : Partition, optional
-        Needed for other guarantees than "nominal": only its regions are certified.
-    """
+    """Certifies regions against a population and a policy."""
 
     def __init__(
         self,
@@ -235,30 +166,7 @@ class Verifier:
         method: str,
         recorded: Mapping[int, int | None] | None = None,
     ) -> list[Certificate | Refusal]:
-        """Certify or refuse one region per counterfactual; the model is asked once or twice for all of them.
-
-        Parameters
-        ----------
-        claims : sequence
-            One per counterfactual.
-        codes, numbers : arrays, shape (n, n_features)
-            The counterfactuals' own features, coded and as numbers: their private values are what is released.
-        oracle : Oracle
-        method : str
-            Name of the protector, for the certificate.
-        recorded : mapping, optional
-            Claims that were released before, for the same record, to the ``k_effective`` on record: they need not be
-            regions of today's partition.
-
-        Returns
-        -------
-        list of Certificate or Refusal
-
-        Raises
-        ------
-        ModelError
-            If the model fails.
-        """
+        """Certify or refuse one region per counterfactual; the model is asked once or twice for all of them."""
         at = [self.population.schema.features.index(name) for name in self.population.schema.quasi_identifiers]
         own, places = codes[:, at], numbers[:, at]
         before = recorded or {}

@@ -25,6 +25,7 @@ from cfk_plugin import (
     Schema,
     errors,
     hookspecs,
+    metrics,
 )
 from cfk_plugin.metrics import Chance, Estimate, Support, Utility
 from cfk_plugin.release.results import SUPPRESSION_REASONS
@@ -92,6 +93,25 @@ def test_signature_names_every_parameter(title: str, function: Any) -> None:
     assert part
     missing = set(inspect.signature(function).parameters) - {"self"} - words(re.sub(r"\n", " ", part[1]))
     assert not missing
+
+
+def members(thing: Any) -> list[Any]:
+    """Return a function or a class with its public methods and properties."""
+    own = vars(thing).items() if inspect.isclass(thing) else ()
+    found = [getattr(value, "__func__", getattr(value, "fget", value)) for name, value in own if name[0] != "_"]
+    return [thing, *filter(inspect.isfunction, found)]
+
+
+@pytest.mark.parametrize("module", [cfk_plugin, metrics, errors, hookspecs], ids=lambda module: module.__name__)
+def test_every_public_name_has_a_docstring(module: Any) -> None:
+    names = getattr(module, "__all__", None) or [name for name in vars(module) if name[0] != "_"]
+    public = [getattr(module, name) for name in names]
+    own = [thing for thing in public if getattr(thing, "__module__", "").startswith("cfk_plugin") and callable(thing)]
+    assert own
+    lacking = [
+        m.__qualname__ for thing in own if hasattr(thing, "__qualname__") for m in members(thing) if not m.__doc__
+    ]
+    assert not lacking
 
 
 @pytest.mark.parametrize("name", sorted(HOOKS))
