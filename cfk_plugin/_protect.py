@@ -12,9 +12,8 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.dp import DPC, DPPrototypes
 from cfk_plugin.errors import AdapterError, InputError, PolicyError
-from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Progress, Protector
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.protection.base import Progress, Protector
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.logger import RunLogger, logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer

@@ -19,21 +19,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 import pluggy
 from numpy.typing import NDArray
 
-from cfk_plugin.data.region import Interval, Part, natural
+from cfk_plugin.data.model import Oracle
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Part, Region, natural
 from cfk_plugin.errors import AdapterError, quiet
-
-if TYPE_CHECKING:
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.protection.base import Proposal, Protector, Task
-    from cfk_plugin.release.explanations import Explanations
-
 
 Finding = Literal["native", "near-native", "native-qi", "synthetic"]
 """Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers; none of these."""
@@ -224,6 +221,87 @@ def cfk_released(record: ReleaseRecord) -> None:
     """
 
 
+# What a protector gets and what it gives back.
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total) counterfactuals."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Task:
+    """Counterfactuals to protect in one go. Host side only.
+
+    Attributes
+    ----------
+    population : Population
+    policy : PrivacyPolicy
+    codes : int32 array, shape (n, n_quasi_identifiers)
+        Coded quasi-identifiers of the counterfactuals; -1 where a number is not a value of the population.
+    numbers : float64 array, shape (n, n_quasi_identifiers)
+        Their numbers (numeric attributes; dates in seconds), NaN otherwise.
+    oracle : Oracle
+        Answers whether a cell of a counterfactual has the desired outcome; asks the model once per cell.
+    seed : int
+        For protectors that draw random numbers.
+    progress : callable, optional
+        Told how far the work is.
+    groups : int64 array, shape (n,), optional
+        Group of the partition that each belongs to, where the guarantee has one; -1 where there is none.
+    """
+
+    population: Population
+    policy: PrivacyPolicy
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float64]
+    oracle: Oracle
+    seed: int = 0
+    progress: Progress | None = None
+    groups: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of counterfactuals."""
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Proposal:
+    """A protector's answer for one counterfactual; verification recounts everything it says.
+
+    Its `repr` shows no value: a region that was not verified may be somebody's row.
+
+    Attributes
+    ----------
+    region : Region or None
+        None when no region with enough people was found.
+    optimal : bool
+        Whether the protector proved that no better region exists (for the policy's objective).
+    gap : float, optional
+        Proven bound on how much lower the objective's NCP could be; None for a heuristic.
+    """
+
+    region: Region | None
+    optimal: bool = False
+    gap: float | None = None
+
+    def __repr__(self) -> str:
+        """Show whether there is a region, never a value."""
+        region = "None" if self.region is None else "withheld"
+        return f"Proposal(region={region}, optimal={self.optimal}, gap={self.gap})"
+
+
+class Protector(Protocol):
+    """Turns counterfactuals into regions. A plugin may bring its own; what it returns is verified.
+
+    One that draws random numbers says so with an attribute ``randomised = True``.
+    """
+
+    name: str
+
+    def protect(self, task: Task) -> Sequence[Proposal]:
+        """Return one proposal per counterfactual of the task, in order."""
+        ...
+
+
 # What an adapter hands over: counterfactuals in one shape, whatever explainer they come from.
 
 
@@ -403,8 +481,8 @@ class CounterfactualSource(Protocol):
         """Explainer's own methods, see the class."""
         ...
 
-    def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Rebuild the explainer's own result type from released explanations.
+    def restore(self, native: Any, explanations: Any) -> Any:
+        """Rebuild the explainer's own result type from what was released, `Explanations`.
 
         Nothing of `native` may survive that came from a training row.
         """

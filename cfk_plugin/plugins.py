@@ -10,22 +10,25 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import Any, Protocol, get_args
 
+import pandas as pd
 import pluggy
+from numpy.typing import NDArray
 
 from cfk_plugin import hookspecs
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import AdapterError, CFKError, InputError, MissingDependencyError, PluginError, quiet
-from cfk_plugin.hookspecs import CounterfactualSource, Finding
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.hookspecs import AdaptContext, RawMethod, ReleaseRecord
-    from cfk_plugin.protection.base import Proposal, Protector, Task
-
+from cfk_plugin.hookspecs import (
+    AdaptContext,
+    CounterfactualSource,
+    Finding,
+    Proposal,
+    Protector,
+    RawMethod,
+    ReleaseRecord,
+    Task,
+)
 
 # Finding, loading and asking plugins. A manager belongs to one run; nothing is loaded at import.
 

@@ -21,7 +21,7 @@ from cfk_plugin.audit.setting import Setting
 from cfk_plugin.audit.steering import Ask, steering
 from cfk_plugin.audit.tracking import metrics
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 from cfk_plugin.records.run import Entry, LoggedReport
 
 ARTIFACT = "cfk/audit-linkage.json"

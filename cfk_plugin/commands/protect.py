@@ -22,7 +22,7 @@ from cfk_plugin.release.results import SUPPRESSION_REASONS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.protection.base import Progress as Told
+    from cfk_plugin.hookspecs import Progress as Told
     from cfk_plugin.release.explanations import Explanations
 
 

@@ -22,7 +22,7 @@ from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 if TYPE_CHECKING:
     from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.data.population import Population
-    from cfk_plugin.protection.base import Protector
+    from cfk_plugin.hookspecs import Protector
 
 _MOST, _DRAWS, _NEAREST = 100, 20, 5  # counterfactuals looked at; combinations of each region; neighbours
 

@@ -26,7 +26,7 @@ from cfk_plugin.release.guarantees import AUTO, check
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
 
 if TYPE_CHECKING:
-    from cfk_plugin.protection.base import Progress, Protector
+    from cfk_plugin.hookspecs import Progress, Protector
 
 KS = (2, 3, 5, 10, 15, 20, 25, 30)
 """The k that are tried where none are named."""

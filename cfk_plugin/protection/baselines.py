@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.population import Population
+from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.protection.axes import hull
-from cfk_plugin.protection.base import Proposal, Rank, Task, rank
+from cfk_plugin.protection.base import Rank, rank
 from cfk_plugin.protection.exact import Box, BoxSpace
 
 # Strict multidimensional Mondrian: the whole table is generalised once; the baseline of the paper.

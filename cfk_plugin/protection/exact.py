@@ -12,9 +12,10 @@ from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.model import Grid
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
+from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.protection.axes import anchor_positions, hull, index_of, part_of
-from cfk_plugin.protection.base import Proposal, Rank, Task, needs_model, rank
+from cfk_plugin.protection.base import Rank, needs_model, rank
 from cfk_plugin.protection.solver import Solutions, solve
 
 # Boxes: regions as tables of codes, for searches that change a region step by step.

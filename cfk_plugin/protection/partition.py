@@ -14,9 +14,9 @@ from cfk_plugin.data.coding import find_rows, index_rows
 from cfk_plugin.data.columns import to_number
 from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import PopulationError
+from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.protection.axes import NOMINAL, TREE, Axes, hull, index_of
-from cfk_plugin.protection.base import Proposal, Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

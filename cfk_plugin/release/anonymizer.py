@@ -30,9 +30,8 @@ from cfk_plugin.errors import (
     PolicyError,
     quiet,
 )
-from cfk_plugin.hookspecs import Finding, ReleaseRecord
+from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
 from cfk_plugin.plugins import PluginManager, load_plugins
-from cfk_plugin.protection.base import Progress, Protector
 from cfk_plugin.protection.partition import partition_to_arrays
 from cfk_plugin.protection.private import number_of
 from cfk_plugin.records.ledger import Ledger

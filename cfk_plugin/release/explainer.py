@@ -21,12 +21,13 @@ from cfk_plugin.hookspecs import (
     ExplainerError,
     Finding,
     NoneFoundError,
+    Progress,
     RankingSource,
     protecting,
 )
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.metrics.plausibility import heom_of
-from cfk_plugin.protection.base import Progress, rank
+from cfk_plugin.protection.base import rank
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.anonymizer import EntryStage, KAnonymizer, failing_closed, withheld
 from cfk_plugin.release.explanations import Call, Explanations

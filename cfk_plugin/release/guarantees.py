@@ -14,8 +14,8 @@ from cfk_plugin.data.model import Goal, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning, PolicyError
+from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.base import Protector
 from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, coarser, partition_from_arrays
 from cfk_plugin.protection.partitioning import desired_shares, partition_of

@@ -20,8 +20,8 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region, natural
 from cfk_plugin.errors import LedgerError, ModelError, PluginError, quiet
+from cfk_plugin.hookspecs import Progress, Proposal, Protector, Task
 from cfk_plugin.plugins import PluginManager
-from cfk_plugin.protection.base import Progress, Proposal, Protector, Task
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.rule import Candidate, Decision
 from cfk_plugin.release.results import Certificate

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from cfk_plugin.data.model import Grid, Oracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weighted
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
@@ -97,25 +98,6 @@ def _ask(oracle: Oracle, cells: Mapping[int, NDArray[np.int32]], *, reuse: bool)
 # Verification: recount what a released region is, from region and population alone.
 
 
-class Claim(Protocol):
-    """What is read of a proposal: the region, and what was proved about the search that led to it."""
-
-    @property
-    def region(self) -> Region | None:
-        """The region to verify."""
-        ...
-
-    @property
-    def optimal(self) -> bool:
-        """Whether optimality was proved."""
-        ...
-
-    @property
-    def gap(self) -> float | None:
-        """Proven gap."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a region is not certified."""
@@ -159,7 +141,7 @@ class Verifier:
 
     def verify(
         self,
-        claims: Sequence[Claim],
+        claims: Sequence[Proposal],
         codes: NDArray[np.int32],
         numbers: NDArray[np.float64],
         oracle: Oracle,
@@ -235,7 +217,7 @@ class Verifier:
         self,
         i: int,
         count: _Count,
-        claim: Claim,
+        claim: Proposal,
         answer: Answer,
         oracle: Oracle,
         method: str,

@@ -15,7 +15,7 @@ from cfk_plugin.report.delivery.saving import check_place, write_whole
 from cfk_plugin.report.rendering.text import STATUS_TEXTS
 
 if TYPE_CHECKING:
-    from cfk_plugin.protection.base import Progress
+    from cfk_plugin.hookspecs import Progress
     from cfk_plugin.report.delivery.compare import Change
     from cfk_plugin.report.evidence import Evidence
     from cfk_plugin.report.inputs import HumanInputs

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.protection.base import Protector
+from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 

@@ -15,8 +15,8 @@ import numpy as np
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.intake import take_in
 from cfk_plugin.data.model import Goal, Grid, LabelModel, Oracle, RowOracle
+from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection.base import Proposal, Protector, Task
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 from tables import TABLES, Case, case

@@ -14,8 +14,7 @@ import pytest
 
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema, hookimpl, protect
 from cfk_plugin.errors import AdapterError, InputError, ModelError, PluginError
-from cfk_plugin.hookspecs import CounterfactualBatch, Finding, NoneFoundError, ReleaseRecord
-from cfk_plugin.protection.base import Proposal, Task
+from cfk_plugin.hookspecs import CounterfactualBatch, Finding, NoneFoundError, Proposal, ReleaseRecord, Task
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import GeneralizedCounterfactual, Suppressed
 

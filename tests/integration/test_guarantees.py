@@ -29,8 +29,8 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.errors import NominalGuaranteeWarning, PolicyError
+from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.protection import ExactProtector
-from cfk_plugin.protection.base import Proposal, Task
 
 QUASI = ["mean radius", "mean texture", "mean smoothness"]
 PRIVATE = ["mean concavity", "worst area", "worst symmetry"]

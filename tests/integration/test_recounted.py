@@ -10,9 +10,9 @@ import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Region, Schema, Suppressed, hookimpl
 from cfk_plugin.data.region import Interval
+from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics import attribute_disclosure, ncp_by_attribute, t_closeness
 from cfk_plugin.protection import ExactProtector
-from cfk_plugin.protection.base import Proposal, Task
 from cfk_plugin.release.results import GeneralizedCounterfactual
 
 K = 5

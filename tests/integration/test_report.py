@@ -17,7 +17,7 @@ import pytest
 import toy
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, RunLogger, Schema
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.protection.base import Proposal, Protector, Task
+from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.report.data import Check, Edition
 
 FORMATS = ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card")

@@ -39,10 +39,9 @@ from cfk_plugin import (
 from cfk_plugin.data.intake import Counterfactual, take_in
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import CFKError
-from cfk_plugin.hookspecs import CounterfactualBatch
+from cfk_plugin.hookspecs import CounterfactualBatch, Proposal, Task
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
-from cfk_plugin.protection.base import Proposal, Task
 from cfk_plugin.protection.partition import NearestCells
 from cfk_plugin.records import shipper
 from cfk_plugin.release.explanations import Explanations

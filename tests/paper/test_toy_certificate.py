@@ -8,8 +8,8 @@ import pytest
 
 import toy
 from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, Phrase, PrivacyPolicy
+from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.protection import ExactProtector, GraspProtector
-from cfk_plugin.protection.base import Proposal, Protector, Task
 
 
 class PaperRegion:

@@ -12,7 +12,7 @@ from cfk_plugin.audit.attribute_inference.results import results
 from cfk_plugin.audit.result import check_seed
 from cfk_plugin.audit.running import Kept, Piece, Work, run_pieces
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 _TRAIN = 0.6  # share of the sample: the others are needed to ask, to learn the baseline, and as a control
 _PER_ATTRIBUTE, _PER_GUESS = 0.1, 1e-5  # seconds per private attribute, and for each person of the sample

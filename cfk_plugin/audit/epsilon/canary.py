@@ -19,8 +19,8 @@ from cfk_plugin.audit.epsilon.worlds import Relation, fitting, neighbours
 from cfk_plugin.audit.result import Rate, check_seed
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
+from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.protection.base import Progress
 
 Floats = NDArray[np.float64]
 FEWEST = 20

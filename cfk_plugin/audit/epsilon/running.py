@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cfk_plugin.audit.epsilon.statistic import Statistic
 from cfk_plugin.audit.epsilon.worlds import Worlds
 from cfk_plugin.errors import InputError, quiet
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 Fit = Callable[..., Any]
 """From a table to an output. Where it has a parameter ``random_state``, every run gives it another whole number."""

@@ -25,7 +25,7 @@ from cfk_plugin.audit.result import AuditResult, check_seed, rate
 from cfk_plugin.audit.running import Kept, Piece, run_pieces
 from cfk_plugin.audit.running.pieces import Found
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 _ENOUGH = 10  # members with a value, for its own figures
 _SCENARIO = (

@@ -21,7 +21,7 @@ from cfk_plugin.audit.result import AuditResult, check_seed
 from cfk_plugin.audit.running import Kept, Piece, run_pieces
 from cfk_plugin.audit.running.pieces import Found
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 QUERIES = (250, 500, 1000, 2000)
 """How many are asked in the paper."""

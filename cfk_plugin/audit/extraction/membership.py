@@ -21,7 +21,7 @@ from cfk_plugin.audit.membership.roc import Roc, measure_roc
 from cfk_plugin.audit.result import AuditResult, Rate, check_seed, rate
 from cfk_plugin.audit.running import Kept, Piece, run_pieces
 from cfk_plugin.audit.running.pieces import Found
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 _KNOWS = "Extracts a surrogate and does the same with three shadow models on own people; names as members whom "
 _SCENARIOS = {

@@ -17,7 +17,7 @@ from cfk_plugin.audit.extraction.sets import SETS, Halves, Sets
 from cfk_plugin.audit.extraction.transfer import Surrogate, ask, fit, outcomes, train
 from cfk_plugin.audit.running import Piece
 from cfk_plugin.audit.running.pieces import Found
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 WAYS = ("explained", "alone")
 """Surrogates with counterfactuals, and without."""

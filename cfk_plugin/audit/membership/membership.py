@@ -21,7 +21,7 @@ from cfk_plugin.audit.result import check_seed
 from cfk_plugin.audit.running import Kept, Piece, Work, run_pieces
 from cfk_plugin.audit.running.pieces import Found
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 _SCORING = 0.2  # seconds for scores and intervals of all attacks
 

@@ -26,7 +26,7 @@ from cfk_plugin.audit.planning.sizes import Sizes
 from cfk_plugin.audit.report import AuditReport
 from cfk_plugin.audit.running import Work
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 Report = AttackReport | AuditReport
 

@@ -8,7 +8,7 @@ from cfk_plugin.audit.attacked import Owner, Sample
 from cfk_plugin.audit.planning.audits import AUDITS, Report, Scope, Task
 from cfk_plugin.audit.planning.plan import Plan
 from cfk_plugin.audit.running import Kept
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 
 def run_planned(

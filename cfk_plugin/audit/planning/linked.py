@@ -14,9 +14,8 @@ from cfk_plugin.audit.setting import Setting
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import NominalGuaranteeWarning
-from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.hookspecs import AdaptContext, Progress
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.protection.base import Progress
 from cfk_plugin.release.anonymizer import KAnonymizer
 
 ATTACKS = ("linkage", "model_filter", "homogeneity", "uniqueness")

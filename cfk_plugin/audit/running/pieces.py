@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 
 Found = Mapping[str, NDArray[Any]]
 """What a piece found: arrays of numbers by name. Distances, scores, counts: never a row."""

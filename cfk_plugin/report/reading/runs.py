@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 from cfk_plugin.report.evidence import Evidence, RunEvidence
 from cfk_plugin.report.reading.counted import counted
 from cfk_plugin.report.reading.holdings import DOCUMENTS, EXPLANATIONS, Held, look

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import pandas as pd
 
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
-from cfk_plugin.protection.base import Progress
+from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual
 from cfk_plugin.reproduction.methods import METHODS, Method

@@ -13,7 +13,7 @@ from cfk_plugin.audit import Setting, downcoding, intersection, inversion, linka
 from cfk_plugin.audit.downcoding import forced_people
 from cfk_plugin.audit.inversion import survivors
 from cfk_plugin.audit.promise import checks
-from cfk_plugin.protection.base import Proposal, Protector, Task
+from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.protection.baselines import GraspProtector
 
 QUASI = ["age", "town", "level"]

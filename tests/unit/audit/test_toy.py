@@ -10,7 +10,7 @@ import pytest
 import toy
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.audit import Setting, downcoding, homogeneity, inversion, linkage, model_filter, steering, uniqueness
-from cfk_plugin.protection.base import Proposal, Protector, Task
+from cfk_plugin.hookspecs import Proposal, Protector, Task
 
 
 class PaperRegion:

@@ -20,7 +20,7 @@ from cfk_plugin.audit.attribute_inference.guesses import guesses
 from cfk_plugin.audit.attribute_inference.register import Register
 from cfk_plugin.data.region import Part, part_contains
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.base import Proposal, Task
+from cfk_plugin.hookspecs import Proposal, Task
 from prototyped import prototypes
 
 TABLE = pd.DataFrame(
