@@ -1,10 +1,11 @@
-"""Errors, and how foreign code is called. Messages name columns and settings, never a value of a row."""
+"""Errors, how foreign code is called, and what holders of rows have in common. No message has a value of a row."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
+from typing import ClassVar, NoReturn
 
 
 class CFKError(Exception):
@@ -140,3 +141,27 @@ def _named(what: str, failure: str) -> str:
     """Put the class of a failure into a message; one that is no identifier could be a text of its own."""
     failure = failure if failure.isidentifier() else "an error"
     return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
+
+
+class HostOnly:
+    """Base of whatever holds rows, values of rows or a key: its `repr` shows counts alone, and it cannot be pickled.
+
+    A dataclass that derives from it says ``repr=False``; a test looks.
+    """
+
+    __slots__ = ()
+    _refusal: ClassVar[tuple[type[CFKError], str]] = (InputError, "{} holds values of rows and refuses to be pickled")
+    """The error, and its text; ``{}`` in it stands for the class."""
+
+    def _counts(self) -> str:
+        """Return what `repr` shows in its brackets."""
+        return f"{len(self)} rows" if isinstance(self, Sized) else ""
+
+    def __repr__(self) -> str:
+        """Show class and counts, never a value."""
+        return f"{type(self).__name__}({self._counts()})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, or copied by way of that: values or key would be in the copy."""
+        error, text = self._refusal
+        raise error(text.replace("{}", type(self).__name__))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -67,10 +67,6 @@ class RowsOnCluster(NoRows):
         self._df, self._counted = df, counted
         self._number = np.zeros(len(self.cell_of_row), dtype=np.uint64)
         self._known = np.zeros(len(counted.cells), dtype=bool)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled, as populations do."""
-        raise PopulationError("rows on a cluster refuse to be pickled")
 
     def numbers(self, order: KeyedOrder, at: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the keyed numbers of some people; those of whole cells are computed on the cluster, once."""

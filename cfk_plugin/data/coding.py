@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.columns import conform, conform_values, ordered, select, table_of, to_text, values_of
 from cfk_plugin.data.domain import Domain, keyed_order, tokens_of
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import PopulationError
+from cfk_plugin.errors import HostOnly, PopulationError
 
 # A table as codes: rows with the same ones, the people behind rows, and what identifies the whole.
 
@@ -137,20 +137,17 @@ FEW = 32
 """Rows up to which a loop over values is faster than pandas' machinery."""
 
 
-@dataclass(frozen=True, eq=False)
-class Coding:
+@dataclass(frozen=True, eq=False, repr=False)
+class Coding(HostOnly):
     """Reads tables by the domains of a population."""
 
     schema: Schema
     domains: Mapping[str, Domain]  # Feature to `Domain`
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"Coding({len(self.domains)} features)"
+    _refusal = PopulationError, "a {} holds values of rows and refuses to be pickled"
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold every value."""
-        raise PopulationError("a Coding holds values of rows and refuses to be pickled")
+    def _counts(self) -> str:
+        return f"{len(self.domains)} features"
 
     def encode(self, frame: pd.DataFrame) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Return codes and numbers of every feature of a table, each of shape (n, n_features); see `Domain.encode`."""
@@ -217,19 +214,16 @@ class Coding:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KeyedOrder:
+class KeyedOrder(HostOnly):
     """Lines records up by numbers that need the key to compute."""
 
     coding: Coding
     key: bytes
 
-    def __repr__(self) -> str:
-        """Show counts, never the key."""
-        return f"KeyedOrder({len(self.coding.domains)} features)"
+    _refusal = PopulationError, "a {} holds the key and refuses to be pickled"
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold the key."""
-        raise PopulationError("a KeyedOrder holds the key and refuses to be pickled")
+    def _counts(self) -> str:
+        return f"{len(self.coding.domains)} features"
 
     def __call__(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
         """Return the keyed number of each record, coded (`Coding.encode`)."""
@@ -268,9 +262,10 @@ class Rows(Protocol):
         ...
 
 
-class RowsInMemory:
+class RowsInMemory(HostOnly):
     """The rows of a table."""
 
+    _refusal = PopulationError, "{} holds training rows and refuses to be pickled"
     in_memory = are_told_apart = True
 
     def __init__(self, table: pd.DataFrame, cell_of_row: NDArray[np.int64], subjects: NDArray[np.int64] | None) -> None:
@@ -285,9 +280,10 @@ class RowsInMemory:
         return work(self.table)
 
 
-class NoRows:
+class NoRows(HostOnly):
     """The people of a sealed population: counted, and no more is known of them."""
 
+    _refusal = PopulationError, "{} holds cells of people and refuses to be pickled"
     in_memory = are_told_apart = False
     subjects: NDArray[np.int64] | None = None
     _advice = "a sealed population has no rows; use the population that it was sealed from"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from pandas.api import types
 from cfk_plugin.data.columns import conform, dates_of, holds_dates, to_bound, to_numbers, to_text, why_inexact
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.schema import Attribute
-from cfk_plugin.errors import InputError, PopulationError
+from cfk_plugin.errors import HostOnly, InputError, PopulationError
 
 # Keyed digests: identities and orders that nobody without the key can compute.
 
@@ -99,8 +99,8 @@ UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 _SNAP = 1e-9  # two numbers closer than this share of the range are the same value
 
 
-@dataclass(frozen=True)
-class Domain:
+@dataclass(frozen=True, repr=False)
+class Domain(HostOnly):
     """The distinct values of one attribute, coded 0 .. n-1; a missing value has the last code.
 
     Numbers and dates (as seconds) are sorted; ordinal levels keep their order; categories are sorted as text;
@@ -154,13 +154,10 @@ class Domain:
         originals[:] = [by_text.get(text, text) for text in order]
         return cls(attribute, np.asarray(order, object), originals, column.dtype, missing, has_missing)
 
-    def __repr__(self) -> str:
-        """Name the attribute; show none of its values."""
-        return f"Domain({self.attribute.name!r}, {self.attribute.kind}, {self.size} values)"
+    _refusal = PopulationError, "a {} holds values of rows and refuses to be pickled"
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold every value."""
-        raise PopulationError(f"the domain of {self.attribute.name!r} holds values of rows and refuses to be pickled")
+    def _counts(self) -> str:
+        return f"{self.attribute.name!r}, {self.attribute.kind}, {self.size} values"
 
     @property
     def size(self) -> int:

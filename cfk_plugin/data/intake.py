@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from cfk_plugin.data.coding import FEW, Reading
 from cfk_plugin.data.columns import select, values_of
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import HostOnly, InputError
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,7 +55,7 @@ _MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Intake:
+class Intake(HostOnly):
     """Counterfactuals in the population's terms. Host side only; refuses to be pickled."""
 
     population: Population
@@ -69,9 +69,7 @@ class Intake:
         """Return the number of counterfactuals."""
         return len(self.raw)
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold raw counterfactuals."""
-        raise InputError("raw counterfactuals refuse to be pickled")
+    _refusal = InputError, "raw counterfactuals refuse to be pickled"
 
     @cached_property
     def frame(self) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
@@ -18,7 +17,7 @@ from cfk_plugin.data.columns import conform, lent, select, table_of
 from cfk_plugin.data.domain import UNKNOWN, Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region, json_value, natural, part_to_text
-from cfk_plugin.errors import InputError, ModelError, quiet
+from cfk_plugin.errors import HostOnly, InputError, ModelError, quiet
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +308,7 @@ class Both:
 _TRIED = 256  # rows
 
 
-class RowOracle:
+class RowOracle(HostOnly):
     """Predictions for the population's own rows, each asked at most once."""
 
     def __init__(self, model: LabelModel, population: Population) -> None:
@@ -342,7 +341,7 @@ class RowOracle:
         return self._model(frame).astype(object)
 
 
-class Oracle:
+class Oracle(HostOnly):
     """Says for one set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
 
     A cell of a counterfactual has the counterfactual's private values and the cell's quasi-identifiers.
@@ -380,13 +379,13 @@ class Oracle:
             own = np.where(desired_at < 0, np.array(sizes) - 1, desired_at).astype(np.int32)
             self._answers.update(dict.fromkeys(self._keys(self._at, own), True))
 
-    def __repr__(self) -> str:
-        """Show how much is known."""
-        return f"Oracle({len(self._answers)} cells known)"
+    def _counts(self) -> str:
+        return f"{len(self._answers)} cells known"
 
     def restrict(self, at: NDArray[np.int64]) -> Oracle:
         """Return this oracle for some of its counterfactuals, renumbered from 0; answers stay shared."""
-        part = copy(self)
+        part = object.__new__(Oracle)
+        part.__dict__.update(vars(self))
         part._at = self._at[at]
         return part
 

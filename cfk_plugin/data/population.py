@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import Counts, Sealed, read_bundle, write_bundle
-from cfk_plugin.errors import PopulationError, quiet
+from cfk_plugin.errors import HostOnly, PopulationError, quiet
 
 # How exposed a population is before any protection: people whom nobody, or hardly anybody, is like.
 
@@ -74,7 +74,7 @@ def smallest_classes(cell_of_row: NDArray[np.int64], people: NDArray[np.int64] |
 # People in cells: who has which combination of quasi-identifiers, and how many are in a region.
 
 
-class People:
+class People(HostOnly):
     """The counting of a population; where the rows are makes no difference to it. Read-only once it is made."""
 
     def __init__(self, coding: Coding, cells: NDArray[np.int32], cell_people: NDArray[np.int64], rows: Rows) -> None:
@@ -243,6 +243,11 @@ class Population(People):
         self._key, self.sealed = key, sealed
         self._built = True
 
+    _refusal = PopulationError, "a Population holds training rows and refuses to be pickled; rebuild it instead"
+
+    def _counts(self) -> str:
+        return f"{self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells"
+
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, schema: Schema, *, key: bytes | None = None) -> Population:
         """Code and collapse a table of training rows.
@@ -407,19 +412,11 @@ class Population(People):
         settings = self.sealed.facts.get("policy")
         return None if settings is None else PrivacyPolicy(**settings)
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"Population({self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells)"
-
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse changes: what was counted for one explanation must hold for the next."""
         if hasattr(self, "_built"):
             raise AttributeError("a Population cannot be changed; build another one")
         super().__setattr__(name, value)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold every training row."""
-        raise PopulationError("a Population holds training rows and refuses to be pickled; rebuild it instead")
 
     @property
     def has_key(self) -> bool:
@@ -468,12 +465,12 @@ class _UncountedRows(RowsInMemory):
     """Rows with a value that no cell has."""
 
     def __init__(self, table: pd.DataFrame, subjects: NDArray[np.int64] | None, refusal: str) -> None:
-        self.table, self.subjects, self._refusal = table, subjects, refusal
+        self.table, self.subjects, self._reason = table, subjects, refusal
 
     @property
     def cell_of_row(self) -> NDArray[np.int64]:  # type: ignore[override]
         """Refuse."""
-        raise PopulationError(self._refusal)
+        raise PopulationError(self._reason)
 
 
 class _Uncounted(Population):
@@ -492,5 +489,5 @@ class _Uncounted(Population):
         return self.__dict__["_rows"].cell_of_row
 
     def __repr__(self) -> str:
-        """Say that nothing was counted."""
+        """Name it as what it is to its users."""
         return "Population(not counted)"
