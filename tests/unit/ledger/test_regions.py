@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin.data.population import Population
@@ -98,12 +98,16 @@ parts = st.one_of(
 )
 regions = st.dictionaries(st.text(), parts, min_size=1, max_size=4).map(Region)
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may have other work
 
+
+@unhurried
 @given(regions)
 def test_any_region_reads_back_equal(region: Region) -> None:
     assert decode(encode(region)) == region
 
 
+@unhurried
 @given(regions, regions)
 def test_identity_is_equality(one: Region, other: Region) -> None:
     assert (identity(one) == identity(other)) == (one == other)
