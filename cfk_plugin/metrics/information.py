@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from cfk_plugin.data.columns import to_number, to_text
 from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.data.schema import Hierarchy, Schema
 from cfk_plugin.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
-
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.data.schema import Schema
 
 
 def ncp(region: Region, population: Population) -> float:
-    """Return the normalised certainty penalty of a region.
-
-    Computed from the region that is released, not from the rows inside: those may span less.
+    """Return the normalised certainty penalty of a region: of what is released, not of the rows inside.
 
     Parameters
     ----------
@@ -43,8 +39,7 @@ def ncp(region: Region, population: Population) -> float:
 
     Notes
     -----
-    NCP = sum_j w_j NCP_j with sum_j w_j = 1. It does not say whether the advice is right (`pureness`) nor how
-    many people are inside.
+    NCP = sum_j w_j NCP_j with sum_j w_j = 1. It does not say whether the advice is right, see `pureness`.
 
     References
     ----------
@@ -55,7 +50,10 @@ def ncp(region: Region, population: Population) -> float:
 
 def weighted(parts: Mapping[str, float], schema: Schema) -> float:
     """Return the weighted sum of the penalties of all quasi-identifiers: NCP."""
-    return float(sum(schema[name].weight * loss for name, loss in parts.items()))
+    total = 0.0
+    for name, loss in parts.items():
+        total += schema[name].weight * loss
+    return total
 
 
 def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]:
@@ -73,15 +71,56 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
 
     Notes
     -----
-    Numeric: (high - low) / range of the population, 0 when that is 0, at most 1. Ordinal: the same on ranks
-    over the declared levels. Nominal: 0 for one value, else |R| / |A|. Hierarchy: 0 for one value, else
-    leaves of the lowest node that covers the values / all leaves. Missing together with values costs 1 for
-    ranges and hierarchies; for nominal attributes it counts as one more value.
+    Numeric, ordinal: (high - low) / range, of numbers or ranks. Nominal: 0 for one value, else |R| / |A|. Hierarchy:
+    0 for one value, else leaves of the lowest node over the values / all leaves. Missing together with values costs 1
+    for ranges and hierarchies; for nominal attributes it is one more value.
     """
-    schema = population.schema
-    if lost := [name for name in schema.quasi_identifiers if name not in region]:
-        raise InputError(f"the region has no part for {', '.join(lost)}")
-    return {name: _penalty(region[name], population.domains[name]) for name in schema.quasi_identifiers}
+    losses = {}
+    for name in population.schema.quasi_identifiers:
+        if name not in region:
+            raise InputError(f"the region has no part for {name}")
+        part, domain = region[name], population.domains[name]
+        if isinstance(part, Interval) != domain.is_interval:
+            raise InputError(f"the region's part for {name!r} does not fit a {domain.attribute.kind} attribute")
+        if isinstance(part, Interval):
+            losses[name] = _range_loss(part, domain)
+        elif len(part) == 1:
+            losses[name] = 0.0
+        elif domain.attribute.hierarchy is not None:
+            losses[name] = _hierarchy_loss(part, domain, domain.attribute.hierarchy)
+        else:
+            losses[name] = min(len(part) / max(domain.size, 1), 1.0)
+    return losses
+
+
+def _range_loss(part: Interval, domain: Domain) -> float:
+    if part.low is None or part.missing:  # missing alone is one value; together with others it costs everything
+        return float(part.low is not None)
+    name, values = domain.attribute.name, domain.values
+    if domain.attribute.kind == "ordinal":
+        levels = values.tolist()
+        if not {to_text(part.low), to_text(part.high)} <= set(levels):
+            raise InputError(f"the region's range for {name!r} ends at an undeclared level")
+        low, high = float(levels.index(to_text(part.low))), float(levels.index(to_text(part.high)))
+        whole = len(levels) - 1.0
+    else:
+        low, high = to_number(part.low), to_number(part.high)
+        whole = float(values[-1] - values[0]) if len(values) else 0.0
+        if not (isfinite(low) and isfinite(high)):
+            raise InputError(f"the region's range for {name!r} does not end at a number")
+    if high < low:
+        raise InputError(f"the region's range for {name!r} ends before it starts")
+    return min((high - low) / whole, 1.0) if whole > 0 else 0.0
+
+
+def _hierarchy_loss(part: frozenset[Any], domain: Domain, hierarchy: Hierarchy) -> float:
+    if None in part:
+        return 1.0
+    values = [to_text(v) for v in part]
+    if not set(values) <= set(hierarchy.leaves):
+        raise InputError(f"the region's set for {domain.attribute.name!r} has values that its hierarchy does not list")
+    node = hierarchy.cover(values)
+    return float(hierarchy.high[node] - hierarchy.low[node] + 1) / domain.size
 
 
 def discernibility(
@@ -91,20 +130,18 @@ def discernibility(
     *,
     form: Literal["release", "squared"] = "release",
 ) -> float:
-    """Return the discernibility penalty C_DM.
+    """Return the discernibility penalty C_DM: every tuple gets the size of its class.
 
     Parameters
     ----------
     class_sizes : iterable of int
-        People inside the region of each release; for ``form="squared"`` the size of each equivalence class of
-        a table.
+        People inside the region of each release; for ``form="squared"`` the size of each class of a table.
     n_suppressed : int
         Number of explanations (for "squared": rows) that were suppressed.
     n_people : int
         Size of the population, the penalty of each suppressed one.
     form : {"release", "squared"}
-        Per release, sum |E| + n · suppressed; or the published form over a whole table, sum |E|² + n ·
-        suppressed. Both give every tuple the size of its class.
+        Over releases, or the published form over a whole table.
 
     Returns
     -------
@@ -113,7 +150,8 @@ def discernibility(
 
     Notes
     -----
-    It does not say how far the generalised values are from the original ones.
+    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed. It does not say how far the generalised values are
+    from the original ones.
 
     References
     ----------
@@ -146,8 +184,8 @@ def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Ite
 
     Notes
     -----
-    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty. It looks at rows
-    that exist and their own private values, so it does not say whether the advice holds: see `pureness`.
+    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty. It looks at existing rows
+    with their own private values: whether the advice holds, `pureness` says.
 
     References
     ----------
@@ -155,67 +193,10 @@ def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Ite
     """
     if len(labels) != len(class_labels):
         raise InputError("classification_metric needs the labels of one class per release")
-    penalties = [not _agrees(a, b) for a, b in zip(labels, class_labels, strict=True)]
+    penalties = []
+    for label, others in zip(labels, class_labels, strict=True):
+        counts = Counter(others)
+        if not counts:
+            raise InputError("an equivalence class has no rows")
+        penalties.append(counts[label] < max(counts.values()))
     return float(np.mean(penalties)) if penalties else float("nan")
-
-
-def _agrees(label: Hashable, others: Iterable[Hashable]) -> bool:
-    counts = pd.Series(list(others), dtype=object).value_counts()
-    if not len(counts):
-        raise InputError("an equivalence class has no rows")
-    return label in counts.index[counts == counts.max()]
-
-
-def _penalty(part: Part, domain: Domain) -> float:
-    name, kind = domain.attribute.name, domain.attribute.kind
-    if isinstance(part, Interval) != domain.is_interval:
-        raise InputError(f"the region's part for {name!r} does not fit a {kind} attribute")
-    if isinstance(part, Interval):
-        if part.low is None:
-            return 0.0
-        if part.missing:
-            return 1.0
-        return _width(part, domain)
-    if len(part) == 1:
-        return 0.0
-    if domain.attribute.hierarchy is not None:
-        return _leaves(part, domain)
-    return min(len(part) / max(domain.size, 1), 1.0)
-
-
-def _width(part: Interval, domain: Domain) -> float:
-    if domain.attribute.kind == "ordinal":
-        ranks = [_rank(end, domain) for end in (part.low, part.high)]
-        line = np.array([0.0, len(domain.values) - 1.0])
-    else:
-        ranks, line = [_number(end, domain) for end in (part.low, part.high)], domain.values
-    low, high = ranks
-    if high < low:
-        raise InputError(f"the region's range for {domain.attribute.name!r} ends before it starts")
-    whole = float(line[-1] - line[0]) if len(line) else 0.0
-    return min((high - low) / whole, 1.0) if whole > 0 else 0.0
-
-
-def _rank(end: Any, domain: Domain) -> float:
-    place = np.flatnonzero(domain.values == to_text(end))
-    if not len(place):
-        raise InputError(f"the region's range for {domain.attribute.name!r} ends at an undeclared level")
-    return float(place[0])
-
-
-def _number(end: Any, domain: Domain) -> float:
-    number = to_number(end)
-    if not np.isfinite(number):
-        raise InputError(f"the region's range for {domain.attribute.name!r} does not end at a number")
-    return number
-
-
-def _leaves(part: frozenset[Any], domain: Domain) -> float:
-    hierarchy = domain.attribute.hierarchy
-    values = [to_text(v) for v in part if v is not None]
-    if hierarchy is None or None in part:
-        return 1.0
-    if not set(values) <= set(hierarchy.leaves):
-        raise InputError(f"the region's set for {domain.attribute.name!r} has values that its hierarchy does not list")
-    node = hierarchy.cover(values)
-    return float(hierarchy.high[node] - hierarchy.low[node] + 1) / domain.size
