@@ -60,10 +60,10 @@ def choose_rule(inside: Floats, outside: Floats, delta: float, confidence: float
     thresholds = np.where(middle > values[:-1], middle, values[1:])
     if not len(thresholds):
         return Rule(math.inf, upward=True)
-    low, high = (clopper_pearson_table(len(scores), confidence) for scores in (inside, outside))
+    (low, _), (_, high) = (clopper_pearson_table(len(scores), confidence) for scores in (inside, outside))
     over_in, over_out = (len(s) - np.searchsorted(np.sort(s), thresholds, "left") for s in (inside, outside))
-    upward = log_ratios(low.low[over_in], high.high[over_out], delta).round(_SAME)
-    downward = log_ratios(low.low[len(inside) - over_in], high.high[len(outside) - over_out], delta).round(_SAME)
+    upward = log_ratios(low[over_in], high[over_out], delta).round(_SAME)
+    downward = log_ratios(low[len(inside) - over_in], high[len(outside) - over_out], delta).round(_SAME)
     if upward.max() == downward.max():
         return Rule(math.inf, upward=True)
     gains = upward if upward.max() > downward.max() else downward

@@ -199,6 +199,6 @@ def test_numbers_out_of_range_are_refused(wrong: object) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 17])
 def test_the_table_of_intervals_is_every_interval(n: int) -> None:
-    table = clopper_pearson_table(n, 0.9)
+    lows, highs = clopper_pearson_table(n, 0.9)
     for successes in range(n + 1):
-        assert (table.low[successes], table.high[successes]) == pytest.approx(clopper_pearson(successes, n, 0.9))
+        assert (lows[successes], highs[successes]) == pytest.approx(clopper_pearson(successes, n, 0.9))
