@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.columns import is_numeric, to_numbers, to_text
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cfk_plugin.data.population import Population
-
-
-# Attribute disclosure: what is learned of private and sensitive attributes from being in a region.
 
 
 def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
@@ -35,7 +28,7 @@ def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
     Returns
     -------
     int
-        0 when nobody does; 1 singles somebody out for whoever knows the private values; more is better.
+        More is better, but 0 means nobody; 1 singles somebody out for whoever knows the private values.
 
     Notes
     -----
@@ -67,8 +60,7 @@ class LDiversity:
     entropy : float
         exp of the entropy: as many equally frequent values would be as uncertain. In [1, distinct].
     recursive : float
-        Least c of recursive (c, l)-diversity: frequency of the most frequent value / sum of the frequencies
-        from the l-th most frequent on; infinite with fewer than l values. Lower is better.
+        Least c of recursive (c, l)-diversity; infinite with fewer than l values. Lower is better.
     """
 
     distinct: int
@@ -92,14 +84,14 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
 
     Notes
     -----
-    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m). None of them says
-    whether distinct values mean the same (salaries of 3,000 and 3,001), or how the population is distributed.
+    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m). They do not say whether
+    distinct values mean the same (salaries of 3,000 and 3,001), or how the population is distributed.
 
     References
     ----------
     Machanavajjhala et al. (2007), l-Diversity.
     """
-    counts = np.sort(np.bincount(_codes(values)[0]))[::-1].astype(float)
+    counts = np.sort(np.bincount(_codes(_series(values))[0]))[::-1].astype(float)
     if not len(counts) or l < 1:
         raise InputError("l_diversity needs at least one value, and l >= 1")
     share = counts / counts.sum()
@@ -119,8 +111,7 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
     values, population_values : array
         Sensitive values of the people inside, and of everybody.
     ordered : bool
-        Whether moving between neighbouring values costs less (numbers, dates, ranks of levels) or every move
-        costs the same (categories).
+        Whether moving between neighbouring values costs less (numbers, dates, ranks) or every move the same.
 
     Returns
     -------
@@ -129,10 +120,9 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
 
     Notes
     -----
-    Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values. Otherwise: half the sum
-    of the absolute differences. Missing is a value of its own, at distance 1 from all others; with ordered
-    values the surplus of missing is moved first, which bounds the distance from above. It does not see rare
-    values of a large population well.
+    Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values, an upper bound where some are
+    missing. Otherwise: half the sum of the absolute differences. It does not see rare values of a large population
+    well.
 
     References
     ----------
@@ -143,32 +133,7 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
     >>> t_closeness([3, 4, 5], [3, 4, 5, 6, 7, 8, 9, 10, 11], ordered=True)
     0.375
     """
-    return _closeness(*_two_distributions(values, population_values, ordered), ordered=ordered)
-
-
-def closeness_and_disclosure(
-    values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool
-) -> tuple[float, float]:
-    """Return `t_closeness` and `attribute_disclosure`, for which the values are counted once."""
-    inside, everybody, last_missing = _two_distributions(values, population_values, ordered)
-    distance = _closeness(inside, everybody, last_missing, ordered=ordered)
-    return distance, float(np.max(inside - everybody))
-
-
-def _closeness(
-    inside: NDArray[np.float64], everybody: NDArray[np.float64], last_missing: bool, *, ordered: bool
-) -> float:
-    if not ordered:
-        return float(np.abs(inside - everybody).sum() / 2)
-    moved = 0.0
-    if last_missing:
-        inside, here = inside[:-1], 1 - float(inside[-1])
-        everybody, there = everybody[:-1], 1 - float(everybody[-1])
-        moved, mass = abs(here - there), min(here, there)
-        if mass <= 0:
-            return moved
-        return moved + mass * _ordered_distance(inside / here, everybody / there)
-    return _ordered_distance(inside, everybody)
+    return _closeness(*_distributions(values, population_values, ordered), ordered=ordered)
 
 
 def attribute_disclosure(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series) -> float:
@@ -186,21 +151,34 @@ def attribute_disclosure(values: ArrayLike | pd.Series, population_values: Array
 
     Notes
     -----
-    max_v (share of v in E(r) - share of v in D). It does not see small shifts of many values: see
-    `t_closeness`.
+    max_v (share of v in E(r) - share of v in D). It does not see small shifts of many values, as `t_closeness` does.
     """
-    inside, everybody, _ = _two_distributions(values, population_values, False)
+    inside, everybody, _ = _distributions(values, population_values, False)
     return float(np.max(inside - everybody))
 
 
-def _ordered_distance(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
-    return float(np.abs(np.cumsum(p - q)).sum() / (len(p) - 1)) if len(p) > 1 else 0.0
+def _closeness(
+    inside: NDArray[np.float64], everybody: NDArray[np.float64], last_missing: bool, *, ordered: bool
+) -> float:
+    if not ordered:
+        return float(np.abs(inside - everybody).sum() / 2)
+    moved, mass = 0.0, 1.0
+    if last_missing:  # the surplus of missing is moved first, which bounds the distance from above
+        here, there = 1 - float(inside[-1]), 1 - float(everybody[-1])
+        moved, mass = abs(here - there), min(here, there)
+        if mass <= 0:
+            return moved
+        inside, everybody = inside[:-1] / here, everybody[:-1] / there
+    steps = len(inside) - 1
+    return moved + mass * (float(np.abs(np.cumsum(inside - everybody)).sum() / steps) if steps else 0.0)
 
 
-def _codes(values: ArrayLike | pd.Series, ordered: bool = False) -> tuple[NDArray[np.int64], bool]:
+def _series(values: ArrayLike | pd.Series) -> pd.Series:
+    return values if isinstance(values, pd.Series) else pd.Series(np.asarray(values))
+
+
+def _codes(column: pd.Series, ordered: bool = False) -> tuple[NDArray[np.int64], bool]:
     """Return the number of each value among the distinct ones (missing last), and whether one is missing."""
-    column = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values))
-    column = column.reset_index(drop=True)
     missing = column.isna().to_numpy()
     if is_numeric(column) or ordered:
         numbers, invalid = to_numbers(column)
@@ -214,12 +192,11 @@ def _codes(values: ArrayLike | pd.Series, ordered: bool = False) -> tuple[NDArra
     return out, bool(missing.any())
 
 
-def _two_distributions(
+def _distributions(
     values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
-    inside, everybody = (
-        v if isinstance(v, pd.Series) else pd.Series(np.asarray(v)) for v in (values, population_values)
-    )
+    """Return the shares of each value inside and in the population, and whether the last value is the missing one."""
+    inside, everybody = _series(values), _series(population_values)
     if not len(inside) or not len(everybody):
         raise InputError("distributions need at least one value inside the region and in the population")
     both = pd.concat([inside.astype(object), everybody.astype(object)], ignore_index=True)
@@ -228,9 +205,6 @@ def _two_distributions(
     here = np.bincount(codes[: len(inside)], minlength=size) / len(inside)
     there = np.bincount(codes[len(inside) :], minlength=size) / len(everybody)
     return here, there, missing
-
-
-# Re-identification risk of released regions: prosecutor, journalist, marketer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,16 +240,19 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
 
     Notes
     -----
-    risk(r) = 1 / k(r). It assumes that everybody inside is equally likely: an attacker who reruns the
-    algorithm or asks the model does better.
+    risk(r) = 1 / k(r), as if everybody inside were equally likely: an attacker who reruns the algorithm or asks the
+    model does better.
 
     References
     ----------
     El Emam, Dankar (2008), Protecting privacy using k-anonymity.
     """
-    risks = _risks(class_sizes)
-    if not len(risks):
+    sizes = np.asarray(list(class_sizes), dtype=float)
+    if not len(sizes):
         return Risk(float("nan"), float("nan"), float("nan"))
+    if sizes.min() < 1:
+        raise InputError("each class needs at least one person")
+    risks = 1 / sizes
     return Risk(float(risks.max()), float(risks.mean()), float((risks > threshold).mean()))
 
 
@@ -295,8 +272,7 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
 
     Notes
     -----
-    risk(r) = 1 / |E_P(r)|. Without a reference population all that can be said is: at most the prosecutor
-    risk.
+    risk(r) = 1 / |E_P(r)|. Without a reference population it is only known to be at most the prosecutor risk.
     """
     return prosecutor_risk(reference_class_sizes, threshold)
 
@@ -318,23 +294,12 @@ def marketer_risk(class_sizes: Iterable[int]) -> float:
     -----
     mean over *releases* of 1 / |E(r)|. Other tools average over records or over classes; the figures differ.
     """
-    risks = _risks(class_sizes)
-    return float(risks.mean()) if len(risks) else float("nan")
-
-
-def _risks(class_sizes: Iterable[int]) -> NDArray[np.float64]:
-    sizes = np.asarray(list(class_sizes), dtype=float)
-    if len(sizes) and sizes.min() < 1:
-        raise InputError("each class needs at least one person")
-    return np.asarray(1 / sizes, dtype=np.float64)
-
-
-# The sensitive attributes inside a region, all of them together: the worst that is said of any.
+    return prosecutor_risk(class_sizes).mean
 
 
 @dataclass(frozen=True, slots=True)
 class SensitiveFigures:
-    """Figures over all sensitive attributes; None where there are none, or no rows."""
+    """The worst figure over all sensitive attributes; None where there are none, or no rows."""
 
     diversity: int | None = None  # Least number of distinct values
     closeness: float | None = None  # Largest distance to the distribution in the population (`t_closeness`)
@@ -346,11 +311,12 @@ class SensitiveFigures:
         names = population.schema.sensitive
         if not names or not population.has_rows:
             return cls()
-        diversity, shifts = [], []
+        diversity, closeness, disclosure = [], [], []
         for name in names:
-            everybody, domain = population.column(name), population.domains[name]
+            everybody, ordered = population.column(name), population.domains[name].is_interval
             inside = everybody.take(rows)
             diversity.append(l_diversity(inside).distinct)
-            shifts.append(closeness_and_disclosure(inside, everybody, domain.is_interval))
-        closeness, disclosure = zip(*shifts, strict=True)
+            shares = _distributions(inside, everybody, ordered)
+            closeness.append(_closeness(*shares, ordered=ordered))
+            disclosure.append(float(np.max(shares[0] - shares[1])))
         return cls(min(diversity), max(closeness), max(disclosure))
