@@ -88,7 +88,7 @@ def nearest_row(anonymizer: KAnonymizer) -> Ask:
     The nearest unlike neighbour is what instance-based explainers return, and what steering works best on.
     """
     population, goal = anonymizer.population_, anonymizer.goal_
-    heom = _heom(population)
+    heom = Heom.of(population)
     codes = heom.encode(population.frame)
     labels = anonymizer.model_(population.conform(population.frame)).astype(object)
 
@@ -143,7 +143,7 @@ def _spoiled(
     population = setting.population
     tried = _changed(population, queries.take(np.repeat(np.arange(len(queries)), _TRIES)), changes, random)
     bad = ~setting.judge(setting.labels(tried), np.repeat(at, _TRIES))
-    heom = _heom(population)
+    heom = Heom.of(population)
     found, best = [], []
     for i in range(len(queries)):
         ways = i * _TRIES + np.flatnonzero(bad[i * _TRIES : (i + 1) * _TRIES])
@@ -184,8 +184,3 @@ def _default(anonymizer: KAnonymizer) -> Ask:
     if anonymizer.policy_.guarantee == "catalogue":
         return anonymizer.explain
     return nearest_row(anonymizer)
-
-
-def _heom(population: Population) -> Heom:
-    numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
-    return Heom.fit(population.frame[list(population.schema.features)], numeric=numeric)

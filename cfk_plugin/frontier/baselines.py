@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
+from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.metrics.intervals import Estimate, mean_of
-from cfk_plugin.metrics.plausibility import heom_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 
@@ -158,7 +158,7 @@ def _distances(rows: pd.DataFrame, owner: NDArray[np.int64], population: Populat
     """Return, for each owner, the mean distance to the nearest training row and to the five nearest."""
     if not len(rows):
         return np.empty((0, 2))
-    features, heom = list(population.schema.features), heom_of(population)
+    features, heom = list(population.schema.features), Heom.of(population)
     table = heom.encode(population.frame[features])
     _, found = heom.nearest(heom.encode(population.conform(rows[features])), table, k=min(_NEAREST, population.n_rows))
     each = pd.DataFrame({"nearest": found[:, 0], "nearest_5": found.mean(axis=1)}).groupby(owner).mean()

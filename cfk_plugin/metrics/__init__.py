@@ -11,7 +11,7 @@ from cfk_plugin.metrics.intervals import (
     clopper_pearson,
     wilson,
 )
-from cfk_plugin.metrics.plausibility import Plausibility, Support, plausibility, region_plausibility
+from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
 from cfk_plugin.metrics.risk import (
     LDiversity,
     Risk,
@@ -24,7 +24,7 @@ from cfk_plugin.metrics.risk import (
     t_closeness,
 )
 from cfk_plugin.metrics.uniqueness import AttributeProfile, PrivateProfile, private_profile
-from cfk_plugin.metrics.utility import Chance, Utility, utility
+from cfk_plugin.metrics.utility import Chance, Support, Utility, utility
 from cfk_plugin.metrics.validity import Pureness, pureness
 
 __all__ = [

@@ -1,25 +1,19 @@
-"""HEOM: the heterogeneous Euclidean-overlap distance between mixed rows, and the features that it looks at."""
+"""HEOM: the heterogeneous Euclidean-overlap distance between mixed rows, as a mean over features."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.columns import is_numeric, to_numbers, to_text
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError
-
-if TYPE_CHECKING:
-    from cfk_plugin.data.domain import Domain
-    from cfk_plugin.data.population import Population
-
-
-# HEOM: the heterogeneous Euclidean-overlap distance between mixed rows, as a mean over features.
 
 _BLOCK = 1 << 18  # distances held at once; 2 MB stay in a core's cache
 _TIE = 1e-12  # distances closer than this are the same: sums of the same terms in another order are
@@ -28,19 +22,15 @@ _MISSING = np.uint64(0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeomCodes:
-    """Rows prepared for `Heom`. Host side only; its `repr` shows counts."""
+    """Rows prepared for `Heom`, stored by column."""
 
-    # shape (n_rows, n_numeric); numbers (dates in seconds), NaN where missing; stored by column
-    numbers: NDArray[np.float64]
-    # shape (n_rows, n_categorical); hash of each category's text, 0 where missing; stored by column
-    codes: NDArray[np.uint64]
+    numbers: NDArray[np.float64]  # shape (n_rows, n_numeric); dates in seconds, NaN where missing
+    codes: NDArray[np.uint64]  # shape (n_rows, n_categorical); hash of each category's text, 0 where missing
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.numbers)
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"HeomCodes({len(self)} rows)"
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> HeomCodes:
@@ -87,12 +77,10 @@ class Heom:
         widths = {name: float(ranges.get(name, 0.0)) for name in numeric}
         object.__setattr__(self, "ranges", MappingProxyType(widths))
 
-    def __repr__(self) -> str:
-        """Name the columns; ranges are the data's."""
+    def __repr__(self) -> str:  # ranges are the data's
         return f"Heom(numeric={list(self.numeric)}, categorical={list(self.categorical)})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Make it again from its ranges: a read-only view of them cannot be pickled."""
+    def __reduce__(self) -> tuple[Any, ...]:  # a read-only view of ranges cannot be pickled
         return Heom, (self.numeric, self.categorical, dict(self.ranges))
 
     @classmethod
@@ -126,6 +114,13 @@ class Heom:
             ranges[name] = float(finite.max() - finite.min()) if len(finite) else 0.0
         return cls(numeric, [name for name in frame.columns if name not in ranges], ranges)
 
+    @classmethod
+    def of(cls, population: Population) -> Heom:
+        """Take features, their kinds and ranges from a population."""
+        features = list(population.schema.features)
+        numeric = [name for name in features if population.schema[name].kind == "numeric"]
+        return cls.fit(population.frame[features], numeric)
+
     def encode(self, frame: pd.DataFrame) -> HeomCodes:
         """Prepare the rows of a table once, for many comparisons; the columns may stand in any order.
 
@@ -149,8 +144,8 @@ class Heom:
         """Return the distance of every row of `a` to every row of `b`, shape (len(a), len(b))."""
         left, right = self._codes(a), self._codes(b)
         out = np.empty((len(left), len(right)))
-        for rows in _blocks(len(left), len(right)):
-            out[rows] = self._block(left.take(rows), right)
+        for rows, block in self._blocks(left, right):
+            out[rows] = block
         return out
 
     def parts(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
@@ -169,10 +164,8 @@ class Heom:
         left, right = self._codes(a), self._codes(b)
         if len(left) != len(right):
             raise InputError(f"rows are compared in pairs, but there are {len(left)} and {len(right)}")
-        widths = np.array([self.ranges[name] for name in self.numeric])
-        numbers = np.abs(left.numbers - right.numbers) / np.where(widths > 0, widths, np.inf)
-        missing, other = np.isnan(left.numbers), np.isnan(right.numbers)
-        return np.hstack([np.where(missing | other, missing ^ other, numbers), left.codes != right.codes])
+        numbers = _differences(left.numbers, right.numbers, np.array([self.ranges[name] for name in self.numeric]))
+        return np.hstack([numbers, left.codes != right.codes])
 
     def nearest(
         self,
@@ -189,8 +182,7 @@ class Heom:
         a, b : DataFrame or HeomCodes
         k : int
         exclude_same : bool
-            Leave out the rows of `b` at distance 0: the row itself when `a` and `b` are one table, and its
-            duplicates.
+            Leave out the rows of `b` at distance 0: the row itself where both are one table, and its duplicates.
         cost : float64 array, shape (len(b),), optional
             Added to the distance to each row of `b`.
 
@@ -206,64 +198,59 @@ class Heom:
         left, right = self._codes(a), self._codes(b)
         indices = np.full((len(left), k), -1, dtype=np.int64)
         found = np.full((len(left), k), np.inf)
-        if not len(right):
+        take = min(k, len(right))
+        if not take:
             return indices, found
-        for rows in _blocks(len(left), len(right)):
-            block = self._block(left.take(rows), right)
+        for rows, away in self._blocks(left, right):
             if exclude_same:
-                block[block <= _TIE] = np.inf
+                away[away <= _TIE] = np.inf
             if cost is not None:
-                block += cost
-            indices[rows], found[rows] = _smallest(block, k)
+                np.add(away, cost, out=away)
+            order = _smallest(away, take)
+            values = np.take_along_axis(away, order, axis=1)
+            indices[rows, :take] = np.where(np.isinf(values), -1, order)
+            found[rows, :take] = values
         return indices, found
 
     def _codes(self, rows: pd.DataFrame | HeomCodes) -> HeomCodes:
         return rows if isinstance(rows, HeomCodes) else self.encode(rows)
 
-    def _block(self, a: HeomCodes, b: HeomCodes) -> NDArray[np.float64]:
-        total = np.zeros((len(a), len(b)))
-        for j, name in enumerate(self.numeric):
-            x, y = a.numbers[:, j, None], b.numbers[None, :, j]
-            part = np.abs(x - y)
-            if self.ranges[name] > 0:
-                part /= self.ranges[name]
-            else:
-                part[:] = 0
-            x_missing, y_missing = np.isnan(x), np.isnan(y)
-            if x_missing.any() or y_missing.any():
-                part = np.where(x_missing | y_missing, x_missing ^ y_missing, part)
-            total += part
-        differ = np.zeros(total.shape, dtype=np.uint16)
-        for j in range(len(self.categorical)):
-            differ += a.codes[:, j, None] != b.codes[None, :, j]
-        total += differ
-        total /= max(len(self.numeric) + len(self.categorical), 1)
-        return total
+    def _blocks(self, a: HeomCodes, b: HeomCodes) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yield the distances of some rows of `a` at a time to all of `b`."""
+        step = max(_BLOCK // max(len(b), 1), 1)
+        for start in range(0, len(a), step):
+            rows = slice(start, start + step)
+            few = a.take(rows)
+            total, differ = np.zeros((len(few), len(b))), np.zeros((len(few), len(b)), dtype=np.uint16)
+            for j, name in enumerate(self.numeric):
+                total += _differences(few.numbers[:, j, None], b.numbers[None, :, j], np.array(self.ranges[name]))
+            for j in range(len(self.categorical)):
+                differ += few.codes[:, j, None] != b.codes[None, :, j]
+            total += differ
+            total /= max(len(self.numeric) + len(self.categorical), 1)
+            yield rows, total
 
 
-def _blocks(n_a: int, n_b: int) -> list[slice]:
-    step = max(_BLOCK // max(n_b, 1), 1)
-    return [slice(start, min(start + step, n_a)) for start in range(0, n_a, step)]
+def _differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray[np.float64]) -> NDArray[np.float64]:
+    part = np.abs(x - y)
+    part /= np.where(widths > 0, widths, np.inf)
+    missing, other = np.isnan(x), np.isnan(y)
+    if missing.any() or other.any():
+        part = np.where(missing | other, missing ^ other, part)
+    return part
 
 
-def _smallest(block: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return positions and values of the k smallest per row; -1 and infinite where there are fewer."""
-    n, width = block.shape
-    take = min(k, width)
-    if take == 1:
-        limit = block.min(axis=1)
-        order = np.argmax(block <= limit[:, None] + _TIE, axis=1)[:, None]
-    else:
-        limit = np.partition(block, take - 1, axis=1)[:, take - 1]
-        order = np.empty((n, take), dtype=np.int64)
-        for i, row in enumerate(block):
-            near = np.flatnonzero(row <= limit[i] + _TIE)
-            order[i] = near[np.argsort(np.round(row[near] / _TIE), kind="stable")[:take]]
-    values = np.take_along_axis(block, order, axis=1)
-    indices, found = np.full((n, k), -1, dtype=np.int64), np.full((n, k), np.inf)
-    indices[:, :take] = np.where(np.isinf(values), -1, order)
-    found[:, :take] = values
-    return indices, found
+def _smallest(block: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+    """Return the positions of the k smallest of each row; of equal ones the first."""
+    if k == 1:
+        first: NDArray[np.int64] = np.argmax(block <= block.min(axis=1)[:, None] + _TIE, axis=1)
+        return first[:, None]
+    limit = np.partition(block, k - 1, axis=1)[:, k - 1]
+    order = np.empty((len(block), k), dtype=np.int64)
+    for i, row in enumerate(block):
+        near = np.flatnonzero(row <= limit[i] + _TIE)
+        order[i] = near[np.argsort(np.round(row[near] / _TIE), kind="stable")[:k]]
+    return order
 
 
 def _hash(column: pd.Series) -> NDArray[np.uint64]:
@@ -271,105 +258,3 @@ def _hash(column: pd.Series) -> NDArray[np.uint64]:
     texts = np.array([to_text(value) for value in distinct], dtype=object)
     hashes = pd.util.hash_array(texts, categorize=False) if len(texts) else np.empty(0, np.uint64)
     return np.append(hashes, _MISSING)[codes]
-
-
-# The features of a population as distances, bins and equality see them.
-
-_BINS = 16
-_SINGLE = 2.0**-22  # numbers that went through float32 come back this close
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FeatureSpace:
-    """Ranges, bins and precision of every feature; it remembers no row."""
-
-    heom: Heom  # Distance with declared ranges where the schema has bounds, else those of the population
-    declared: tuple[str, ...]  # Numeric features whose range is declared
-    # Per numeric feature the edges of its bins: declared ones, else 16 of equal width over the range
-    edges: tuple[NDArray[np.float64], ...]
-    # shape (n_numeric,); share of a number below which a difference is none: single precision; 0 for dates
-    precision: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, population: Population) -> FeatureSpace:
-        """Read ranges and bins from a schema, and from the rows where nothing is declared."""
-        features = population.schema.features
-        numeric = [population.domains[name] for name in features if population.schema[name].kind == "numeric"]
-        ends = {domain.attribute.name: _ends(domain) for domain in numeric}
-        return cls(
-            heom=Heom(
-                list(ends),
-                [name for name in features if name not in ends],
-                {name: high - low for name, (low, high) in ends.items()},
-            ),
-            declared=tuple(domain.attribute.name for domain in numeric if domain.attribute.bounds is not None),
-            edges=tuple(_edges(domain, *ends[domain.attribute.name]) for domain in numeric),
-            precision=np.array([0.0 if domain.is_date else _SINGLE for domain in numeric]),
-        )
-
-    def __repr__(self) -> str:
-        """Show counts; ranges are the data's."""
-        return f"FeatureSpace({len(self.heom.numeric)} numeric, {len(self.heom.categorical)} categorical features)"
-
-    def changed(self, a: HeomCodes, b: HeomCodes) -> NDArray[np.bool_]:
-        """Say feature by feature whether a row of `a` has another value than the row of `b` at its place."""
-        missing, other = np.isnan(a.numbers), np.isnan(b.numbers)
-        with np.errstate(invalid="ignore"):
-            far = np.abs(a.numbers - b.numbers) > np.abs(b.numbers) * self.precision
-        return np.hstack([np.where(missing | other, missing ^ other, far), a.codes != b.codes])
-
-    def bins(self, rows: HeomCodes) -> list[NDArray[np.uint64]]:
-        """Return each feature in coarse form: numbers as bins, missing ones apart, categories as they are."""
-        binned = []
-        for j, edges in enumerate(self.edges):
-            numbers = rows.numbers[:, j]
-            at = np.searchsorted(edges, numbers, side="right")
-            at[numbers == edges[-1]] = len(edges) - 1  # the last bin has both ends
-            at[np.isnan(numbers)] = len(edges) + 1
-            binned.append(at.astype(np.uint64))
-        return [*binned, *(rows.codes[:, j] for j in range(rows.codes.shape[1]))]
-
-    def keys(
-        self, rows: HeomCodes, table: HeomCodes, names: Sequence[str]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return a number per row of either table that is equal where some features are.
-
-        Numbers of `rows` count as the nearest of `table` when they are equal to single precision.
-        """
-        cut = len(rows)
-        keys = np.zeros(cut + len(table), dtype=np.int64)
-        for name in names:
-            if name in self.heom.ranges:
-                j = self.heom.numeric.index(name)
-                known = table.numbers[:, j]
-                column = np.concatenate([_snapped(rows.numbers[:, j], known, self.precision[j]), known])
-                codes = pd.factorize(column, use_na_sentinel=False)[0]
-            else:
-                j = self.heom.categorical.index(name)
-                codes = pd.factorize(np.concatenate([rows.codes[:, j], table.codes[:, j]]))[0]
-            keys = pd.factorize(keys * (int(codes.max(initial=0)) + 1) + codes)[0].astype(np.int64)
-        return keys[:cut], keys[cut:]
-
-
-def _ends(domain: Domain) -> tuple[float, float]:
-    if domain.attribute.bounds is not None:
-        return domain.attribute.bounds
-    return (float(domain.values[0]), float(domain.values[-1])) if len(domain.values) else (0.0, 0.0)
-
-
-def _edges(domain: Domain, low: float, high: float) -> NDArray[np.float64]:
-    if domain.attribute.bins is not None:
-        return np.array(domain.attribute.bins)
-    return np.linspace(low, high, _BINS + 1) if high > low else np.array([low, np.nextafter(low, np.inf)])
-
-
-def _snapped(numbers: NDArray[np.float64], known: NDArray[np.float64], precision: float) -> NDArray[np.float64]:
-    """Return numbers, each as the nearest known one where the two are the same to a precision."""
-    values = np.unique(known[~np.isnan(known)])
-    if not len(values) or not precision:
-        return numbers
-    right = np.searchsorted(values, numbers).clip(max=len(values) - 1)
-    left = (right - 1).clip(min=0)
-    nearest = np.where(np.abs(values[left] - numbers) < np.abs(values[right] - numbers), values[left], values[right])
-    with np.errstate(invalid="ignore"):
-        return np.where(np.abs(nearest - numbers) <= np.abs(nearest) * precision, nearest, numbers)

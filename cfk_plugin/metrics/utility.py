@@ -2,139 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import combinations
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.columns import to_numbers
+from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.heom import FeatureSpace
+from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.intervals import Estimate, mean_of, share_of
-from cfk_plugin.metrics.plausibility import Support, fits_one, is_copy, support_of
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+_BINS = 16
+_SINGLE = 2.0**-22  # numbers that went through float32 come back this close
+_FRESH = 1000  # rows of a holdout that are held against the training rows
 
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.metrics.heom import HeomCodes
-    from cfk_plugin.metrics.plausibility import Reference
-
-
-# What was asked and what was answered, checked and in the population's terms.
+Mask = NDArray[np.bool_]
+Reference = Sequence[tuple[Mask, Mask]]
+"""Which rows (a mask) are held against which training rows (a mask); no row twice."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Served:
-    """Queries and their counterfactuals. Host side only."""
+@dataclass(frozen=True, slots=True)
+class Support:
+    """How a set of rows, served or fresh, stands to the training rows.
 
-    queries: pd.DataFrame  # Every query, answered or not, in the population's columns and dtypes
-    counterfactuals: pd.DataFrame  # Likewise
-    answered: NDArray[np.int64]  # Position of the query of each counterfactual
+    Attributes
+    ----------
+    nn1, nn5 : Estimate
+        L1 distance to the nearest training row with the desired outcome, and its mean to the 5 nearest.
+    unseen_pair : Estimate
+        Share with two values that no training row has together.
+    singled_out : Estimate
+        Share whose quasi-identifiers exactly one person of the training rows has.
+    """
 
-    @classmethod
-    def read(
-        cls, queries: pd.DataFrame, counterfactuals: pd.DataFrame, answered: ArrayLike | None, population: Population
-    ) -> Served:
-        """Check both tables and which counterfactual answers which query."""
-        asked = conformed(queries, population, "queries")
-        if isinstance(counterfactuals, pd.DataFrame) and not len(counterfactuals):
-            given = asked.head(0)  # a method that never answered has no columns either
-        else:
-            given = conformed(counterfactuals, population, "counterfactuals")
-        return cls(asked, given, _positions(answered, len(given), len(asked)))
+    nn1: Estimate
+    nn5: Estimate
+    unseen_pair: Estimate
+    singled_out: Estimate
 
-
-def conformed(frame: pd.DataFrame, population: Population, what: str) -> pd.DataFrame:
-    """Return the features of a table in the population's columns and dtypes."""
-    table = require_features(frame, population.schema.features, what)
-    numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
-    if wrong := [name for name in numeric if to_numbers(table[name])[1].any()]:
-        raise InputError(
-            f"{what}: {', '.join(wrong)} must hold finite numbers; give one row of values per counterfactual, and for "
-            "a region a row that stands for it"
-        )
-    return population.conform(table)
-
-
-def _positions(answered: ArrayLike | None, given: int, asked: int) -> NDArray[np.int64]:
-    if answered is None:
-        if given not in (0, asked):
-            raise InputError(
-                f"there are {given} counterfactuals for {asked} queries; say with answered= which queries they answer"
-            )
-        return np.arange(given)
-    at = np.asarray(answered)
-    if at.ndim != 1 or len(at) != given or (at.dtype.kind not in "iu" and given):
-        raise InputError(f"answered must be {given} whole numbers: the position of the query of each counterfactual")
-    if given and (at.min() < 0 or at.max() >= asked):
-        raise InputError(f"answered must be positions of queries, from 0 to {asked - 1}")
-    if len(np.unique(at)) != given:
-        raise InputError(
-            "a query has several counterfactuals; keep one of each, so that all methods are measured alike"
-        )
-    return at.astype(np.int64)
-
-
-# Which outcomes are wanted: at the answers, and among the rows that answers are held against.
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Wanted:
-    """The model's labels, judged. Host side only."""
-
-    goal: Goal
-    model: LabelModel
-    served: Served
-    own: NDArray[Any]  # Label of every training row
-    factual: NDArray[Any]  # Label of every query; empty unless the goal depends on it
-    flipped: NDArray[np.bool_]  # Whether each counterfactual has the desired outcome
-
-    @classmethod
-    def ask(cls, goal: Goal, model: LabelModel, served: Served, train: pd.DataFrame) -> Wanted:
-        """Ask the model for all labels that are needed."""
-        goal.check(model, None)
-        own = model(train)
-        factual = model(served.queries) if goal.is_opposite else own[:0]
-        flipped = np.zeros(0, dtype=bool)
-        if len(served.counterfactuals):
-            labels = model(served.counterfactuals)
-            flipped = goal.met(labels, factual[served.answered] if goal.is_opposite else None)
-        return cls(goal, model, served, own, factual, flipped)
-
-    def references(self) -> Reference:
-        """Return, for the answers, the training rows with an outcome that their query is after."""
-        at = self.served.answered
-        if not self.goal.is_opposite:
-            return [(np.ones(len(at), dtype=bool), self.goal.met(self.own))]
-        return [(self.factual[at] == label, self.own != label) for label in pd.unique(self.factual)]
-
-    def fresh(self, outside: pd.DataFrame, most: int, random: np.random.Generator) -> tuple[pd.DataFrame, Reference]:
-        """Return rows of a holdout with an outcome that some query is after, and what to hold them against.
-
-        That is the training rows with a wanted outcome; where it depends on the query, those of the same outcome.
-        """
-        labels = self.model(outside)
-        if self.goal.is_opposite:
-            good = np.any([labels != label for label in pd.unique(self.factual)], axis=0)
-        else:
-            good = self.goal.met(labels)
-        at = np.flatnonzero(good)
-        if len(at) > most:
-            at = np.sort(random.choice(at, most, replace=False))
-        if not self.goal.is_opposite:
-            return outside.take(at), [(np.ones(len(at), dtype=bool), self.goal.met(self.own))]
-        return outside.take(at), [(labels[at] == label, self.own == label) for label in pd.unique(labels[at])]
-
-
-# What chance gives: the figures of people who are not in the training rows.
-
-_FRESH = 1000  # rows that are held against the training rows
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return _to_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +65,7 @@ class Chance:
     copies_train, copies_holdout : Estimate
         Share of the counterfactuals that equal one of `rows` training rows, and one of `rows` holdout rows.
     singled_out_train, singled_out_holdout : Estimate
-        Share with the quasi-identifiers of exactly one of `rows` training rows, and of exactly one of `rows` holdout
-        rows.
+        Share with the quasi-identifiers of exactly one of `rows` training rows, and of `rows` holdout rows.
     rows : int
         Rows drawn from either table for these four: all of the shorter one.
     """
@@ -163,43 +79,7 @@ class Chance:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {k: v.to_dict() if isinstance(v, Support | Estimate) else v for k, v in content.items()}
-
-
-def chance_of(
-    outside: pd.DataFrame,
-    rows: HeomCodes,
-    table: HeomCodes,
-    wanted: Wanted,
-    population: Population,
-    space: FeatureSpace,
-    random: np.random.Generator,
-) -> Chance:
-    """Measure holdout rows as if they were counterfactuals, and hold counterfactuals against holdout rows.
-
-    Against equally many rows of either table: a longer one has more rows to be equal to.
-    """
-    chosen, reference = wanted.fresh(outside, _FRESH, random)
-    fresh = support_of(space.heom.encode(chosen), table, reference, population, space, random)
-    others, quasi = space.heom.encode(outside), population.schema.quasi_identifiers
-    n = min(len(table), len(others))
-    train, holdout = (_draw(codes, n, random) for codes in (table, others))
-    return Chance(
-        fresh=fresh,
-        copies_train=share_of(is_copy(rows, train, space)),
-        copies_holdout=share_of(is_copy(rows, holdout, space)),
-        singled_out_train=share_of(fits_one(rows, train, quasi, space)),
-        singled_out_holdout=share_of(fits_one(rows, holdout, quasi, space)),
-        rows=n,
-    )
-
-
-def _draw(codes: HeomCodes, n: int, random: np.random.Generator) -> HeomCodes:
-    return codes if n == len(codes) else codes.take(np.sort(random.choice(len(codes), n, replace=False)))
-
-
-# Utility: what counterfactuals are worth to those who get them, measured alike for every method that made them.
+        return _to_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +87,7 @@ class Utility:
     """Figures of a set of counterfactuals, whatever made them. Means are over the answered queries.
 
     Counts, means and shares alone: nothing in it is a value of a row. Figures of copies and of people who are singled
-    out say something of training rows all the same and are for the data holder. None of the figures is a guarantee.
+    out are for the data holder all the same. None of the figures is a guarantee.
 
     Attributes
     ----------
@@ -217,14 +97,10 @@ class Utility:
         Distance to the query: sum, and root of the sum of squares, over features; lower is better.
     features_changed : Estimate
         Number of features with another value than the query's; lower is better.
-    nn1, nn5 : Estimate
-        L1 distance to the nearest training row with the desired outcome, and its mean to the 5 nearest.
-    unseen_pair : Estimate
-        Share with two values that no training row has together; lower is better.
+    nn1, nn5, unseen_pair, singled_out : Estimate
+        As of `Support`; lower is better.
     copies : Estimate
         Share that equal a training row; lower is better.
-    singled_out : Estimate
-        Share whose quasi-identifiers exactly one person of the training rows has; lower is better.
     chance : Chance or None
         What chance gives, where a holdout was given.
     queries, training_rows, desired_rows : int
@@ -270,8 +146,7 @@ class Utility:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; what could not be measured is None."""
-        content = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
-        return content | {"answered": self.answered, "above_chance": self.above_chance}
+        return _to_dict(self) | {"answered": self.answered, "above_chance": self.above_chance}
 
 
 def utility(
@@ -330,33 +205,242 @@ def utility(
     Yang, Feng, Zhou, Chen, Hu (2022), Differentially private counterfactuals via functional mechanism, equations 20
     and 21.
     """
-    served = Served.read(queries, counterfactuals, answered, population)
-    outside = None if holdout is None else conformed(holdout, population, "holdout")
-    train, space, random = population.frame, FeatureSpace.of(population), np.random.default_rng(random_state)
-    wanted = Wanted.ask(Goal(desired), LabelModel(model, population.schema.features), served, train)
-    table, rows = space.heom.encode(train), space.heom.encode(served.counterfactuals)
-    asked = space.heom.encode(served.queries).take(served.answered)
-    parts = space.heom.parts(rows, asked)
-    flips = np.zeros(len(served.queries), dtype=bool)
-    flips[served.answered] = wanted.flipped
-    support = support_of(rows, table, wanted.references(), population, space, random)
+    asked = _conformed(queries, population, "queries")
+    served = asked.head(0)  # a method that never answered has no columns either
+    if not isinstance(counterfactuals, pd.DataFrame) or len(counterfactuals):
+        served = _conformed(counterfactuals, population, "counterfactuals")
+    at = _positions(answered, len(served), len(asked))
+    outside = None if holdout is None else _conformed(holdout, population, "holdout")
+    training, random = _TrainingRows(population), np.random.default_rng(random_state)
+    outcomes = _Outcomes(Goal(desired), LabelModel(model, population.schema.features), asked, population.frame)
+    flips = np.zeros(len(asked), dtype=bool)
+    flips[at] = outcomes.flipped(served, at)
+    rows, own = training.heom.encode(served), training.heom.encode(asked).take(at)
+    parts = training.heom.parts(rows, own)
+    reference = outcomes.reference(at)
+    support = training.support(rows, reference, random)
     return Utility(
         flipping_ratio=share_of(flips),
         l1=mean_of(parts.sum(axis=1), random),
         euclidean=mean_of(np.sqrt(np.square(parts).sum(axis=1)), random),
-        features_changed=mean_of(space.changed(rows, asked).sum(axis=1), random),
+        features_changed=mean_of(training.changed(rows, own).sum(axis=1), random),
         nn1=support.nn1,
         nn5=support.nn5,
         unseen_pair=support.unseen_pair,
-        copies=share_of(is_copy(rows, table, space)),
+        copies=share_of(training.are_copies(rows, training.codes)),
         singled_out=support.singled_out,
-        chance=None if outside is None else chance_of(outside, rows, table, wanted, population, space, random),
+        chance=None if outside is None else _chance(rows, outside, training, outcomes, random),
         queries=len(flips),
-        training_rows=len(table),
-        desired_rows=int(np.any([mask for _, mask in wanted.references()], axis=0).sum()),
-        ranges=MappingProxyType(
-            {name: "declared" if name in space.declared else "population" for name in space.heom.numeric}
-        ),
+        training_rows=len(training.codes),
+        desired_rows=int(np.any([mask for _, mask in reference], axis=0).sum()),
+        ranges=MappingProxyType(training.ranges),
+    )
+
+
+def _conformed(frame: pd.DataFrame, population: Population, what: str) -> pd.DataFrame:
+    """Return the features of a table in the population's columns and dtypes."""
+    table = require_features(frame, population.schema.features, what)
+    numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
+    if wrong := [name for name in numeric if to_numbers(table[name])[1].any()]:
+        raise InputError(
+            f"{what}: {', '.join(wrong)} must hold finite numbers; give one row of values per counterfactual, and for "
+            "a region a row that stands for it"
+        )
+    return population.conform(table)
+
+
+def _positions(answered: ArrayLike | None, given: int, asked: int) -> NDArray[np.int64]:
+    if answered is None:
+        if given not in (0, asked):
+            raise InputError(
+                f"there are {given} counterfactuals for {asked} queries; say with answered= which queries they answer"
+            )
+        return np.arange(given)
+    at = np.asarray(answered)
+    if at.ndim != 1 or len(at) != given or (at.dtype.kind not in "iu" and given):
+        raise InputError(f"answered must be {given} whole numbers: the position of the query of each counterfactual")
+    if given and (at.min() < 0 or at.max() >= asked):
+        raise InputError(f"answered must be positions of queries, from 0 to {asked - 1}")
+    if len(np.unique(at)) != given:
+        raise InputError(
+            "a query has several counterfactuals; keep one of each, so that all methods are measured alike"
+        )
+    return at.astype(np.int64)
+
+
+class _Outcomes:
+    """The model's labels, judged: who has an outcome that is wanted, and which rows that is held against."""
+
+    def __init__(self, goal: Goal, model: LabelModel, queries: pd.DataFrame, train: pd.DataFrame) -> None:
+        goal.check(model, None)
+        self._goal, self._model = goal, model
+        self._own = model(train)
+        self._factual = model(queries) if goal.is_opposite else None  # all else is desired or not, whoever asks
+
+    def flipped(self, served: pd.DataFrame, at: NDArray[np.int64]) -> Mask:
+        """Say whether each counterfactual has the outcome that its query is after."""
+        if not len(served):
+            return np.zeros(0, dtype=bool)
+        return self._goal.met(self._model(served), None if self._factual is None else self._factual[at])
+
+    def reference(self, at: NDArray[np.int64]) -> Reference:
+        """Return, for answers, the training rows with an outcome that their query is after."""
+        if self._factual is None:
+            return [(np.ones(len(at), dtype=bool), self._goal.met(self._own))]
+        return [(self._factual[at] == label, self._own != label) for label in pd.unique(self._factual)]
+
+    def fresh(self, outside: pd.DataFrame, random: np.random.Generator) -> tuple[pd.DataFrame, Reference]:
+        """Return rows of a holdout with an outcome that some query is after, and what to hold them against.
+
+        That is the training rows with a wanted outcome; where it depends on the query, those of the same outcome.
+        """
+        labels = self._model(outside)
+        if self._factual is None:
+            good = self._goal.met(labels)
+        else:
+            good = np.any([labels != label for label in pd.unique(self._factual)], axis=0)
+        at = np.flatnonzero(good)
+        if len(at) > _FRESH:
+            at = np.sort(random.choice(at, _FRESH, replace=False))
+        if self._factual is None:
+            return outside.take(at), self.reference(at)
+        return outside.take(at), [(labels[at] == label, self._own == label) for label in pd.unique(labels[at])]
+
+
+class _TrainingRows:
+    """The rows of a population, and what makes values near, equal or alike: ranges, precision, bins."""
+
+    def __init__(self, population: Population) -> None:
+        self._population = population
+        base, domains, schema = Heom.of(population), population.domains, population.schema
+        declared = {name: bounds for name in base.numeric if (bounds := schema[name].bounds) is not None}
+        self.ranges = {name: "declared" if name in declared else "population" for name in base.numeric}
+        widths = {name: high - low for name, (low, high) in declared.items()}
+        self.heom = Heom(base.numeric, base.categorical, {**base.ranges, **widths})
+        self.codes = self.heom.encode(population.frame)
+        self._edges = [_edges(domains[name], declared.get(name)) for name in base.numeric]
+        self._precision = np.array([0.0 if domains[name].is_date else _SINGLE for name in base.numeric])
+
+    def changed(self, a: HeomCodes, b: HeomCodes) -> Mask:
+        """Say feature by feature whether a row of `a` has another value than the row of `b` at its place."""
+        missing, other = np.isnan(a.numbers), np.isnan(b.numbers)
+        with np.errstate(invalid="ignore"):
+            far = np.abs(a.numbers - b.numbers) > np.abs(b.numbers) * self._precision
+        return np.hstack([np.where(missing | other, missing ^ other, far), a.codes != b.codes])
+
+    def support(self, rows: HeomCodes, reference: Reference, random: np.random.Generator) -> Support:
+        """Measure rows against all training rows; the nearest ones among those that `reference` names."""
+        one, five = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+        features = len(self.heom.numeric) + len(self.heom.categorical)
+        for asked, wanted in reference:
+            if asked.any() and wanted.any():
+                few = rows.take(asked), self.codes.take(wanted)
+                found = self.heom.nearest(*few, k=min(5, int(wanted.sum())))[1] * features
+                one[asked], five[asked] = found[:, 0], found.mean(axis=1)
+        return Support(
+            mean_of(one, random),
+            mean_of(five, random),
+            share_of(self._have_unseen_pair(rows)),
+            share_of(self.fit_one(rows, self.codes, self._population.people)),
+        )
+
+    def are_copies(self, rows: HeomCodes, table: HeomCodes) -> Mask:
+        """Say of each row whether it equals a row of a table on every feature."""
+        return np.isin(*self._keys(rows, table, [*self.heom.numeric, *self.heom.categorical]))
+
+    def fit_one(self, rows: HeomCodes, table: HeomCodes, people: Callable[[NDArray[np.int64]], int] = len) -> Mask:
+        """Say of each row whether exactly one person of a table has its quasi-identifiers."""
+        own, others = self._keys(rows, table, self._population.schema.quasi_identifiers)
+        wanted, at = np.unique(own, return_inverse=True)
+        order = np.argsort(others, kind="stable")
+        first, last = (np.searchsorted(others[order], wanted, side=side) for side in ("left", "right"))
+        alone = [people(order[i:j]) == 1 for i, j in zip(first.tolist(), last.tolist(), strict=True)]
+        return np.array(alone, dtype=np.bool_)[at.reshape(-1)]
+
+    def _have_unseen_pair(self, rows: HeomCodes) -> Mask:
+        """Say of each row whether two of its values, numbers as bins, occur together in no training row."""
+        cut, both = len(rows), [self._bins(rows), self._bins(self.codes)]
+        columns = [pd.factorize(np.concatenate(pair))[0].astype(np.int64) for pair in zip(*both, strict=True)]
+        unseen = np.zeros(cut, dtype=bool)
+        for a, b in combinations(columns, 2):
+            pair = a * (int(b.max(initial=0)) + 1) + b
+            unseen |= ~np.isin(pair[:cut], pair[cut:])
+        return unseen
+
+    def _bins(self, rows: HeomCodes) -> list[NDArray[np.uint64]]:
+        """Return each feature in coarse form: numbers as bins, missing ones apart, categories as they are."""
+        binned = []
+        for edges, numbers in zip(self._edges, rows.numbers.T, strict=True):
+            at = np.searchsorted(edges, numbers, side="right")
+            at[numbers == edges[-1]] = len(edges) - 1  # the last bin has both ends
+            at[np.isnan(numbers)] = len(edges) + 1
+            binned.append(at.astype(np.uint64))
+        return [*binned, *rows.codes.T]
+
+    def _keys(
+        self, rows: HeomCodes, table: HeomCodes, names: Sequence[str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return a number per row of either table that is equal where some features are, to single precision."""
+        keys = np.zeros(len(rows) + len(table), dtype=np.int64)
+        for name in names:
+            if name in self.heom.ranges:
+                j = self.heom.numeric.index(name)
+                known = table.numbers[:, j]
+                column: NDArray[Any] = np.append(_snapped(rows.numbers[:, j], known, self._precision[j]), known)
+            else:
+                j = self.heom.categorical.index(name)
+                column = np.append(rows.codes[:, j], table.codes[:, j])
+            codes = pd.factorize(column, use_na_sentinel=False)[0]
+            keys = pd.factorize(keys * (int(codes.max(initial=0)) + 1) + codes)[0].astype(np.int64)
+        return keys[: len(rows)], keys[len(rows) :]
+
+
+def _edges(domain: Domain, bounds: tuple[float, float] | None) -> NDArray[np.float64]:
+    """Return the edges of a number's bins: the declared ones, else 16 of equal width over the range."""
+    if domain.attribute.bins is not None:
+        return np.array(domain.attribute.bins)
+    low, high = bounds or ((float(domain.values[0]), float(domain.values[-1])) if len(domain.values) else (0.0, 0.0))
+    return np.linspace(low, high, _BINS + 1) if high > low else np.array([low, np.nextafter(low, np.inf)])
+
+
+def _snapped(numbers: NDArray[np.float64], known: NDArray[np.float64], precision: float) -> NDArray[np.float64]:
+    """Return numbers, each as the nearest known one where the two are the same to a precision."""
+    values = np.unique(known[~np.isnan(known)])
+    if not len(values) or not precision:
+        return numbers
+    right = np.searchsorted(values, numbers).clip(max=len(values) - 1)
+    left = (right - 1).clip(min=0)
+    nearest = np.where(np.abs(values[left] - numbers) < np.abs(values[right] - numbers), values[left], values[right])
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(nearest - numbers) <= np.abs(nearest) * precision, nearest, numbers)
+
+
+def _chance(
+    rows: HeomCodes,
+    outside: pd.DataFrame,
+    training: _TrainingRows,
+    outcomes: _Outcomes,
+    random: np.random.Generator,
+) -> Chance:
+    """Measure holdout rows as if they were counterfactuals, and hold counterfactuals against holdout rows.
+
+    Against equally many rows of either table: a longer one has more rows to be equal to.
+    """
+    chosen, reference = outcomes.fresh(outside, random)
+    fresh = training.support(training.heom.encode(chosen), reference, random)
+    others = training.heom.encode(outside)
+    n = min(len(training.codes), len(others))
+    train, holdout = (
+        codes if n == len(codes) else codes.take(np.sort(random.choice(len(codes), n, replace=False)))
+        for codes in (training.codes, others)
+    )
+    return Chance(
+        fresh=fresh,
+        copies_train=share_of(training.are_copies(rows, train)),
+        copies_holdout=share_of(training.are_copies(rows, holdout)),
+        singled_out_train=share_of(training.fit_one(rows, train)),
+        singled_out_holdout=share_of(training.fit_one(rows, holdout)),
+        rows=n,
     )
 
 
@@ -364,7 +448,10 @@ def _is_above(found: Estimate, chance: Estimate) -> bool | None:
     return found.low > chance.high if found.n and chance.n else None
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value.to_dict() if isinstance(value, Estimate | Chance) else value
+def _to_dict(figures: Support | Chance | Utility) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for field in fields(figures):
+        value = getattr(figures, field.name)
+        value = dict(value) if isinstance(value, Mapping) else value
+        content[field.name] = value.to_dict() if hasattr(value, "to_dict") else value
+    return content

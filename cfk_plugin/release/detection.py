@@ -11,7 +11,7 @@ import numpy as np
 from cfk_plugin.data.domain import UNKNOWN, Domain
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Finding
-from cfk_plugin.metrics.plausibility import heom_of
+from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.plugins import PluginManager, worst
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_plugin.data.population import Population
-    from cfk_plugin.metrics.heom import Heom, HeomCodes
 
 
 # Matching: which counterfactuals equal a training row, through dtypes, spelling and rounding.
@@ -299,7 +298,7 @@ class Detector:
 
     @cached_property
     def _heom(self) -> Heom:
-        return heom_of(self._population)
+        return Heom.of(self._population)
 
     @cached_property
     def _first_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -26,7 +26,6 @@ from cfk_plugin.hookspecs import (
     protecting,
 )
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.metrics.plausibility import heom_of
 from cfk_plugin.protection.base import rank
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.anonymizer import EntryStage, KAnonymizer, failing_closed, withheld
@@ -107,7 +106,7 @@ def choose_candidates(
     labels = anonymizer.factual_labels(asked)[query] if (goal or anonymizer.goal_).is_opposite else None
     rehearsal, stage = _with_memory(anonymizer.stage_)
     entries = rehearsal.of_counterfactuals(take_in(frame, population), query, labels, progress, goal)
-    heom = heom or heom_of(population)
+    heom = heom or Heom.of(population)
     parts = heom.parts(population.conform(asked).take(query), population.conform(frame))
     distances = parts.mean(axis=1)
     return Choice(entries, distances, best_of(anonymizer.policy_, entries, distances, query, len(asked)), stage)
@@ -158,7 +157,7 @@ class Chooser:
                 "NearestUnlikeNeighbour, DiCE and adapters with a method `candidates` can. Leave out candidates="
             )
         _check(anonymizer)
-        return cls(m, source, anonymizer, heom_of(anonymizer.population_))
+        return cls(m, source, anonymizer, Heom.of(anonymizer.population_))
 
     def ask(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
         """Ask for the candidates."""
