@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from cfk_plugin.data.columns import to_text
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import bootstrap, difference_of_means
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 POOLED = "other groups"
 
@@ -63,11 +60,9 @@ def group_gap(
     min_size : int
         Groups with fewer queries are pooled into one, and left out if even together they are fewer.
     confidence : float
-        Confidence of each interval; not corrected for looking at several groups.
-    repeats : int
-        Resamples of the bootstrap.
-    random_state : int or Generator, optional
-        Seed of the bootstrap.
+        Of each interval; not corrected for looking at several groups.
+    repeats, random_state : int
+        Of the bootstrap; a Generator will do as well.
 
     Returns
     -------
@@ -76,45 +71,26 @@ def group_gap(
 
     Notes
     -----
-    gap(g) = mean(metric in g) - mean(metric outside g), percentile bootstrap over queries; unbounded, best at
-    0. It does not say why groups differ, nor that an interval around 0 shows equality.
+    gap(g) = mean(metric in g) - mean(metric outside g), percentile bootstrap over queries; best at 0. It does not say
+    why groups differ, nor that an interval around 0 shows equality.
     """
-    metric = np.asarray(values, dtype=float)
-    names = _names(groups)
+    metric, column = np.asarray(values, dtype=float), pd.Series(groups).astype(object)
+    names = np.array(["missing" if pd.isna(v) else to_text(v) for v in column])
     if len(names) != len(metric):
         raise InputError("group_gap needs one group per value")
     known = ~np.isnan(metric)
     metric, names = metric[known], names[known]
-    kept, counts = np.unique(names.astype(str), return_counts=True)
-    large = kept[counts >= min_size]
-    pooled = ~np.isin(names.astype(str), large)
-    random = np.random.default_rng(random_state)
+    shown, counts = np.unique(names, return_counts=True)
+    large = shown[counts >= min_size]
     found = [(str(name), names == name) for name in large]
-    if pooled.sum() >= min_size:
+    if (pooled := ~np.isin(names, large)).sum() >= min_size:
         found.append((POOLED, pooled))
-    return tuple(_gap(name, metric, inside, confidence, repeats, random) for name, inside in found)
-
-
-def _gap(
-    name: str,
-    metric: NDArray[np.float64],
-    inside: NDArray[np.bool_],
-    confidence: float,
-    repeats: int,
-    random: np.random.Generator,
-) -> GroupGap:
-    here, rest = metric[inside], metric[~inside]
-    if not len(rest):
-        nan = float("nan")
-        return GroupGap(name, len(here), float(here.mean()), nan, nan, nan, nan)
-    low, high = bootstrap(
-        here, rest, statistic=difference_of_means, confidence=confidence, repeats=repeats, random_state=random
-    )
-    return GroupGap(
-        name, len(here), float(here.mean()), float(rest.mean()), float(here.mean() - rest.mean()), low, high
-    )
-
-
-def _names(groups: ArrayLike | pd.Series) -> NDArray[Any]:
-    column = pd.Series(groups).astype(object)
-    return np.array([to_text(v) if not pd.isna(v) else "missing" for v in column], dtype=object)
+    random, gaps = np.random.default_rng(random_state), []
+    for name, inside in found:
+        here, rest = metric[inside], metric[~inside]
+        mean, other = float(here.mean()), float(rest.mean()) if len(rest) else float("nan")
+        low, high = bootstrap(
+            here, rest, statistic=difference_of_means, confidence=confidence, repeats=repeats, random_state=random
+        )
+        gaps.append(GroupGap(name, len(here), mean, other, mean - other, low, high))
+    return tuple(gaps)

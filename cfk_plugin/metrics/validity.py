@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import clopper_pearson
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.data.region import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +53,8 @@ def pureness(
 ) -> Pureness:
     """Return the share of value combinations of a region that the model gives the desired outcome.
 
-    Combinations are those of values that occur in the population attribute by attribute; the private values
-    are the counterfactual's. The published estimate is ``method="sample", n=100``.
+    Of values that occur in the population attribute by attribute; the private values are the counterfactual's. The
+    published estimate is ``method="sample", n=100``.
 
     Parameters
     ----------
@@ -76,7 +73,6 @@ def pureness(
     cell_budget : int
         Most combinations that "auto" asks for.
     random_state : int or Generator, optional
-        Seed of the draws.
 
     Returns
     -------
@@ -91,8 +87,8 @@ def pureness(
 
     Notes
     -----
-    pureness = |{cells of R with f(cell, private values) = desired}| / |cells of R|. It weighs combinations
-    equally, however rare or impossible; it does not say that the model is right.
+    |{cells of R with f(cell, private values) = desired}| / |cells of R|, however rare or impossible a cell is. It does
+    not say that the model is right.
 
     References
     ----------
@@ -111,8 +107,7 @@ def pureness(
     exact = method == "exact" or (method == "auto" and grid.size <= cell_budget) or n >= grid.size
     cells = grid.all() if exact else grid.sample(n, np.random.default_rng(random_state))
     labels = LabelModel(model, population.schema.features)
-    asked = rows_for_cells(population, row, np.zeros(len(cells), dtype=np.int64), cells)
-    answers = labels(asked)
+    answers = labels(rows_for_cells(population, row, np.zeros(len(cells), dtype=np.int64), cells))
     goal.check(labels, answers)
     good = int(goal.met(answers).sum())
     value = good / len(cells)
