@@ -64,7 +64,7 @@ def prototypes() -> Explanations:
         delta=1e-7,
         unit="one person",
         neighbours="tables that differ by one person, added or removed",
-        mechanism="discrete Gaussian, OpenDP 0.16.0",
+        mechanism="discrete Gaussian, zero-concentrated, OpenDP 0.16.0",
         model_access="public",
         fit="9f2c9f2c9f2c9f2c",
     )
