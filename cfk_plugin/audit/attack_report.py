@@ -10,7 +10,7 @@ import pandas as pd
 
 from cfk_plugin.audit.result import AuditResult, to_frame
 from cfk_plugin.audit.tracking import metrics
-from cfk_plugin.records.run import Entry, LoggedReport
+from cfk_plugin.records.run import LoggedReport, ReportContents
 
 SCHEMA_VERSION = 1
 """Version of the layout of `AttackReport.to_json`."""
@@ -102,7 +102,7 @@ class AttackReport(LoggedReport):
             "curves": {name: {"fpr": list(curve.fpr), "tpr": list(curve.tpr)} for name, curve in self.curves.items()},
         }
 
-    def _entry(self) -> Entry:
+    def _contents(self) -> ReportContents:
         """Return metrics ``audit/<attack>/<figure>``, the settings, and the report.
 
         A run can hold one report of each kind, and beside it one of the same kind through a copy of the model.
@@ -110,7 +110,7 @@ class AttackReport(LoggedReport):
         marks = {"cfk.audit": self.kind, "cfk.audit.subject": self.subject}
         if self.population is not None:
             marks["cfk.population_fingerprint"] = self.population
-        return Entry(
+        return ReportContents(
             text=self.to_json(indent=1),
             artifact=f"cfk/audit-{self._place}.json",
             metrics=tuple(metrics(self.results)),

@@ -22,7 +22,7 @@ from cfk_plugin.audit.steering import Ask, steering
 from cfk_plugin.audit.tracking import metrics
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Progress
-from cfk_plugin.records.run import Entry, LoggedReport
+from cfk_plugin.records.run import LoggedReport, ReportContents
 
 ARTIFACT = "cfk/audit-linkage.json"
 SCHEMA_VERSION = 1
@@ -107,7 +107,7 @@ class AuditReport(LoggedReport):
             "results": [result.to_dict() for result in self.results],
         }
 
-    def _entry(self) -> Entry:
+    def _contents(self) -> ReportContents:
         """Return metrics ``audit/<attack>/<figure>``, the settings, and the report."""
         settings = {
             "audit.n": self.asked,
@@ -122,7 +122,7 @@ class AuditReport(LoggedReport):
             "cfk.audit.verdict": self.verdict,
             "cfk.population_fingerprint": self.population,
         }
-        return Entry(
+        return ReportContents(
             text=self.to_json(indent=1),
             artifact=ARTIFACT,
             metrics=tuple(metrics(self.results)),

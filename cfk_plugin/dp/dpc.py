@@ -21,7 +21,7 @@ from cfk_plugin.dp.gradients import Adam, Network, checked, read_network
 from cfk_plugin.dp.prototypes import claim_of, entries_of, result_of
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.release.explanations import Call, Explanations
+from cfk_plugin.release.explanations import Explanations, Request
 from cfk_plugin.release.results import PrototypePolicy
 
 # The model that is explained, as something with gradients: networks and logistic regressions on encoded rows.
@@ -300,7 +300,7 @@ class DPC:
         NotFittedError, InputError
             As `generate`.
         """
-        call, rows, features = Call.of(queries, groups), self.generate(queries), self._encoder.domain.names
+        call, rows, features = Request.of(queries, groups), self.generate(queries), self._encoder.domain.names
         try:
             factual = self._ask(queries[list(features)]).astype(object) if self._goal.is_opposite else None
             met = self._goal.met(self._ask(rows).astype(object), factual)

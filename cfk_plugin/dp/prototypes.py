@@ -34,7 +34,7 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.records.budget import BudgetAccountant
 from cfk_plugin.records.logger import RunLogger, observe
-from cfk_plugin.release.explanations import About, Call, Explanations
+from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.results import (
     Entry,
     ModelAccess,
@@ -69,7 +69,7 @@ def result_of(
     entries: list[Entry],
     policy: PrototypePolicy,
     schema: Schema,
-    call: Call,
+    call: Request,
     track: bool | RunLogger,
     *,
     seed: int | None,
@@ -77,7 +77,7 @@ def result_of(
 ) -> Explanations:
     """Return entries as a result; all withheld, where a record was to be kept of them and cannot be."""
     environment = {**environment_of(seed=seed), "generator": policy.method}
-    about = About(declared(schema), environment).of_call(call, [entry.query for entry in entries])
+    about = ResultContext(declared(schema), environment).of_call(call, [entry.query for entry in entries])
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
 
@@ -366,7 +366,7 @@ class DPPrototypes:
         InputError
             If the table lacks features or the column of groups, has doubled columns or no rows.
         """
-        certificate, call = self._fitted().certificate_, Call.of(queries, groups)
+        certificate, call = self._fitted().certificate_, Request.of(queries, groups)
         try:
             rows, answered = self.generate(queries)
             refused = [None if found else "none_found" for found in answered.tolist()]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from cfk_plugin.frontier.baselines import Baseline
 from cfk_plugin.metrics import Estimate
-from cfk_plugin.records.run import Entry, LoggedReport, Value
+from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 
 ARTIFACT = "cfk/frontier.json"
 SCHEMA_VERSION = 1
@@ -127,7 +127,7 @@ class Frontier(LoggedReport):
             "baselines": [baseline.to_dict() for baseline in self.baselines],
         }
 
-    def _entry(self) -> Entry:
+    def _contents(self) -> ReportContents:
         """Return metrics ``frontier/<figure>`` with k as their step, the settings, and the report."""
         settings = {
             "ks": ",".join(str(point.k) for point in self.points),
@@ -137,7 +137,7 @@ class Frontier(LoggedReport):
             "method": self.method,
             "seed": self.seed,
         }
-        return Entry(
+        return ReportContents(
             text=self.to_json(indent=1),
             artifact=ARTIFACT,
             metrics=tuple(self._values()),

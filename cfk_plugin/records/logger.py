@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cfk_plugin.errors import CFKError, TrackingError, quiet
-from cfk_plugin.records.record import Loggable, Record
-from cfk_plugin.records.run import Run, chosen_experiment, current_uri
+from cfk_plugin.records.record import Loggable, RunRecord
+from cfk_plugin.records.run import RunWriter, chosen_experiment, current_uri
 from cfk_plugin.records.shipper import Shipper, shipper
 
 _log = logging.getLogger(__name__)
@@ -72,9 +72,9 @@ class RunLogger:
         self.timeout, self.spool = timeout, Path(spool) if spool is not None else None
         self._given = run_id
         self._name = secrets.token_hex(8)
-        self._runs: dict[str, Run] = {}  # by stream
+        self._runs: dict[str, RunWriter] = {}  # by stream
         self._introduced: set[str] = set()  # streams that have told what a run says once
-        self._latest: Run | None = None
+        self._latest: RunWriter | None = None
         self._untracked = 0
 
     @property
@@ -124,7 +124,7 @@ class RunLogger:
             If MLflow does not take them, or the run holds explanations made with other settings. The
             explanations are not affected; logging them again is harmless.
         """
-        record = Record.of(explanations)
+        record = RunRecord.of(explanations)
         run, target, stream = self._place(record)
         run_id = run.write([self._told(record, stream)])
         self._introduced.add(stream)
@@ -148,7 +148,7 @@ class RunLogger:
         count = 0
         try:
             with quiet("making its record raised {}", TrackingError, let=CFKError):
-                record = replace(Record.of(explanations), untracked=self._untracked)
+                record = replace(RunRecord.of(explanations), untracked=self._untracked)
                 count = len(record.released)
                 run, target, stream = self._place(record)
                 self._shipper.submit(stream, target, run, self._told(record, stream))
@@ -183,16 +183,16 @@ class RunLogger:
         self._untracked += count if releases else 0
         return releases
 
-    def _place(self, record: Record) -> tuple[Run, dict[str, Any], str]:
+    def _place(self, record: RunRecord) -> tuple[RunWriter, dict[str, Any], str]:
         """Return the run that a record goes to, how another process finds or makes it, and the name of its stream."""
         target = self._target()
         about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
         stream = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         # A run that is to be made is found again by its mark, should the process end right after it was made.
-        self._latest = self._runs.setdefault(stream, Run(**target, mark=stream))
+        self._latest = self._runs.setdefault(stream, RunWriter(**target, mark=stream))
         return self._latest, target, stream
 
-    def _told(self, record: Record, stream: str) -> Record:
+    def _told(self, record: RunRecord, stream: str) -> RunRecord:
         """Return a record with what a run says once, if it is the first of its stream, and else without."""
         if stream in self._introduced:
             return replace(record, population=None, environment=None)
@@ -261,7 +261,7 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
 
 
 def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
-    """Record explanations if anybody asked for it, and have them logged in the background. Never raises."""
+    """RunRecord explanations if anybody asked for it, and have them logged in the background. Never raises."""
     if (logger := _current.get() or logger_of(track)) is not None:
         return logger.submit(explanations)
     if any(wanted() for wanted in _wanted) and (logger := logger_of(True)) is not None:

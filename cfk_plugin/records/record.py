@@ -22,7 +22,7 @@ from cfk_plugin.release.results import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from cfk_plugin.release.explanations import About
+    from cfk_plugin.release.explanations import ResultContext
     from cfk_plugin.release.results import Policy
 
 
@@ -59,7 +59,7 @@ def recount(explanations: Loggable, quasi: Sequence[str]) -> list[dict[str, Any]
     return rows
 
 
-def recount_table(records: Sequence[Record], first_step: int = 0) -> pa.Table | None:
+def recount_table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table | None:
     """Return the rows of records as a table, in the order of `table`; None where there are none."""
     import pyarrow as pa
 
@@ -84,7 +84,7 @@ def recount_table(records: Sequence[Record], first_step: int = 0) -> pa.Table | 
     return pa.Table.from_pylist(steps, schema=pa.schema(list(types.items())))
 
 
-def _of_call(about: About) -> dict[str, Any]:
+def _of_call(about: ResultContext) -> dict[str, Any]:
     return {} if about.seconds is None else {"seconds": round(about.seconds, _MICROSECONDS)}
 
 
@@ -117,7 +117,7 @@ class Loggable(Protocol):
     columns: tuple[str, ...]
     findings: tuple[Finding | None, ...]
     provenance: dict[str, str]
-    about: About
+    about: ResultContext
     n_people: int
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Loggable(Protocol):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Record:
+class RunRecord:
     """Explanations as they are logged, with an identity and a time of their own: sending them twice changes nothing."""
 
     id: str  # Random; never derived from a row
@@ -155,7 +155,7 @@ class Record:
     environment: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, explanations: Loggable) -> Record:
+    def of(cls, explanations: Loggable) -> RunRecord:
         """Take down a set of explanations."""
         certificates = [e.certificate for e in explanations if isinstance(e, GeneralizedCounterfactual)]
         least = {
@@ -187,7 +187,7 @@ class Record:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Record:
+    def from_json(cls, text: str) -> RunRecord:
         """Read a record back."""
         return cls(**json.loads(text))
 
@@ -222,12 +222,12 @@ class Record:
         return self.released if self.of_prototypes else []
 
 
-def table(records: Sequence[Record], first_step: int = 0) -> pa.Table:
+def table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table:
     """Return the released records as a table: one row per entry, nothing in it that may not leave.
 
     Parameters
     ----------
-    records : sequence of Record
+    records : sequence of RunRecord
         Of explanations with the same columns.
     first_step : int
         Sequence number of the first entry in its run.
@@ -309,7 +309,7 @@ def _row(entry: Entry, columns: Sequence[str]) -> dict[str, Any]:
     return row
 
 
-def _arrow_schema(record: Record) -> pa.Schema:
+def _arrow_schema(record: RunRecord) -> pa.Schema:
     import pyarrow as pa
 
     types: Mapping[str, pa.DataType] = {

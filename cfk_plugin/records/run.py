@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import Record, recount_table, table
+from cfk_plugin.records.record import RunRecord, recount_table, table
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class OtherSettingsError(TrackingError):
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class RunWriter:
     """A run that exists, or that is created when the first record arrives."""
 
     run_id: str | None = None
@@ -121,7 +121,7 @@ class Run:
 
     def write(
         self,
-        records: Sequence[Record],
+        records: Sequence[RunRecord],
         *,
         planned_before: int | None = None,
         plan: Callable[[str, int], None] | None = None,
@@ -151,7 +151,7 @@ class Run:
         except Exception as error:
             raise TrackingError(f"MLflow did not end the run ({kind_of(error)})") from error
 
-    def _write(self, records: Sequence[Record], planned: int | None, plan: Callable[[str, int], None] | None) -> str:
+    def _write(self, records: Sequence[RunRecord], planned: int | None, plan: Callable[[str, int], None] | None) -> str:
         client = client_of(self.tracking_uri, self.timeout)
         self.run_id = run_id = self.run_id or self._found_or_made(client)
         data = client.get_run(run_id).data
@@ -199,13 +199,13 @@ def _refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> N
         )
 
 
-def _has_landed(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> bool:
+def _has_landed(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> bool:
     """Say whether an earlier attempt got through: the run then has their summary, at their time and place."""
     time, step = records[-1].created, first_step + sum(len(record.rows) for record in records)
     return any((m.timestamp, m.step) == (time, step) for m in client.get_metric_history(run_id, "cfk.asked"))
 
 
-def _log_values(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> None:
+def _log_values(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
     from mlflow.entities import Metric
 
     rows = [(row, record.created) for record in records for row in record.rows]
@@ -218,7 +218,7 @@ def _log_values(client: MlflowClient, run_id: str, records: Sequence[Record], fi
     client.log_batch(run_id, metrics=values)
 
 
-def _log_summary(client: MlflowClient, run_id: str, records: Sequence[Record], tally: Tally) -> None:
+def _log_summary(client: MlflowClient, run_id: str, records: Sequence[RunRecord], tally: Tally) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
     last = records[-1]
@@ -228,7 +228,7 @@ def _log_summary(client: MlflowClient, run_id: str, records: Sequence[Record], t
     client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
 
 
-def _log_files(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> None:
+def _log_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
     """Log the rows, under names that are the same at every attempt, and what a run says once."""
     import pyarrow.parquet as pq
 
@@ -248,7 +248,7 @@ def _log_files(client: MlflowClient, run_id: str, records: Sequence[Record], fir
             client.log_artifact(run_id, str(path), "cfk")
 
 
-def _once(client: MlflowClient, run_id: str, records: Sequence[Record], first_step: int) -> dict[str, Any]:
+def _once(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> dict[str, Any]:
     """Return the files that a run has once: all at its first step; what a later record brings, if it is not there."""
     told = {
         "population.json": next((record.population for record in records if record.population), None),
@@ -276,7 +276,7 @@ class Value(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ReportContents:
     """What of a report goes into a run."""
 
     text: str  # The report as JSON
@@ -296,7 +296,7 @@ class LoggedReport(ABC):
         """Return everything as JSON-ready values."""
 
     @abstractmethod
-    def _entry(self) -> Entry:
+    def _contents(self) -> ReportContents:
         """Return what of the report goes into a run."""
 
     def to_json(self, indent: int | None = None) -> str:
@@ -313,13 +313,13 @@ class LoggedReport(ABC):
         tags: Mapping[str, str] | None = None,
     ) -> str:
         """Log to MLflow: figures as metrics, settings as parameters, marks as tags, and this report as an artifact."""
-        entry = self._entry()
+        entry = self._contents()
         entry = replace(entry, tags={**(tags or {}), **entry.tags})
         return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)
 
 
 def log_entry(
-    entry: Entry,
+    entry: ReportContents,
     run_id: str | None = None,
     *,
     experiment: str | None = None,
@@ -346,7 +346,7 @@ def log_entry(
     return chosen
 
 
-def _write(client: MlflowClient, run_id: str, entry: Entry) -> None:
+def _write(client: MlflowClient, run_id: str, entry: ReportContents) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
     now = time.time_ns() // 1_000_000

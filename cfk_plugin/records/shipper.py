@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import TrackingError, quiet
-from cfk_plugin.records.run import OtherSettingsError, Run
+from cfk_plugin.records.run import OtherSettingsError, RunWriter
 from cfk_plugin.records.spool import Spool, SpoolSettings, Stream, Waiting, this_process
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cfk_plugin.records.record import Record
+    from cfk_plugin.records.record import RunRecord
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Shipper:
     """
 
     spool: Spool
-    _runs: dict[str, Run] = field(default_factory=dict)
+    _runs: dict[str, RunWriter] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)  # streams that this process has added to
     _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a stream: until when, and how long
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -50,7 +50,7 @@ class Shipper:
     _closed: bool = False
     _warned: bool = False
 
-    def submit(self, stream: str, target: Mapping[str, Any], run: Run, record: Record) -> None:
+    def submit(self, stream: str, target: Mapping[str, Any], run: RunWriter, record: RunRecord) -> None:
         """Keep a record and return at once; it is sent as soon as it can be."""
         self.spool.append(stream, target, run.run_id, record)
         self._own.add(stream)
@@ -181,8 +181,8 @@ class Shipper:
         self.spool.delivered(stream)
         return more or stream.finished
 
-    def _run_of(self, stream: Stream) -> Run:
-        run = self._runs.setdefault(stream.id, Run(**stream.target, mark=stream.id))
+    def _run_of(self, stream: Stream) -> RunWriter:
+        run = self._runs.setdefault(stream.id, RunWriter(**stream.target, mark=stream.id))
         run.run_id = run.run_id or stream.run_id
         return run
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.records.keys import OpenFiles, connect
-from cfk_plugin.records.record import Record
+from cfk_plugin.records.record import RunRecord
 
 # Where records wait for MLflow, how much room they get, and what happens when there is none left.
 
@@ -149,7 +149,7 @@ class Stream:
     """Records for one run, in order."""
 
     id: str
-    target: Mapping[str, Any]  # Which run it is for, or how to make it; see `Run.from_target`
+    target: Mapping[str, Any]  # Which run it is for, or how to make it; see `RunWriter`
     run_id: str | None  # The run, once it is known
     finished: bool  # Whether no more records will come
     upto: int | None  # The batch on its way: its last record, and its place in the run
@@ -186,7 +186,7 @@ class Spool:
     _identity: str | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def append(self, stream: str, target: Mapping[str, Any], run_id: str | None, record: Record) -> None:
+    def append(self, stream: str, target: Mapping[str, Any], run_id: str | None, record: RunRecord) -> None:
         """Keep a record."""
         body, until = record.to_json(), time.time() + LEASE_SECONDS
         with self._transaction(keeps=True) as db:
@@ -222,7 +222,7 @@ class Spool:
             ).fetchall()
         return [_stream(row) for row in found]
 
-    def batch(self, stream: Stream) -> tuple[list[Record], bool]:
+    def batch(self, stream: Stream) -> tuple[list[RunRecord], bool]:
         """Return the next records of a stream, the same ones until they are `delivered`, and whether more may wait."""
         with self._transaction() as db:
             if stream.upto is not None:
@@ -237,7 +237,7 @@ class Spool:
                 rows = _of_one_batch(found[:_TOGETHER])
                 more = len(rows) < len(found)
                 db.execute("UPDATE streams SET upto = ? WHERE id = ?", (rows[-1][0] if rows else None, stream.id))
-        return [Record.from_json(body) for _, body in rows], more
+        return [RunRecord.from_json(body) for _, body in rows], more
 
     def plan(self, stream: Stream, run_id: str, first_step: int) -> None:
         """Note where the batch on its way goes, before anything of it is sent."""

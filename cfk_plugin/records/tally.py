@@ -13,7 +13,7 @@ from cfk_plugin.release.results import Certificate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.records.record import Record
+    from cfk_plugin.records.record import RunRecord
 
 
 # The figures of a run: sums over everything that was logged to it, call by call.
@@ -63,7 +63,7 @@ class Tally:
     disagreeing: float | None = 0.0
     optimal: float | None = 0.0
 
-    def plus(self, records: Sequence[Record]) -> Tally:
+    def plus(self, records: Sequence[RunRecord]) -> Tally:
         """Return the tally after more records."""
         regions = [(record.k, row) for record in records for row in record.generalized]
         rows = [row for _, row in regions]
@@ -181,7 +181,7 @@ class Tally:
         return {f"cfk.{name}": float(value) for name, value in out.items() if value is not None and np.isfinite(value)}
 
 
-def _discernibility(record: Record) -> float | None:
+def _discernibility(record: RunRecord) -> float | None:
     """Return what a record adds to C_DM; None where it is not known what a suppressed one costs, or nothing has k."""
     withheld = len(record.rows) - len(record.released)
     if record.of_prototypes or (withheld and not record.people):
@@ -189,7 +189,7 @@ def _discernibility(record: Record) -> float | None:
     return float(sum(row["k"] for row in record.generalized) + withheld * record.people)
 
 
-def _disagreeing(record: Record) -> float | None:
+def _disagreeing(record: RunRecord) -> float | None:
     """Return how many regions of a record do not have their majority's outcome; None where that is not known."""
     known = [row["majority"] for row in record.recount if "majority" in row]
     return float(len(known) - sum(known)) if len(known) == len(record.generalized) else None

@@ -36,7 +36,7 @@ from cfk_plugin.protection.partition import partition_to_arrays
 from cfk_plugin.protection.private import number_of
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.detection import Detector, FindingStage
-from cfk_plugin.release.explanations import About, Call, Explanations
+from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.guarantees import AUTO, Ground, check, check_rerun, check_sealable, choose
 from cfk_plugin.release.pipeline import RecordedRelease, ReleaseStage, Verdict
 from cfk_plugin.release.results import (
@@ -81,7 +81,7 @@ class ResultStage:
     method: str  # Name of the method, as certificates and runs show it
     manager: PluginManager  # Plugins that are told
     detector: Detector  # Whose tolerance is told
-    about: About  # What is known of population and environment
+    about: ResultContext  # What is known of population and environment
 
     @classmethod
     def of(
@@ -94,7 +94,7 @@ class ResultStage:
         **used: Any,
     ) -> Self:
         """Make the stage of a fit; `used` are further settings, see `environment_of`."""
-        about = About(facts_of(population, policy.k), environment_of(plugins=manager.versions(), **used))
+        about = ResultContext(facts_of(population, policy.k), environment_of(plugins=manager.versions(), **used))
         return cls(population, policy, method, manager, detector, about)
 
     def wrap(
@@ -102,7 +102,7 @@ class ResultStage:
         entries: Sequence[Entry],
         findings: Sequence[Finding | None],
         generator: str,
-        call: Call,
+        call: Request,
         record: Callable[[Explanations], bool] | None = None,
     ) -> Explanations:
         """Return entries as a result, in order."""
@@ -120,7 +120,7 @@ class ResultStage:
             self.manager.released(release_record(entry, self.method, policy, self.population.fingerprint))
         return result
 
-    def _about(self, generator: str) -> About:
+    def _about(self, generator: str) -> ResultContext:
         facts = {"fingerprint": self.population.fingerprint, "tolerance": self.detector.used}
         return replace(
             self.about,
@@ -129,7 +129,11 @@ class ResultStage:
         )
 
     def _result(
-        self, entries: Sequence[Entry], findings: Sequence[Finding | None], made: Mapping[str, str], about: About
+        self,
+        entries: Sequence[Entry],
+        findings: Sequence[Finding | None],
+        made: Mapping[str, str],
+        about: ResultContext,
     ) -> Explanations:
         versions = self.manager.versions().items()
         return Explanations(
@@ -494,7 +498,7 @@ class KAnonymizer:
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
         self._check_fitted()
-        call, (frame, query) = Call(), as_table(counterfactuals, self.population_)
+        call, (frame, query) = Request(), as_table(counterfactuals, self.population_)
         labels = None
         if factuals is not None:
             if len(facts := require_features(factuals, self.population_.schema.features, "factuals")) != len(frame):
@@ -531,7 +535,7 @@ class KAnonymizer:
         self._check_fitted()
         if self.ground_.catalogue is None:
             raise PolicyError('explain() answers from the catalogue; it needs guarantee="catalogue"')
-        call, frame = Call(), require_features(queries, self.population_.schema.features, "queries")
+        call, frame = Request(), require_features(queries, self.population_.schema.features, "queries")
         query = np.arange(len(frame))
         try:
             with failing_closed():

@@ -29,7 +29,7 @@ from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.base import rank
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.anonymizer import EntryStage, KAnonymizer, failing_closed, withheld
-from cfk_plugin.release.explanations import Call, Explanations
+from cfk_plugin.release.explanations import Explanations, Request
 from cfk_plugin.release.pipeline import RecordedRelease
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
 
@@ -296,7 +296,7 @@ class ProtectedExplainer:
             return self._protected_method("explain")(queries, **options)
         population = kept.anonymizer.population_
         frame = require_features(queries, population.schema.features, "queries")
-        call, ask = Call.of(queries, kept.groups), kept.source.generate
+        call, ask = Request.of(queries, kept.groups), kept.source.generate
         if (chooser := kept.chooser) is not None:
             call, ask = replace(call, candidates=chooser.m), chooser.ask
         features = select(frame, population.schema.features)
@@ -373,7 +373,7 @@ class ProtectedExplainer:
     def _protected_method(self, name: str) -> Callable[..., Any]:
         def protected(*args: Any, **kwargs: Any) -> Any:
             source = KEPT[self].source  # not of the function: who sends it to another process would send the explainer
-            nothing, started = None, Call().started
+            nothing, started = None, Request().started
             try:
                 with quiet(f"{name} failed", AdapterError, let=CFKError), protecting():
                     batch, native, queries = source.methods[name](*args, **kwargs)
@@ -381,7 +381,7 @@ class ProtectedExplainer:
                 nothing = error.native
             if nothing is not None:  # raised out here, so that it carries no context
                 raise nothing
-            call = replace(Call.of(queries, KEPT[self].groups), started=started)
+            call = replace(Request.of(queries, KEPT[self].groups), started=started)
             explanations = self._release(batch, queries, call, None)
             with quiet(f"the adapter cannot rebuild what {name} returns; use explain()", AdapterError, let=CFKError):
                 restored = source.restore(native, explanations)
@@ -394,7 +394,12 @@ class ProtectedExplainer:
         return protected
 
     def _release_best(
-        self, chooser: Chooser, batch: CounterfactualBatch, queries: pd.DataFrame, call: Call, progress: Progress | None
+        self,
+        chooser: Chooser,
+        batch: CounterfactualBatch,
+        queries: pd.DataFrame,
+        call: Request,
+        progress: Progress | None,
     ) -> Explanations:
         """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
         self._check(batch, queries)
@@ -419,7 +424,7 @@ class ProtectedExplainer:
         self,
         batch: CounterfactualBatch,
         queries: pd.DataFrame,
-        call: Call,
+        call: Request,
         progress: Progress | None,
         stage: EntryStage | None = None,
     ) -> Explanations:
@@ -446,10 +451,10 @@ class ProtectedExplainer:
                 entries[slot], findings[slot] = entry, finding
         return self._finish(entries, findings, call)
 
-    def _withheld(self, query: NDArray[np.int64], reason: str, call: Call) -> Explanations:
+    def _withheld(self, query: NDArray[np.int64], reason: str, call: Request) -> Explanations:
         return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query), call)
 
-    def _finish(self, entries: list[Entry], findings: list[Finding | None], call: Call) -> Explanations:
+    def _finish(self, entries: list[Entry], findings: list[Finding | None], call: Request) -> Explanations:
         kept = KEPT[self]
 
         def record(result: Explanations) -> bool:

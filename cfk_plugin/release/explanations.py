@@ -45,7 +45,7 @@ _MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class About:
+class ResultContext:
     """What is known of a result. Plain values alone: nothing in it leads to a training row."""
 
     population: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
@@ -58,14 +58,14 @@ class About:
         """Return the same of some of the entries."""
         return replace(self, groups=self.groups[index])
 
-    def of_call(self, call: Call, queries: Sequence[int]) -> Self:
+    def of_call(self, call: Request, queries: Sequence[int]) -> Self:
         """Return the same with what is known of a call; `queries` says which query each entry answers."""
         seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
         return replace(self, seconds=seconds, attribute=call.attribute, groups=call.groups_of(queries))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Call:
+class Request:
     """One call of an explainer: when it began, and to which group each query belongs."""
 
     attribute: str | None = None
@@ -74,7 +74,7 @@ class Call:
     candidates: int = 1  # Counterfactuals that the explainer was asked for per query, of which one was chosen
 
     @classmethod
-    def of(cls, queries: pd.DataFrame, attribute: str | None) -> Call:
+    def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:
         """Begin a call."""
         started = time.perf_counter()
         return (
@@ -82,7 +82,7 @@ class Call:
         )
 
     @classmethod
-    def grouped(cls, attribute: str, labels: Sequence[Any] | pd.Series, started: float = 0.0) -> Call:
+    def grouped(cls, attribute: str, labels: Sequence[Any] | pd.Series, started: float = 0.0) -> Request:
         """Return a call whose queries have these labels."""
         texts = tuple(_MISSING if pd.isna(label) else to_text(label) for label in list(labels))
         if (found := len(set(texts))) > MOST_GROUPS:
@@ -134,7 +134,7 @@ class Explanations(Sequence[Entry]):
         People in the population, for the discernibility metric.
     provenance : mapping of str, optional
         Settings of the run (method, generator, plugins) for tracking.
-    about : About, optional
+    about : ResultContext, optional
         What else is known, for tracking.
 
     Raises
@@ -153,7 +153,7 @@ class Explanations(Sequence[Entry]):
         findings: Sequence[Finding | None] | None = None,
         n_people: int = 0,
         provenance: Mapping[str, str] | None = None,
-        about: About | None = None,
+        about: ResultContext | None = None,
     ) -> None:
         self._entries = tuple(entries)
         self.policy = policy
@@ -161,7 +161,7 @@ class Explanations(Sequence[Entry]):
         self.findings = tuple(findings) if findings is not None else (None,) * len(self._entries)
         self.n_people = n_people
         self.provenance = dict(provenance or {})
-        self.about = about or About()
+        self.about = about or ResultContext()
         if len(self.findings) != len(self._entries):
             raise InputError("findings must be one per entry")
         _check_kind(self._entries, policy)
@@ -196,7 +196,7 @@ class Explanations(Sequence[Entry]):
         """Show counts."""
         return f"Explanations({len(self.released)} released, {len(self) - len(self.released)} suppressed)"
 
-    def _with(self, entries: Sequence[Entry], findings: Sequence[Finding | None], about: About) -> Explanations:
+    def _with(self, entries: Sequence[Entry], findings: Sequence[Finding | None], about: ResultContext) -> Explanations:
         return Explanations(
             entries,
             policy=self.policy,
@@ -254,7 +254,7 @@ class Explanations(Sequence[Entry]):
         InputError
             If there are fewer labels than queries, or more than 50 different ones.
         """
-        groups = Call.grouped(attribute, labels).groups_of([entry.query for entry in self._entries])
+        groups = Request.grouped(attribute, labels).groups_of([entry.query for entry in self._entries])
         return self._with(self._entries, self.findings, replace(self.about, attribute=attribute, groups=groups))
 
     def to_frame(self) -> pd.DataFrame:

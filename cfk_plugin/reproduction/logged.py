@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.records.run import Entry, Value, client_of, log_entry
+from cfk_plugin.records.run import ReportContents, Value, client_of, log_entry
 from cfk_plugin.reproduction.outcome import Outcome
 from cfk_plugin.reproduction.summary import aggregate
 
@@ -53,7 +53,7 @@ def log(outcomes: Mapping[str, Outcome], workspace: Workspace, *, experiment: st
             held = known[name] = {"run_id": None, "keys": []}
         if key not in held["keys"]:
             held["run_id"] = log_entry(
-                _entry(key, outcome),
+                _contents(key, outcome),
                 held["run_id"],
                 experiment=experiment,
                 tracking_uri=tracking_uri,
@@ -73,7 +73,7 @@ def prefix(outcome: Outcome) -> str:
     return "".join(f"{part}/" for part in parts)
 
 
-def _entry(key: str, outcome: Outcome) -> Entry:
+def _contents(key: str, outcome: Outcome) -> ReportContents:
     setting, scene = asdict(outcome.setting), asdict(outcome.scene)
     scene.pop("seconds")  # of the process that prepared it; a continued experiment may have had another
     params = {
@@ -81,7 +81,7 @@ def _entry(key: str, outcome: Outcome) -> Entry:
         for part, values in (("setting", setting), ("scene", scene))
         for name, value in values.items()
     }
-    return Entry(
+    return ReportContents(
         text=outcome.to_json(),
         artifact=f"outcomes/{key}.json",
         metrics=list(_metrics(outcome)),

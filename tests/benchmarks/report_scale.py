@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cfk_plugin.records.record import Record, table
+from cfk_plugin.records.record import RunRecord, table
 from cfk_plugin.release.results import Suppressed
 from cfk_plugin.report.build import build
 from cfk_plugin.report.rendering.compose import compose
@@ -40,7 +40,7 @@ EXPERIMENT = "scale"
 FIRST = 1_790_000_000_000  # when the first explanation was made, milliseconds since 1970
 
 
-def pool_of_rows(seed: int = 0) -> tuple[Record, pa.Table]:
+def pool_of_rows(seed: int = 0) -> tuple[RunRecord, pa.Table]:
     """Return explanations as they are logged, every tenth of them withheld."""
     rng = np.random.default_rng(seed)
     entries = [
@@ -49,7 +49,7 @@ def pool_of_rows(seed: int = 0) -> tuple[Record, pa.Table]:
         else released(i, k=int(rng.integers(5, 60)), ncp=float(rng.random()), pureness=float(1 - rng.random() / 10))
         for i in range(POOL)
     ]
-    record = Record.of(explanations(*entries))
+    record = RunRecord.of(explanations(*entries))
     return record, table([record])
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import mlflow
 import pandas as pd
 
-from cfk_plugin.records.record import Record
-from cfk_plugin.records.run import Run
+from cfk_plugin.records.record import RunRecord
+from cfk_plugin.records.run import RunWriter
 from spooled import explanations
 
 
@@ -23,12 +23,12 @@ def at(day: str) -> int:
     return round(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def made(day: str, *entries: Any, of: Any = explanations, **options: Any) -> Record:
+def made(day: str, *entries: Any, of: Any = explanations, **options: Any) -> RunRecord:
     """Return explanations as they are logged, made at a time of choice."""
-    return replace(Record.of(of(*entries, **options)), created=at(day))
+    return replace(RunRecord.of(of(*entries, **options)), created=at(day))
 
 
-def log(records: Sequence[Record], *, uri: str | None = None, start: str | None = None, **of_run: Any) -> str:
+def log(records: Sequence[RunRecord], *, uri: str | None = None, start: str | None = None, **of_run: Any) -> str:
     """Log records one after the other, as a logger does, to a new run or the one that `run_id` names."""
     client = mlflow.MlflowClient(tracking_uri=uri)
     run_id, name = of_run.pop("run_id", None), of_run.pop("experiment", "tests")
@@ -37,7 +37,7 @@ def log(records: Sequence[Record], *, uri: str | None = None, start: str | None 
         experiment = found.experiment_id if found else client.create_experiment(name)
         started = None if start is None else at(start)
         run_id = client.create_run(experiment, start_time=started, **of_run).info.run_id
-    run = Run(run_id, tracking_uri=uri)
+    run = RunWriter(run_id, tracking_uri=uri)
     for record in records:
         run.write([record])
     return str(run_id)
@@ -58,12 +58,12 @@ def log_json(run_id: str, path: str, content: Mapping[str, Any], uri: str | None
     log_file(run_id, path, json.dumps(content).encode(), uri)
 
 
-def part(record: Record) -> str:
+def part(record: RunRecord) -> str:
     """Return the name of the file that a record was logged to."""
     return f"part-{record.created:013d}-{record.id}.parquet"
 
 
-def without_recount(record: Record) -> None:
+def without_recount(record: RunRecord) -> None:
     """Take away what the local store holds beside the rows of a record, as if an older version had logged it."""
     for path in Path("artifacts").glob(f"*/artifacts/cfk/recount/{part(record)}"):
         path.unlink()

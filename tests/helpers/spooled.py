@@ -7,9 +7,9 @@ from typing import Any
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.records.record import Record
+from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.spool import Spool, SpoolSettings
-from cfk_plugin.release.explanations import About, Explanations
+from cfk_plugin.release.explanations import Explanations, ResultContext
 from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
 
 COLUMNS = ["age", "city", "salary"]
@@ -41,7 +41,12 @@ def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
 
 
 def explanations(
-    *entries: Any, k: int = 5, findings: Any = None, about: About | None = None, n_people: int = 0, **provenance: str
+    *entries: Any,
+    k: int = 5,
+    findings: Any = None,
+    about: ResultContext | None = None,
+    n_people: int = 0,
+    **provenance: str,
 ) -> Explanations:
     entries = entries or (released(0), Suppressed(1, "infeasible"), released(2, k=9, ncp=0.75, pureness=0.5))
     return Explanations(
@@ -55,11 +60,11 @@ def explanations(
     )
 
 
-def kept(folder: Path) -> list[Record]:
+def kept(folder: Path) -> list[RunRecord]:
     """Records in a spool, as another process sees them."""
     reader = Spool(SpoolSettings(folder), "a reader")
     try:
         with reader._transaction(write=False) as db:
-            return [Record.from_json(body) for (body,) in db.execute("SELECT body FROM records ORDER BY id")]
+            return [RunRecord.from_json(body) for (body,) in db.execute("SELECT body FROM records ORDER BY id")]
     finally:
         reader.close()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cfk_plugin.audit.promise import Verdict
 from cfk_plugin.audit.result import AuditResult, Rate
 from cfk_plugin.audit.tracking import metrics
-from cfk_plugin.records.run import Entry, LoggedReport
+from cfk_plugin.records.run import LoggedReport, ReportContents
 
 SCHEMA_VERSION = 1
 """Version of the layout of `EpsilonAudit.to_json`."""
@@ -136,7 +136,7 @@ class EpsilonAudit(LoggedReport):
             **self.result.to_dict(),
         }
 
-    def _entry(self) -> Entry:
+    def _contents(self) -> ReportContents:
         """Return metrics ``audit/<attack>/<figure>``, the claim, the verdict, and the report."""
         name = f"audit.{self.attack}"
         params = {
@@ -147,7 +147,7 @@ class EpsilonAudit(LoggedReport):
             f"{name}.runs": self.runs,
             f"{name}.seed": self.seed,
         }
-        return Entry(
+        return ReportContents(
             text=self.to_json(indent=1),
             artifact=f"cfk/audit-{self.attack.replace('_', '-')}.json",
             metrics=tuple(metrics((self.result,))),

@@ -17,7 +17,7 @@ from cfk_plugin.audit import AuditReport, Rate, Setting, run_linkage_audit
 from cfk_plugin.audit.epsilon import EpsilonAudit
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.frontier import frontier
-from cfk_plugin.records.record import Record, table
+from cfk_plugin.records.record import RunRecord, table
 from cfk_plugin.records.run import StoreDownError
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.report.evidence import Evidence, RunEvidence
@@ -268,7 +268,7 @@ def test_progress_is_told_of_runs(mlflow_store: str) -> None:
     assert told == [(0, 2), (1, 2), (2, 2)]
 
 
-def orphan(run_id: str, record: Record, first_step: int) -> None:
+def orphan(run_id: str, record: RunRecord, first_step: int) -> None:
     """Log the file of a record without a summary, as an attempt does that breaks off."""
     log_file(run_id, f"cfk/explanations/{part(record)}", table([record], first_step).to_pandas())
 

@@ -14,9 +14,9 @@ import pytest
 from cfk_plugin import __version__
 from cfk_plugin.data.provenance import environment_of
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.records.record import Record, recount_table
+from cfk_plugin.records.record import RunRecord, recount_table
 from cfk_plugin.records.tally import Tally
-from cfk_plugin.release.explanations import About
+from cfk_plugin.release.explanations import ResultContext
 from cfk_plugin.release.results import Suppressed
 from prototyped import prototypes
 from spooled import explanations, kept, released
@@ -31,7 +31,7 @@ POPULATION = {
     "people": 331,
     "attributes": [{"name": n, "role": r} for n, r in (("age", "quasi-identifier"), ("city", "quasi-identifier"))],
 }
-ABOUT = About(POPULATION, {**environment_of(seed=3), "generator": "dice"}, seconds=0.25)
+ABOUT = ResultContext(POPULATION, {**environment_of(seed=3), "generator": "dice"}, seconds=0.25)
 FULL: dict[str, Any] = {
     "k_effective": 6,
     "l": 2,
@@ -90,14 +90,14 @@ def test_a_row_beside_every_explanation(mlflow_store: str, tmp_path: Path) -> No
 
 
 def test_what_a_ledger_refused_is_said() -> None:
-    (record,) = [Record.of(measured(Suppressed(0, "intersection"), findings=["native"]))]
+    (record,) = [RunRecord.of(measured(Suppressed(0, "intersection"), findings=["native"]))]
     table = recount_table([record])
     assert table is not None
     assert (table["ledger"].to_pylist(), table["finding"].to_pylist()) == (["refused"], ["native"])
 
 
 def test_rows_without_any_region_have_the_same_columns() -> None:
-    table = recount_table([Record.of(measured(Suppressed(0, "infeasible"), findings=None))])
+    table = recount_table([RunRecord.of(measured(Suppressed(0, "infeasible"), findings=None))])
     assert table is not None
     assert table.schema.names == COLUMNS
 
@@ -109,22 +109,22 @@ def test_steps_are_those_of_the_run(mlflow_store: str, tmp_path: Path) -> None:
     assert [pd.read_parquet(part)["step"].tolist() for part in parts] == [[0, 1, 2], [3, 4, 5]]
 
 
-def of_before(record: Record) -> Record:
+def of_before(record: RunRecord) -> RunRecord:
     """Return a record as it was kept by a version that knew of no recount."""
     known = json.loads(record.to_json())
     for name in ("recount", "quasi_identifiers", "people", "population", "environment"):
         del known[name]
-    return Record.from_json(json.dumps(known))
+    return RunRecord.from_json(json.dumps(known))
 
 
 def test_records_of_before_are_logged_as_they_are(mlflow_store: str, tmp_path: Path) -> None:
-    from cfk_plugin.records.run import Run
+    from cfk_plugin.records.run import RunWriter
 
-    old, new = of_before(Record.of(measured())), Record.of(measured())
+    old, new = of_before(RunRecord.of(measured())), RunRecord.of(measured())
     assert recount_table([old]) is None
-    cfk = files_of(Run().write([old]), tmp_path / "old")
+    cfk = files_of(RunWriter().write([old]), tmp_path / "old")
     assert sorted(path.name for path in cfk.iterdir()) == ["explanations", "policy.json"]
-    run = Run()
+    run = RunWriter()
     run_id = run.write([old, new])
     cfk = files_of(run_id, tmp_path / "both")
     (part,) = (cfk / "recount").iterdir()
@@ -158,7 +158,7 @@ def test_it_is_kept_once_and_comes_later_where_it_is_not_there(mlflow_store: str
     logger.submit(measured())
     assert [record.population is None for record in kept(spool)] == [False, True]
     RunLogger(run_id).log(measured())
-    other = About({**POPULATION, "people": 12}, ABOUT.environment)
+    other = ResultContext({**POPULATION, "people": 12}, ABOUT.environment)
     RunLogger(run_id).log(measured(about=other))
     cfk = files_of(run_id, tmp_path / "later")
     assert json.loads((cfk / "population.json").read_text("utf-8"))["people"] == 331
@@ -174,7 +174,7 @@ def test_groups_are_a_column_and_a_parameter(mlflow_store: str, tmp_path: Path) 
 
 
 def test_of_prototypes_nothing_counted_is_held(mlflow_store: str, tmp_path: Path) -> None:
-    rows = Record.of(prototypes().by_group("sex", ["f", "m", "f"])).recount
+    rows = RunRecord.of(prototypes().by_group("sex", ["f", "m", "f"])).recount
     assert rows == [{"group": "f"}, {"group": "m"}, {"group": "f"}]
     run_id = prototypes().by_group("sex", ["f", "m", "f"]).log()
     (part,) = (files_of(run_id, tmp_path) / "recount").iterdir()
@@ -224,7 +224,7 @@ def test_a_figure_that_is_not_known_of_all_is_left_out(mlflow_store: str) -> Non
 
 
 def test_a_tally_says_the_same_in_one_go() -> None:
-    records = [Record.of(measured()), Record.of(measured(released(0, k=7, l=9), findings=None))]
+    records = [RunRecord.of(measured()), RunRecord.of(measured(released(0, k=7, l=9), findings=None))]
     together, apart = Tally().plus(records).metrics(), Tally().plus(records[:1]).plus(records[1:]).metrics()
     assert together == pytest.approx(apart)
     assert together["cfk.l.min"] == 2
