@@ -1,0 +1,255 @@
+"""Results stay the same bit for bit: what every method released is kept as digests, made before code was changed.
+
+Run as a script, it writes the digests anew: ``python tests/paper/test_stored_results.py ../shared/data``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin import Explanations, GeneralizedCounterfactual, KAnonymizer, Population, PrivacyPolicy, Region, Schema
+from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
+
+STORED = Path(__file__).with_name("stored_results.json")
+KEY = b"a key of the stored results"
+LEVELS = ["low", "mid", "high", "top"]
+CITIES = ["north", "north east", "south", "south west", "centre"]
+TREE = {city: ["upper" if city.startswith("n") else "lower"] for city in CITIES}
+QUICK, SIZES = (5, 20), (2, 5, 10, 20)
+TABLES = {"heart": SIZES, "cmc": SIZES, "german": SIZES, "informs": (5,), "hospital": (20,), "adult": (10,)}
+SHORT = ExactProtector(node_limit=400, rounds=4, cell_budget=600)
+
+
+@dataclass(frozen=True)
+class Votes:
+    """A model without chance and without floats: each column votes for one of two outcomes."""
+
+    middles: dict[str, Any]  # numbers and dates vote by what is in the middle, texts by their length
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Votes:
+        is_text = {name: table[name].dtype == object or isinstance(table[name].dtype, pd.StringDtype) for name in table}
+        return cls({name: None if is_text[name] else table[name].quantile(interpolation="lower") for name in table})
+
+    def __call__(self, rows: pd.DataFrame) -> np.ndarray:
+        votes = np.zeros(len(rows), dtype=np.int64)
+        for name, middle in self.middles.items():
+            of_text = [len(str(value)) % 3 == 0 for value in rows[name]] if middle is None else rows[name] > middle
+            votes += np.asarray(of_text, dtype=bool)
+        return (votes * 5 >= len(self.middles) * 2).astype(int)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A population, a model, and what is protected."""
+
+    population: Population
+    rows: pd.DataFrame
+    model: Votes
+    counterfactuals: pd.DataFrame
+
+
+def generated(*, subject: bool = False) -> Table:
+    """Return a table with every kind of column, gaps, copies, weights, and people with several rows."""
+    rng = np.random.default_rng(7)
+    n = 90
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(18, 70, n),
+            "size": rng.normal(170, 12, n).round(1),
+            "born": pd.Timestamp("1980-02-28") + pd.to_timedelta(rng.integers(0, 3000, n), unit="D"),
+            "level": rng.choice(LEVELS, n).astype(object),
+            "city": rng.choice(CITIES, n).astype(object),
+            "job": rng.choice(list("abcdefg"), n, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05]).astype(object),
+            "pay": rng.integers(0, 60, n),
+            "illness": rng.choice(["a", "bb", "ccc"], n).astype(object),
+        }
+    )
+    for name in ("size", "born", "city", "job", "level"):
+        table.loc[table.index[2:][rng.random(n - 2) < 0.08], name] = None
+    table = pd.concat([table, table.iloc[rng.integers(0, n, 25)]], ignore_index=True)
+    features = table.copy()
+    if subject:
+        table = table.assign(person=rng.integers(0, 75, len(table)))
+    schema = Schema.from_frame(
+        table,
+        quasi_identifiers=["age", "size", "born", "level", "city", "job"],
+        sensitive=["illness"],
+        subject="person" if subject else None,
+        ordinal={"level": LEVELS},
+        hierarchies={"city": TREE},
+        weights={"age": 1.5, "born": 0.5, "job": 2.0},
+        bins={"pay": [0, 10, 25, 40, 58]},
+    )
+    return described(table, features, schema, 10)
+
+
+def published(name: str, folder: Path) -> Table:
+    """Return a table of the published experiments."""
+    about = json.loads((folder / f"{name}.json").read_text())
+    texts = {column["name"]: str for column in about["columns"] if column["type"] != "numeric"}
+    table = pd.read_csv(folder / f"{name}.csv.gz", dtype=texts)[about["features"]]
+    schema = Schema.from_frame(table, quasi_identifiers=about["quasi_identifiers"])
+    return described(table, table, schema, 6)
+
+
+def described(table: pd.DataFrame, features: pd.DataFrame, schema: Schema, count: int) -> Table:
+    """Take counterfactuals from the table; every other one with values of two rows, so that it is nobody's."""
+    rng = np.random.default_rng(3)
+    wanted = Votes.of(features)(features) == 1
+    found = features[wanted].sample(count, random_state=3).reset_index(drop=True)
+    other = features.iloc[rng.integers(0, len(features), count)].reset_index(drop=True)
+    for j, name in enumerate(features):
+        at = np.flatnonzero((np.arange(count) % 2 == 1) & (rng.random(count) < 0.4))
+        found.loc[at, name] = other.loc[at, name]
+        if name == "age" and len(at):
+            found.loc[at[0], name] = 17 + j  # a number that may be nobody's
+    if "size" in found:
+        found.loc[1, "size"] = 171.234
+    return Table(Population.from_frame(table, schema, key=KEY), table, Votes.of(features), found)
+
+
+NOMINAL: dict[str, tuple[Any, dict[str, Any]]] = {
+    "exact-ncp": ("exact", {"objective": "ncp"}),
+    "exact-pureness": (SHORT, {"objective": "pureness"}),
+    "exact-weighted": (SHORT, {"objective": "weighted", "pureness_weight": 0.4}),
+    "exact-bounds": (SHORT, {"objective": "ncp", "min_pureness": 0.6, "max_ncp": 0.3}),
+    "exact-few-nodes": (ExactProtector(node_limit=12), {"objective": "ncp"}),
+    "exact-few-cells": (ExactProtector(rounds=2, cell_budget=40, threads=2), {}),
+    "grasp-pureness": (GraspProtector(iterations=1), {"objective": "pureness"}),
+    "grasp-ncp": (GraspProtector(alpha=5, iterations=2, samples=20, reuse_answers=True), {"objective": "ncp"}),
+    "mondrian": ("mondrian", {}),
+    "mondrian-raw": (MondrianProtector(normalise=False), {}),
+}
+FIXED: dict[str, dict[str, Any]] = {
+    "reciprocal": {},
+    "reciprocal-ncp": {"objective": "ncp"},
+    "reciprocal-eligible": {"anonymity_set": "eligible"},
+    "catalogue": {"guarantee": "catalogue"},
+}
+GENERATED: dict[str, dict[str, Any]] = {
+    "reciprocal-diverse": {"l": 2, "t": 0.6},
+    "reciprocal-bins": {"private_values": "bins"},
+    "reciprocal-rare": {"rare_values": "withhold", "alpha": 0.3, "min_lift": 1.0},
+    "reciprocal-alike": {"alpha": 0.4, "min_lift": 1.1, "on_homogeneous": "suppress"},
+    "catalogue-diverse": {"guarantee": "catalogue", "l": 2},
+    "catalogue-private": {
+        "guarantee": "catalogue",
+        "private_values": "bins",
+        "rare_values": "withhold",
+        "alpha": 0.5,
+        "min_lift": 1.0,
+        "on_homogeneous": "suppress",
+    },
+}
+
+
+def digest(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:20]
+
+
+def of_region(region: Region | None) -> str:
+    return "none" if region is None else json.dumps(region.to_dict(), sort_keys=True, default=str)
+
+
+def of_entries(explanations: Explanations) -> str:
+    lines = []
+    for entry in explanations:
+        if not isinstance(entry, GeneralizedCounterfactual):
+            lines.append(json.dumps(entry.to_dict(), default=str))
+            continue
+        found = entry.certificate
+        gap = None if found.gap is None else found.gap.hex()
+        counts = [found.k, found.k_consistent, found.k_private, found.private_matches, found.binned, found.withheld]
+        said = [found.optimal, gap, found.ncp.hex(), found.pureness.hex(), *counts]
+        released = {name: str(value) for name, value in entry.released.items()}
+        lines.append(f"{of_region(entry.region)} {said} {sorted(released.items())}")
+    return digest(lines)
+
+
+def fitted(table: Table, population: Population, k: int, method: Any = "auto", **policy: Any) -> KAnonymizer:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, near_native=0.0, **policy), method=method)
+    return anonymizer.fit(population, model=table.model, desired=1)
+
+
+def results(table: Table, sizes: tuple[int, ...], *, searches: bool = True, private: bool = False) -> dict[str, str]:
+    """Return the digests of one table: of explanations, and of the regions of everybody."""
+    found: dict[str, str] = {}
+    for k in sizes:
+        for name, (method, policy) in NOMINAL.items() if searches else ():
+            anonymizer = fitted(table, table.population, k, method, guarantee="nominal", **policy)
+            found[f"{name}-{k}"] = of_entries(anonymizer.transform(table.counterfactuals))
+        for name, policy in {**FIXED, **(GENERATED if private else {})}.items():
+            anonymizer = fitted(table, table.population, k, **policy)
+            found[f"{name}-{k}"] = of_entries(anonymizer.transform(table.counterfactuals))
+            found[f"{name}-{k}-everybody"] = digest([of_region(r) for r in anonymizer.regions_of(table.rows)])
+    found.update(sealed(table, sizes[0], sizes[-1]))
+    return found
+
+
+def sealed(table: Table, k: int, larger: int) -> Iterator[tuple[str, str]]:
+    """Yield digests of what a sealed population releases, for its own k and a larger one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "population.cfk"
+        fitted(table, table.population, k).seal(path)
+        population = Population.open(path, key=KEY)
+        for floor in {k, larger}:
+            anonymizer = fitted(table, population, floor)
+            yield f"sealed-{floor}", of_entries(anonymizer.transform(table.counterfactuals))
+            yield f"sealed-{floor}-everybody", digest([of_region(r) for r in anonymizer.regions_of(table.rows)])
+
+
+def of_generated(*, quick: bool) -> dict[str, str]:
+    found = results(generated(), QUICK if quick else SIZES, private=True)
+    people = results(generated(subject=True), (4,) if quick else (2, 8), searches=False, private=True)
+    return {**found, **{f"people-{name}": value for name, value in people.items()}}
+
+
+def of_published(name: str, folder: Path, *, quick: bool) -> dict[str, str]:
+    return results(published(name, folder), (10,) if quick else TABLES[name])
+
+
+def stored(name: str) -> dict[str, str]:
+    return json.loads(STORED.read_text())[name]
+
+
+def test_of_a_generated_table() -> None:
+    assert of_generated(quick=True) == stored("generated, quick")
+
+
+def test_of_a_small_published_table(shared_data: Path) -> None:
+    assert of_published("heart", shared_data, quick=True) == stored("heart, quick")
+
+
+@pytest.mark.slow
+def test_of_a_generated_table_for_more_sizes() -> None:
+    assert of_generated(quick=False) == stored("generated")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
+def test_of_published_tables(name: str, shared_data: Path) -> None:
+    assert of_published(name, shared_data, quick=False) == stored(name)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    tables = Path(sys.argv[1])
+    made = {"generated, quick": of_generated(quick=True), "heart, quick": of_published("heart", tables, quick=True)}
+    STORED.write_text(json.dumps(made, indent=1) + "\n")
+    made["generated"] = of_generated(quick=False)
+    for table in TABLES:
+        made[table] = of_published(table, tables, quick=False)
+    STORED.write_text(json.dumps(made, indent=1) + "\n")
