@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_adapters.encoding import Encoding, Points
-from cfk_plugin.dp.gradients import Network, read_network
+from cfk_plugin.dp.gradients import DenseNetwork, read_network
 from cfk_plugin.errors import AdapterError, ModelError, quiet
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Affine:
 class NetworkSlope(Slope):
     """The slope of a network behind an affine preprocessing."""
 
-    network: Network
+    network: DenseNetwork
     before: Affine
 
     @property

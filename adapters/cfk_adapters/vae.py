@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from cfk_plugin.dp.gradients import Adam, Network
+from cfk_plugin.dp.gradients import Adam, DenseNetwork
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,8 +51,8 @@ class Vae:
         parts = np.split(self.parameters, np.cumsum([layer.size for layer in drawn])[:-1])
         views = [part.reshape(layer.shape) for part, layer in zip(parts, drawn, strict=True)]
         weights, offsets = [view[:-1] for view in views], [view[-1] for view in views]
-        self._encoder = Network(tuple(weights[:2]), tuple(offsets[:2]), "tanh")
-        self._decoder = Network(tuple(weights[2:]), tuple(offsets[2:]), "tanh")
+        self._encoder = DenseNetwork(tuple(weights[:2]), tuple(offsets[:2]), "tanh")
+        self._decoder = DenseNetwork(tuple(weights[2:]), tuple(offsets[2:]), "tanh")
 
     def __repr__(self) -> str:
         """Show the size."""

@@ -25,8 +25,7 @@ class ServedRows:
 
     frame: pd.DataFrame  # Every feature, in the dtypes that the model takes
     labels: NDArray[Any]  # The model's outcome at each row
-    # What is added to the distance to each row: less for rows that the noised model finds likely
-    cost: NDArray[np.float64]
+    cost: NDArray[np.float64]  # Added to the distance to each row: less for rows that the noised model finds likely
     heom: Heom  # Distance over the declared ranges
     codes: HeomCodes  # `frame`, prepared for it
 
@@ -34,50 +33,38 @@ class ServedRows:
     def of(
         cls, domain: PublicDomain, frame: pd.DataFrame, labels: NDArray[Any], cost: NDArray[np.float64]
     ) -> ServedRows:
-        """Prepare rows for the search."""
         features = [column for column in domain.columns if column.name in frame.columns]
-        heom = Heom(
-            [c.name for c in features if c.is_numeric],
-            [c.name for c in features if not c.is_numeric],
-            {c.name: c.width for c in features if c.is_numeric},
-        )
+        widths = {column.name: column.width for column in features if column.is_numeric}
+        heom = Heom(list(widths), [column.name for column in features if not column.is_numeric], widths)
         return cls(frame, labels, cost, heom, heom.encode(frame))
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.frame)
 
     def __repr__(self) -> str:
-        """Show the number of rows."""
         return f"ServedRows({len(self)} rows)"
 
     def take(self, at: NDArray[np.int64]) -> ServedRows:
-        """Return some of the rows."""
         frame = self.frame.take(at).reset_index(drop=True)
         return ServedRows(frame, self.labels[at], self.cost[at], self.heom, self.codes.take(at))
 
     def nearest(self, queries: pd.DataFrame, goal: Goal, factual_labels: NDArray[Any] | None) -> NDArray[np.int64]:
-        """Return, for each query, the position of the nearest row with a desired outcome; -1 where there is none."""
+        """Return, for each query, the position of the nearest row with a desired outcome; -1 where there is none.
+
+        Factual labels are those of the queries where another outcome than their own is desired.
+        """
         asked = self.heom.encode(queries)
         out = np.full(len(queries), -1, dtype=np.int64)
-        if factual_labels is None or not goal.is_opposite:
-            return self._search(asked, goal.met(self.labels), np.arange(len(queries)), out)
-        for label in pd.unique(factual_labels):
-            met = goal.met(self.labels, np.full(len(self), label, dtype=object))
-            self._search(asked, met, np.flatnonzero(factual_labels == label), out)
+        if factual_labels is None:
+            turns = [(np.ones(len(queries), dtype=bool), goal.met(self.labels))]
+        else:
+            turns = [(factual_labels == label, self.labels != label) for label in pd.unique(factual_labels)]
+        for which, met in turns:
+            rows = np.flatnonzero(met)
+            if len(rows):
+                found, _ = self.heom.nearest(asked.take(which), self.codes.take(rows), cost=self.cost[rows])
+                out[which] = rows[found[:, 0]]
         return out
-
-    def _search(
-        self, asked: HeomCodes, met: NDArray[np.bool_], at: NDArray[np.int64], out: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        rows = np.flatnonzero(met)
-        if len(rows):
-            found, _ = self.heom.nearest(asked.take(at), self.codes.take(rows), cost=self.cost[rows])
-            out[at] = rows[found[:, 0]]
-        return out
-
-
-# Moving a row back towards the query while the outcome stays desired: sparser answers, which tell of the model.
 
 
 def reverted(
@@ -88,7 +75,7 @@ def reverted(
     factual_labels: NDArray[Any] | None,
     heom: Heom,
 ) -> pd.DataFrame:
-    """Return rows with as many features as possible taken from their queries, the largest differences first.
+    """Return rows with as many features as possible taken from their queries: sparser answers, which tell of the model.
 
     At each turn every row tries each feature in which it still differs, and takes over the one that brings it nearest
     among those that keep the outcome desired; the model is asked once a turn, for all rows together.
@@ -121,16 +108,13 @@ def _best_of_each(owner: NDArray[np.int64], gain: NDArray[np.float64]) -> NDArra
     return np.asarray(first[gain[first] > 0])
 
 
-# Prototypes: a few rows of each outcome that are typical of the others.
-
 _MOST = 10_000  # rows of an outcome that prototypes are sought among
 
 
 def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
     """Return positions of prototypes: for each outcome the rows nearest to the centres of a k-means clustering.
 
-    Rows become points whose squared Euclidean distance is that of Average Distance: numbers divided by their range,
-    categories one-hot over the square root of 2. Post-processing: it costs no budget.
+    Points are numbers divided by their range, and categories one-hot over the square root of 2.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -153,8 +137,6 @@ def _points(served: ServedRows) -> NDArray[np.float64]:
     return np.hstack([np.nan_to_num(numbers), flags])
 
 
-# A model that stands in for the private one: fitted on differentially private rows, it never sees the table.
-
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
 _LISTS = (list, tuple, set, frozenset)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
@@ -175,7 +157,7 @@ def check_unfitted(estimator: Any) -> None:
 
 
 def fitted_surrogate(estimator: Any, rows: pd.DataFrame, target: pd.Series) -> Any:
-    """Return a fitted copy of an estimator."""
+    """Return a copy of an estimator that is fitted on differentially private rows: it never sees the table."""
     from sklearn.base import clone
 
     with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError):

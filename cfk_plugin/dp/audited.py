@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +14,14 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.domain import PublicDomain, require_declared
 from cfk_plugin.dp.forest import Forest, shares
-from cfk_plugin.dp.noise import Counts, PrivateRows, Table
+from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Heard:
-    """One table of counts as it was released: what was counted, the noised counts, and the scale of their noise."""
+class NoisedMarginal:
+    """One marginal table as it was released, with the scale of its noise."""
 
-    table: Table
+    table: Marginal
     counts: Counts
     scale: float
 
@@ -30,7 +31,7 @@ class Measurements:
     """All that one fit released of the rows: everything else of it is computed from this."""
 
     domain: PublicDomain
-    heard: tuple[Heard, ...]
+    answers: tuple[NoisedMarginal, ...]
 
     def scores(self, canaries: pd.DataFrame) -> NDArray[np.float64]:
         """Return how much the counts speak for each row: those of its own cells, weighted by their noise.
@@ -38,31 +39,27 @@ class Measurements:
         For a row with a value that is not declared nothing speaks: 0.
         """
         codes = self.domain.codes(canaries)
-        known = (codes >= 0).all(axis=1)
-        told = [one.table.at(codes[known], one.counts) / one.scale**2 for one in self.heard]
-        scores = np.zeros(len(codes))
-        scores[known] = np.sum(told, axis=0)
+        known, scores = (codes >= 0).all(axis=1), np.zeros(len(codes))
+        scores[known] = sum(one.table.at(codes[known], one.counts) / one.scale**2 for one in self.answers)
         return scores
 
     def seen(self, canary: pd.DataFrame) -> NDArray[np.float64]:
         """Return all that may tell of one person: `scores` of their rows, the counts in sum, and every table's size."""
-        counts = [one.counts for one in self.heard]
-        total = float(sum(table.sum() / one.scale**2 for one, table in zip(self.heard, counts, strict=True)))
-        return np.array([self.scores(canary).sum(), total, len(counts), *self.domain.sizes], dtype=np.float64)
+        total = sum(one.counts.sum() / one.scale**2 for one in self.answers)
+        return np.array([self.scores(canary).sum(), total, len(self.answers), *self.domain.sizes], dtype=np.float64)
 
 
-class _Listening(PrivateRows):
+class _RecordedRows(PrivateRows):
     """Rows whose answers are kept."""
 
-    def __init__(self, codes: NDArray[np.int32], epsilon: float, delta: float, columns: int, person: int) -> None:
-        super().__init__(codes, epsilon, delta, shares(columns), person)
-        self.heard: list[Heard] = []
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        self.answers: list[NoisedMarginal] = []
 
-    def counts(self, tables: Sequence[Table]) -> list[Counts]:
-        """Answer, and keep the answer."""
+    def counts(self, tables: Sequence[Marginal]) -> list[Counts]:
         scale = self.scale(len(tables), self._left[0] / self._total)
         found = super().counts(tables)
-        self.heard += [Heard(table, counts, scale) for table, counts in zip(tables, found, strict=True)]
+        self.answers += [NoisedMarginal(table, counts, scale) for table, counts in zip(tables, found, strict=True)]
         return found
 
 
@@ -94,8 +91,8 @@ def measuring(
         population = Population.from_frame(table, schema)
         domain = PublicDomain.of(population)
         codes = domain.counted(population, rows_per_person)
-        rows = _Listening(codes, epsilon, delta, len(domain.columns), rows_per_person)
+        rows = _RecordedRows(codes, epsilon, delta, shares(len(domain.columns)), rows_per_person)
         Forest.measure(rows, domain.sizes)
-        return Measurements(domain, tuple(rows.heard))
+        return Measurements(domain, tuple(rows.answers))
 
     return fit

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from cfk_plugin.dp.gradients import Adam
 
-# The autoencoder of DPC: sigmoid layers, forward and backward, in numpy.
-
 Matrix = NDArray[np.float64]
 Backward = Callable[[Matrix], tuple[Matrix, Matrix, Matrix]]
 """From the gradient of a layer's outputs to those of its inputs, weights and offset."""
@@ -22,17 +20,13 @@ _VARIANCE_FLOOR = 1e-5  # keeps equal inputs from a division by zero
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """Sigmoid units over inputs that may be normalised first.
-
-    Normalisation has no gain and offset of its own: the weights that follow have them.
-    """
+    """Sigmoid units over inputs that may be normalised first, without a gain and offset of its own."""
 
     weights: Matrix
     offset: Matrix | None
     normalised: bool
 
     def forward(self, x: Matrix) -> tuple[Matrix, Backward]:
-        """Return the units' outputs, and the way back."""
         inputs, deviation = x, None
         if self.normalised:
             centred = x - x.mean(axis=1, keepdims=True)
@@ -53,11 +47,10 @@ class Layer:
 
 
 class Autoencoder:
-    """An encoder and its mirror image as decoder.
+    """An encoder and its mirror image as decoder, the net of Yang et al. (2022, 5.1.1).
 
-    The net of the experiments of Yang et al. (2022, 5.1.1): the inputs of every hidden layer are normalised, all units
-    are sigmoid. With `tied`, the net of their Eq. 6 instead: one hidden layer, the decoder has the encoder's weights
-    transposed, no offset, no normalisation.
+    With `tied`, that of their Eq. 6: one hidden layer, the decoder has the encoder's weights transposed, no offset, no
+    normalisation.
     """
 
     def __init__(self, n_inputs: int, hidden: Sequence[int], random: np.random.Generator, *, tied: bool = False):
@@ -73,11 +66,9 @@ class Autoencoder:
         self._tied, self._encoder, self._decoder = tied, layers[: len(hidden)], layers[len(hidden) :]
 
     def __repr__(self) -> str:
-        """Show the size."""
         return f"Autoencoder({self.parameters.size} parameters)"
 
     def encode(self, x: Matrix) -> Matrix:
-        """Return codes, shape (n, hidden[-1])."""
         return _through(self._encoder, x)[0]
 
     def decode(self, code: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
@@ -126,12 +117,9 @@ def _back(backwards: list[Backward], gradient: Matrix) -> tuple[Matrix, list[tup
     return gradient, of_layers[::-1]
 
 
-# The functional mechanism as DPC uses it: training on a loss with noisy coefficients. It protects nobody.
-#
-# The published argument (Yang et al. 2022, 4.1) writes the loss as a polynomial and adds Laplace noise to its
-# coefficients. Its basis, however, is the network's own output at each row, so the coefficients are not all that
-# training sees: it goes on reading the rows as they are. The sensitivity of Eq. 13 counts hidden units where the sum
-# runs over inputs. Numpy's noise is good enough for a mechanism without a guarantee; nothing else may use it.
+# The functional mechanism of Yang et al. (2022, 4.1) protects nobody. Laplace noise is added to coefficients of a loss,
+# but their basis is the network's own output at each row, so training goes on reading the rows; and the sensitivity
+# of Eq. 13 counts hidden units where the sum runs over inputs. Nothing else may use numpy's noise.
 
 
 def claimed_sensitivity(hidden: Sequence[int]) -> float:
@@ -141,17 +129,11 @@ def claimed_sensitivity(hidden: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Perturbation:
-    """Noise on the coefficients of the loss (Eq. 11), as it is read here.
+    """Noise on the coefficients of the loss (Eq. 11), drawn once before training.
 
-    The reconstruction loss, summed over N rows, is a polynomial of degree 2 in the outputs x̂ (Eq. 8 and 12).
-    Algorithm 1 perturbs the coefficient of every monomial: of each x̂_p, and of each product x̂_p x̂_q, p <= q, also
-    where p and q differ and the loss has none of it. Each gets one draw of Laplace noise, once before training. A drawn
-    coefficient belongs to the table and not to a row, so it multiplies the mean over the rows. What trains is this loss
-    divided by N:
-
-    mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N
-
-    The constant sum x² does not depend on the weights, so its noise changes nothing and is left out.
+    The reconstruction loss of N rows is a polynomial of degree 2 in the outputs x̂ (Eq. 8 and 12). Algorithm 1 perturbs
+    the coefficient of each x̂_p and each product x̂_p x̂_q, p <= q. They belong to the table and not to a row, so what
+    trains is mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N. The constant has no gradient and is left out.
     """
 
     linear: Matrix  # shape (n_inputs,)
@@ -183,7 +165,6 @@ def train(
     rows: Matrix,
     counts: Matrix,
     perturbation: Perturbation,
-    *,
     random: np.random.Generator,
     epochs: int = 300,
     batch_size: int | None = 128,
@@ -191,20 +172,8 @@ def train(
 ) -> None:
     """Train a net in place on the perturbed loss (Algorithm 1).
 
-    Parameters
-    ----------
-    net : Autoencoder
-    rows : array, shape (n_distinct, n_inputs)
-    counts : array, shape (n_distinct,)
-        How many rows of the table each row stands for: 20,000 rows of which 50 are distinct train as fast as 50.
-    perturbation : Perturbation
-    random : Generator
-        Shuffles the rows.
-    epochs : int
-    batch_size : int, optional
-        Rows of a step; None for all of them, with which counts and repeated rows give the same result.
-    rate : float
-        Step size of Adam.
+    `counts` says how many rows of the table each row stands for; with all rows in one batch (None) counts and repeated
+    rows give the same result.
     """
     n, size = float(counts.sum()), batch_size or len(rows)
     adam = Adam(net.parameters, rate)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,34 +19,36 @@ from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
 from cfk_plugin.dp.autoencoder import Autoencoder, Matrix, Perturbation, claimed_sensitivity, train
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
-from cfk_plugin.dp.gradients import Adam, Network, checked, read_network
-from cfk_plugin.dp.prototypes import claim_of, entries_of, result_of
-from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
+from cfk_plugin.dp.gradients import Adam, DenseNetwork, checked, read_network
+from cfk_plugin.dp.prototypes import explanations_of
+from cfk_plugin.errors import HostOnly, InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.release.explanations import Explanations, Request
-from cfk_plugin.release.results import PrototypePolicy
-
-# The model that is explained, as something with gradients: networks and logistic regressions on encoded rows.
+from cfk_plugin.release.results import PrototypeCertificate, PrototypePolicy
 
 _GIVE = (
     "give a fitted Pipeline of PublicEncoder and MLPClassifier or LogisticRegression, or a function "
     "`gradient(encoded, targets)` that returns log-probabilities and their gradient"
 )
+_TINY = 1e-12  # where a norm is zero, so is its gradient here
+_SPREAD = 0.5  # of the starts of further counterfactuals, in a code whose entries are in [0, 1]
+
+Gradient = Callable[[Matrix, NDArray[Any]], tuple[Matrix, Matrix]]
+"""From encoded rows (n, n_inputs) and a target label for each to log-probabilities (n,) and their gradient by the
+encoded rows (n, n_inputs)."""
 
 
 @dataclass(frozen=True, eq=False)
 class DenseClassifier:
-    """A network with a sigmoid or softmax over its outputs."""
+    """A network with a sigmoid or softmax over its outputs; a `Gradient`."""
 
-    network: Network  # A single output is the logit of the second class
-    classes: NDArray[Any]  # shape (n_classes,)
+    network: DenseNetwork  # A single output is the logit of the second class
+    classes: NDArray[Any]
 
     def __repr__(self) -> str:
-        """Show sizes."""
         return f"DenseClassifier({len(self.network.weights)} layers, {len(self.classes)} classes)"
 
     def __call__(self, encoded: Matrix, targets: NDArray[Any]) -> tuple[Matrix, Matrix]:
-        """Return the log-probability of each row's target, and its gradient by the row; see `Gradient`."""
         at = np.arange(len(encoded))
         target = (targets[:, None] == self.classes).argmax(axis=1)
         outputs = self.network.forward(encoded)
@@ -61,7 +65,6 @@ class DenseClassifier:
 
 
 def differentiable(model: Any, encoder: PublicEncoder) -> DenseClassifier:
-    """Read the weights of a pipeline of `PublicEncoder` and a network or logistic regression."""
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0], PublicEncoder):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {_GIVE}")
@@ -72,25 +75,15 @@ def differentiable(model: Any, encoder: PublicEncoder) -> DenseClassifier:
     return DenseClassifier(network, last.classes_)
 
 
-# The search of DPC: from a class prototype, in the autoencoder's code, to a counterfactual of a query.
-
-Gradient = Callable[[Matrix, NDArray[Any]], tuple[Matrix, Matrix]]
-"""From encoded rows (n, n_inputs) and a target label for each to log-probabilities (n,) and their gradient by the
-encoded rows (n, n_inputs)."""
-
-_TINY = 1e-12  # where a norm is zero, so is its gradient here
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Search:
+class LatentSearch:
     """The objective of Eq. 15 to 18 for n queries, and its minimisation over the perturbations of their prototypes.
 
-    alpha · (-log f(target)) + beta · ‖counterfactual - query‖ + gamma · ‖perturbation‖, with the counterfactual
-    decoded from prototype + perturbation.
+    alpha · (-log f(target)) + beta · ‖decoded(prototype + perturbation) - query‖ + gamma · ‖perturbation‖.
     """
 
     net: Autoencoder
-    gradient: Gradient  # Of the model that is explained, see `Gradient`
+    gradient: Gradient
     prototypes: Matrix  # shape (n, code width); of the target class of each query
     queries: Matrix  # shape (n, n_inputs); encoded
     targets: NDArray[Any]  # shape (n,); labels
@@ -99,7 +92,7 @@ class Search:
     gamma: float = 0.1
 
     def objective(self, delta: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the objective of every query, shape (n,), and its gradient by the perturbations."""
+        """Return the objective of every query, and its gradient by the perturbations."""
         found, back = self.net.decode(self.prototypes + delta)
         away = found - self.queries
         distance, length = (np.sqrt((part**2).sum(axis=1)) for part in (away, delta))
@@ -109,7 +102,7 @@ class Search:
         return value, back(of_found) + self.gamma * delta / (length + _TINY)[:, None]
 
     def run(self, start: Matrix, steps: int, rate: float) -> Matrix:
-        """Minimise from some perturbations on with Adam; return encoded counterfactuals, shape (n, n_inputs)."""
+        """Minimise with Adam; return encoded counterfactuals."""
         delta = start.copy()
         adam = Adam(delta, rate)
         for _ in range(steps):
@@ -117,21 +110,14 @@ class Search:
         return self.net.decode(self.prototypes + delta)[0]
 
 
-# DPC as published by Yang et al. (2022), to compare with. Its epsilon is a claim that an audit refutes.
-
-_SPREAD = 0.5  # of the starts of further counterfactuals, in a code whose entries are in [0, 1]
-
-
-class DPC:
+class DPC(HostOnly):
     """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no guarantee**.
 
-    The method of Yang et al. (2022), here to be compared with and to be audited; what it returns is not differentially
-    private. The published argument fails twice: training reads the rows themselves although coefficients of its loss
-    are noisy, and the prototypes (Eq. 14) are means of encoded rows without any noise; the prototype of a class with
-    one member is that member. Nor does it protect the training data of the model. One counterfactual is enough to tell
-    apart two tables that differ in one row: where epsilon 0.025 was claimed, an audit showed at least 2.41.
-
-    The noise is numpy's, which is no basis for privacy either; since there is none to lose, it is good enough here.
+    The method of Yang et al. (2022), to be compared with and to be audited; what it returns is not differentially
+    private. Training reads the rows themselves although coefficients of its loss are noisy, and the prototypes (Eq. 14)
+    are means of encoded rows without noise: that of a class with one member is this member. One counterfactual is
+    enough to tell apart two tables that differ in one row: where epsilon 0.025 was claimed, an audit showed at least
+    2.41. The noise is numpy's, which is no basis for privacy either; there is none to lose.
 
     Parameters
     ----------
@@ -152,11 +138,9 @@ class DPC:
     steps, step : int, float
         Number and size of Adam's steps in the search. The paper does not give them.
     gradient : callable, optional
-        From encoded rows (n, n_inputs) and n target labels to the model's log-probabilities of these, shape (n,), and
-        their gradient by the rows, shape (n, n_inputs); for models that are not of scikit-learn.
-        ``PublicEncoder(PublicDomain.of(population))`` is the encoding.
+        For models that are not of scikit-learn: from encoded rows (n, n_inputs) and n target labels to their
+        log-probabilities (n,) and the gradient by the rows. ``PublicEncoder(PublicDomain.of(population))`` encodes.
     seed : int, optional
-        For weights, noise, batches and starts.
 
     Attributes
     ----------
@@ -172,6 +156,10 @@ class DPC:
     """
 
     guarantee = "no guarantee; see audit"
+    _refusal = (
+        PopulationError,
+        "a DPC refuses to be pickled: the prototype of a class with one member is that member's row; fit another one",
+    )
 
     def __init__(
         self,
@@ -195,9 +183,13 @@ class DPC:
             raise PolicyError(f"{', '.join(wrong)} must be at least 1")
         if min(hidden, default=0) < (1 if tied else 2):
             raise PolicyError("hidden needs widths of at least 2: of a single unit, normalisation leaves nothing")
-        if wrong := [name for name, value in (("epsilon", epsilon), ("rate", rate), ("step", step)) if not value > 0]:
+        positive, weights = (
+            {"epsilon": epsilon, "rate": rate, "step": step},
+            {"alpha": alpha, "beta": beta, "gamma": gamma},
+        )
+        if wrong := [name for name, value in positive.items() if not value > 0]:
             raise PolicyError(f"{', '.join(wrong)} must be above 0")
-        if wrong := [n for n, value in (("alpha", alpha), ("beta", beta), ("gamma", gamma)) if not value >= 0]:
+        if wrong := [name for name, value in weights.items() if not value >= 0]:
             raise PolicyError(f"{', '.join(wrong)} must not be negative")
         if tied and len(hidden) != 1:
             raise PolicyError("tied weights are those of Eq. 6: give one hidden layer, such as hidden=(32,)")
@@ -206,24 +198,16 @@ class DPC:
         self.steps, self.step, self.gradient, self.seed = steps, step, gradient, seed
         self.sensitivity = claimed_sensitivity(self.hidden)
         self.labels_from = ""
-        self._fitted = False
+        self._fitted = False  # until all of a fit went well
 
-    def __repr__(self) -> str:
-        """Show the claim as a claim."""
+    def __repr__(self) -> str:  # the claim as a claim
         return f"DPC(claimed epsilon={self.epsilon:g}, no guarantee)"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold weights and prototypes, and a prototype may be a training row."""
-        raise PopulationError(
-            "a DPC refuses to be pickled: the prototype of a class with one member is that member's row, encoded; "
-            "fit another one where it is needed"
-        )
 
     def fit(self, population: Population, model: Any, desired: Any) -> DPC:
         """Train the autoencoder and average the codes of each class (Algorithm 1).
 
-        Classes are those of the schema's target column, where the population holds it, as in the paper; else the
-        model's predictions (`labels_from` says which).
+        Classes are those of the schema's target column, as in the paper, where the population holds it; else the
+        model's predictions.
 
         Parameters
         ----------
@@ -265,7 +249,11 @@ class DPC:
         weights, noise, batches, self._starts = np.random.default_rng(self.seed).spawn(4)
         net = Autoencoder(rows.shape[1], self.hidden, weights, tied=self.tied)
         perturbation = Perturbation.drawn(rows.shape[1], self.hidden, self.epsilon, noise)
-        self._train(net, rows, perturbation, batches)
+        distinct, counts = rows, np.ones(len(rows))
+        if self.batch_size is None:
+            found = pd.DataFrame(rows).value_counts(sort=False)  # much faster than numpy's unique where few differ
+            distinct, counts = found.index.to_frame().to_numpy(), np.asarray(found, dtype=float)
+        train(net, distinct, counts, perturbation, batches, self.epochs, self.batch_size, self.rate)
         self._encoder, self._ask, self._slope, self._goal, self._net = encoder, ask, slope, goal, net
         class_of_row, self._classes = pd.factorize(labels, sort=True)
         codes = net.encode(rows)
@@ -300,16 +288,29 @@ class DPC:
         NotFittedError, InputError
             As `generate`.
         """
-        call, rows, features = Request.of(queries, groups), self.generate(queries), self._encoder.domain.names
-        try:
-            factual = self._ask(queries[list(features)]).astype(object) if self._goal.is_opposite else None
+        call, rows = Request.of(queries, groups), self.generate(queries)
+        refused: list[str | None] = ["model_failed"] * len(rows)
+        with suppress(ModelError):
+            factual = self._ask(queries[list(rows)]).astype(object) if self._goal.is_opposite else None
             met = self._goal.met(self._ask(rows).astype(object), factual)
             refused = [None if found else "not_desired" for found in met.tolist()]
-        except ModelError:
-            refused = ["model_failed"] * len(rows)
-        entries = entries_of(rows, refused, features, claim_of(self))
         policy = PrototypePolicy(method="dpc", epsilon=self.epsilon)
-        return result_of(entries, policy, self._schema, call, track, seed=self.seed)
+        return explanations_of(rows, refused, self._claim(), policy, self._schema, call, track, seed=self.seed)
+
+    def _claim(self) -> PrototypeCertificate:
+        """Say what the published method claims: its epsilon is refuted by tests/integration/test_dpc_leak.py."""
+        return PrototypeCertificate(
+            guarantee="none",
+            epsilon=self.epsilon,
+            delta=0.0,
+            unit="one row, as claimed",
+            neighbours="tables that differ in one row, as claimed",
+            mechanism="functional mechanism as published; prototypes without noise; where epsilon 0.025 was claimed, "
+            "an audit showed at least 2.41",
+            model_access="private",
+            seeded=self.seed is not None,
+            fit=secrets.token_hex(8),
+        )
 
     def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
         """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema allows.
@@ -356,16 +357,8 @@ class DPC:
         prototypes, goals, wanted = (
             np.repeat(part, per_query, axis=0) for part in (self._prototypes[at], encoded, self._classes[at])
         )
-        search = Search(self._net, self._slope, prototypes, goals, wanted, self.alpha, self.beta, self.gamma)
+        search = LatentSearch(self._net, self._slope, prototypes, goals, wanted, self.alpha, self.beta, self.gamma)
         return search.run(start.reshape(len(goals), -1), self.steps, self.step)
-
-    def _train(self, net: Autoencoder, rows: Matrix, perturbation: Perturbation, random: np.random.Generator) -> None:
-        counts: Matrix = np.ones(len(rows))
-        if self.batch_size is None:
-            found = pd.DataFrame(rows).value_counts(sort=False)  # much faster than numpy's unique where few differ
-            rows, counts = found.index.to_frame().to_numpy(), np.asarray(found, dtype=float)
-        size, rate = self.batch_size, self.rate
-        train(net, rows, counts, perturbation, random=random, epochs=self.epochs, batch_size=size, rate=rate)
 
     def _labels(self, population: Population, table: pd.DataFrame, ask: LabelModel) -> NDArray[Any]:
         """Return the class of each row, y of Eq. 14, in the model's own type of labels."""

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.dp.noise import Counts, PrivateRows, Table
+from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
 
 SPLIT = (0.2, 0.2, 0.6)
 """Shares of the budget: counts of single columns, choice of pairs, counts of pairs."""
@@ -53,7 +53,7 @@ class Forest:
         """Ask the rows: single columns first, then which pairs, then their counts."""
         single_share, _, pair_share = SPLIT if len(sizes) > 1 else (1.0, 0.0, 0.0)
         own = [np.arange(size, dtype=np.int32) for size in sizes]
-        noised = rows.counts([Table([j], [codes]) for j, codes in enumerate(own)])
+        noised = rows.counts([Marginal([j], [codes]) for j, codes in enumerate(own)])
         people = _people(noised)
         spread = rows.deviation(rows.scale(len(sizes), single_share))
         single = tuple(_likely(noised, [np.full(len(counts), people / len(counts)) for counts in noised], spread))
@@ -157,8 +157,8 @@ def _choose(
     return chosen
 
 
-def _pair(merged: tuple[NDArray[np.int32], ...], a: int, b: int) -> Table:
-    return Table([a, b], [merged[a], merged[b]])
+def _pair(merged: tuple[NDArray[np.int32], ...], a: int, b: int) -> Marginal:
+    return Marginal([a, b], [merged[a], merged[b]])
 
 
 def _independent(

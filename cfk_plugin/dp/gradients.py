@@ -29,7 +29,7 @@ _ROUNDING = 1e-6  # between a model's own probabilities and those of the weights
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class DenseNetwork:
     """Fully connected layers with one activation between them, and none after the last."""
 
     weights: tuple[Matrix, ...]  # Of each layer, shapes (n_in, n_out) and (n_out,)
@@ -38,7 +38,7 @@ class Network:
 
     def __repr__(self) -> str:
         """Show sizes."""
-        return f"Network({len(self.weights)} layers, {self.weights[0].shape[0]} inputs)"
+        return f"DenseNetwork({len(self.weights)} layers, {self.weights[0].shape[0]} inputs)"
 
     def forward(self, x: Matrix) -> list[Matrix]:
         """Return the outputs of all layers, the network's own last, shape (n, n_out)."""
@@ -63,7 +63,7 @@ class Network:
         return slopes
 
 
-def read_network(model: Any, advice: str) -> Network:
+def read_network(model: Any, advice: str) -> DenseNetwork:
     """Read the weights of a fitted ``MLPClassifier`` or ``LogisticRegression``.
 
     Its last layer gives the logits of the classes, or of the second of two classes alone.
@@ -73,9 +73,9 @@ def read_network(model: Any, advice: str) -> Network:
     if not hasattr(model, "classes_"):
         raise ModelError(f"the {type(model).__name__} is not fitted: {advice}")
     if isinstance(model, LogisticRegression):
-        network = Network((model.coef_.T,), (model.intercept_,), "identity")
+        network = DenseNetwork((model.coef_.T,), (model.intercept_,), "identity")
     else:
-        network = Network(tuple(model.coefs_), tuple(model.intercepts_), model.activation)
+        network = DenseNetwork(tuple(model.coefs_), tuple(model.intercepts_), model.activation)
     points = np.random.default_rng(0).random((8, network.weights[0].shape[0]))
     named = pd.DataFrame(points, columns=model.feature_names_in_) if hasattr(model, "feature_names_in_") else points
     own, ours = np.asarray(model.predict_proba(named)), np.exp(log_softmax(class_logits(network, points), axis=1))
@@ -84,7 +84,7 @@ def read_network(model: Any, advice: str) -> Network:
     return network
 
 
-def class_logits(network: Network, points: Matrix) -> Matrix:
+def class_logits(network: DenseNetwork, points: Matrix) -> Matrix:
     """Return the logits of all classes, shape (n, n_classes); with one output, the first of two classes has 0."""
     last = network.forward(points)[-1]
     return np.column_stack([np.zeros(len(last)), last]) if last.shape[1] == 1 else last

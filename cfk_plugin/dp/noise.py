@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.errors import BudgetError, MissingDependencyError
+from cfk_plugin.errors import BudgetError, HostOnly, MissingDependencyError
 
 Counts = NDArray[np.float64]
 Counting = Callable[[NDArray[np.int32]], Counts]
@@ -20,7 +20,7 @@ _EXACT = 1e-6  # the composed loss may stay so much below what was declared, rel
 _ROOM = 1e-9  # OpenDP rounds its maps up: scales are so much larger than the formulas say
 
 
-class PrivateRows:
+class PrivateRows(HostOnly):
     """Coded rows that can be asked noised questions alone; each costs its share of the budget, in order.
 
     Neighbouring tables differ by the rows of one person, at most `rows_per_person`, added or removed. With `delta` 0
@@ -43,13 +43,11 @@ class PrivateRows:
         self._left = [share * self._total * (1 - _ROOM) for share in shares]
         self._open(codes, epsilon, delta)
 
-    def __repr__(self) -> str:
-        """Show how many questions are left."""
-        return f"{type(self).__name__}({len(self._left)} questions left)"
+    def _counts(self) -> str:
+        return f"{len(self._left)} questions left"
 
     @property
     def mechanism(self) -> str:
-        """Noise and composition, in words."""
         kind = "Gaussian, zero-concentrated" if self._concentrated else "Laplace"
         return f"discrete {kind}, OpenDP {_opendp().__version__}"
 
@@ -68,7 +66,7 @@ class PrivateRows:
         """Return the mean absolute value of noise of a scale."""
         return scale * math.sqrt(2 / math.pi) if self._concentrated else scale
 
-    def counts(self, tables: Sequence[Table]) -> list[Counts]:
+    def counts(self, tables: Sequence[Marginal]) -> list[Counts]:
         """Return the noised counts of some tables, each in its shape; one question."""
         part = self._next()
         scale = self.scale(len(tables), part / self._total) * (1 + _ROOM)
@@ -131,8 +129,8 @@ class PrivateRows:
         return int(self._queryable(scoring >> dp.m.then_noisy_max(measure, scale=scale)))
 
 
-class Table:
-    """A table of counts to ask for: the cross product of some columns, whose codes may be merged first."""
+class Marginal:
+    """A marginal table to ask for: the cross product of some columns, whose codes may be merged first."""
 
     def __init__(self, columns: Sequence[int], merged: Sequence[NDArray[np.int32]]) -> None:
         self.columns, self._merged = tuple(columns), tuple(merged)
@@ -186,9 +184,6 @@ def _rho_of(epsilon: float, delta: float) -> float:
     return low * (1 - _ROOM)
 
 
-# The same questions with noise that can be repeated: for tests and examples, without any guarantee.
-
-
 class SeededRows(PrivateRows):
     """Rows that answer with noise of the right size from a seeded generator. Nothing is guaranteed.
 
@@ -198,22 +193,12 @@ class SeededRows(PrivateRows):
 
     seeded = True
 
-    def __init__(
-        self,
-        codes: NDArray[np.int32],
-        epsilon: float,
-        delta: float,
-        shares: Sequence[float],
-        rows_per_person: int = 1,
-        *,
-        seed: int,
-    ) -> None:
+    def __init__(self, *settings: Any, seed: int) -> None:
         self._random = np.random.default_rng(seed)
-        super().__init__(codes, epsilon, delta, shares, rows_per_person)
+        super().__init__(*settings)
 
     @property
     def mechanism(self) -> str:
-        """Say that the noise is seeded."""
         return "seeded noise of the same size"
 
     def _open(self, codes: NDArray[np.int32], epsilon: float, delta: float) -> None:

@@ -8,7 +8,8 @@ import math
 import secrets
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import fields
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.provenance import declared, environment_of
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.answer_rows import ServedRows, check_unfitted, fitted_surrogate, medoids, reverted
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
@@ -44,29 +46,14 @@ from cfk_plugin.release.results import (
     Suppressed,
 )
 
-if TYPE_CHECKING:
-    from cfk_plugin.data.schema import Schema
-    from cfk_plugin.dp.dpc import DPC
+_log = logging.getLogger("cfk_plugin")
+_REVERTS = "revert=True asks the model how near a row may come to the query: answers tell more of the model then"
 
 
-# From rows that answer queries to the result that leaves.
-
-
-def entries_of(
-    rows: pd.DataFrame, refused: Sequence[str | None], features: Sequence[str], certificate: PrototypeCertificate
-) -> list[Entry]:
-    """Return one entry per query: its row, or why there is none."""
-    columns = [rows[name].tolist() for name in features]
-    return [
-        PrototypeCounterfactual(query, dict(zip(features, row, strict=True)), certificate)
-        if reason is None
-        else Suppressed(query, reason)
-        for query, (reason, *row) in enumerate(zip(refused, *columns, strict=True))
-    ]
-
-
-def result_of(
-    entries: list[Entry],
+def explanations_of(
+    rows: pd.DataFrame | None,
+    refused: Sequence[str | None],
+    certificate: PrototypeCertificate,
     policy: PrototypePolicy,
     schema: Schema,
     call: Request,
@@ -75,9 +62,17 @@ def result_of(
     seed: int | None,
     spent: float = 0.0,
 ) -> Explanations:
-    """Return entries as a result; all withheld, where a record was to be kept of them and cannot be."""
+    """Return one entry per query, its row or why there is none; none, where they were to be recorded and cannot be."""
+    columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
+    answers = zip(*columns, strict=True) if columns else [()] * len(refused)
+    entries: list[Entry] = [
+        PrototypeCounterfactual(query, dict(zip(schema.features, row, strict=True)), certificate)
+        if reason is None
+        else Suppressed(query, reason)
+        for query, (reason, row) in enumerate(zip(refused, answers, strict=True))
+    ]
     environment = {**environment_of(seed=seed), "generator": policy.method}
-    about = ResultContext(declared(schema), environment).of_call(call, [entry.query for entry in entries])
+    about = ResultContext(declared(schema), environment).of_call(call, range(len(entries)))
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
 
@@ -89,91 +84,10 @@ def result_of(
     return result([Suppressed(entry.query, "not_recorded") for entry in entries])
 
 
-# What is said of a fit: the settings that were asked for, and the certificate of what came of them.
-
-
 def policy_of(asked: DPPrototypes) -> PrototypePolicy:
-    """Return the settings that a guarantee depends on."""
-    return PrototypePolicy(
-        method="dp",
-        epsilon=asked.epsilon,
-        delta=asked.delta,
-        rows_per_person=asked.rows_per_person,
-        model_access=asked.model_access,
-        model_epsilon=asked.model_epsilon,
-        model_delta=asked.model_delta,
-        people=asked.people,
-    )
-
-
-def certificate_of(asked: DPPrototypes, rows: PrivateRows, domain: PublicDomain) -> PrototypeCertificate:
-    """Return what is guaranteed: nothing where the noise was seeded or a domain was read from rows.
-
-    The population's fingerprint is not in it: it is computed from the exact table.
-    """
-    person = "one person" if asked.rows_per_person == 1 else f"one person with up to {asked.rows_per_person} rows"
-    holds = not rows.seeded and not domain.inferred
-    return PrototypeCertificate(
-        guarantee=("approximate" if asked.delta else "pure") if holds else "none",
-        epsilon=asked.epsilon,  # what was composed is not above it: the rows refused otherwise
-        delta=asked.delta,
-        unit=person,
-        neighbours=f"tables that differ by {person}, added or removed",
-        mechanism=rows.mechanism,
-        model_access=asked.model_access,
-        model_epsilon=asked.model_epsilon,
-        model_delta=asked.model_delta,
-        seeded=rows.seeded,
-        inferred=domain.inferred,
-        reverted=asked.revert,
-        fit=secrets.token_hex(8),
-    )
-
-
-def claim_of(published: DPC) -> PrototypeCertificate:
-    """Return what the published method claims: an epsilon that an audit refutes, so nothing is guaranteed.
-
-    The audit is tests/integration/test_dpc_leak.py.
-    """
-    return PrototypeCertificate(
-        guarantee="none",
-        epsilon=published.epsilon,
-        delta=0.0,
-        unit="one row, as claimed",
-        neighbours="tables that differ in one row, as claimed",
-        mechanism=(
-            "functional mechanism as published; prototypes without noise; where epsilon 0.025 was claimed, an audit "
-            "showed at least 2.41"
-        ),
-        model_access="private",
-        seeded=published.seed is not None,
-        fit=secrets.token_hex(8),
-    )
-
-
-# What may be set of differentially private prototypes, checked before anything is looked at.
-
-
-def check_settings(asked: DPPrototypes) -> None:
-    """Refuse settings that are out of range, or that contradict each other."""
-    policy_of(asked)  # refuses what a guarantee depends on
-    for name in ("rows", "prototypes"):
-        value = getattr(asked, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
-    if asked.serve not in ("rows", "prototypes"):
-        raise PolicyError(f'serve must be "rows" or "prototypes", got {asked.serve!r}')
-    weight = asked.plausibility
-    if not isinstance(weight, (int, float)) or isinstance(weight, bool) or not 0 <= weight < math.inf:
-        raise PolicyError(f"plausibility must be a finite number >= 0, got {weight!r}")
-    if asked.seed is not None and not isinstance(asked.seed, int):
-        raise PolicyError(f"seed must be a whole number or None, got {type(asked.seed).__name__}")
-
-
-# DPPrototypes: counterfactuals that are rows of a differentially private model, served by the nearest unlike one.
-
-_log = logging.getLogger("cfk_plugin")
-_REVERTS = "revert=True asks the model how near a row may come to the query: answers tell more of the model then"
+    """Return the settings that a guarantee depends on; refuses those that are out of range."""
+    names = [field.name for field in fields(PrototypePolicy) if field.name != "method"]
+    return PrototypePolicy(method="dp", **{name: getattr(asked, name) for name in names})
 
 
 class DPPrototypes:
@@ -189,8 +103,8 @@ class DPPrototypes:
     epsilon : float
         Budget of a fit, however many queries are answered. Smaller is more private; 1 is usual.
     delta : float
-        0 for pure differential privacy, with discrete Laplace noise. Above 0: discrete Gaussian noise, through
-        zero-concentrated privacy. It must be below 1 / `people`, better far below; at most 1e-6 without `people`.
+        0: pure differential privacy, with discrete Laplace noise. Above 0: discrete Gaussian noise. It must be below
+        1 / `people`, better far below; at most 1e-6 without `people`.
     rows : int
         Number of rows that are drawn; more of them are nearer to queries, at no cost in privacy.
     serve : {"rows", "prototypes"}
@@ -203,9 +117,8 @@ class DPPrototypes:
         Move the row towards the query as far as the model still gives the desired outcome. Off, as it leaks.
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model: "public" (or not trained on these people), "dp" (trained with
-        `model_epsilon`, `model_delta`), "private", or "surrogate": the estimator given as model is fitted on the rows
-        here and never sees the table. It must not have been fitted, nor any part of it; its target column needs a
-        public domain as well.
+        `model_epsilon`, `model_delta`), "private", or "surrogate": an estimator that was never fitted, nor any part of
+        it, is fitted here on the drawn rows. Its target column needs a public domain as well.
     model_epsilon, model_delta : float, optional
         Budget that the model was trained with.
     rows_per_person : int
@@ -215,8 +128,8 @@ class DPPrototypes:
         them in the table.
     accountant : BudgetAccountant, optional
         Takes the budget of every fit before a row is touched. Default: the one in force, else that of the fit before,
-        if any. Copies and clones spend from the same one. It cannot be pickled; so what comes back from a pickle
-        answers, and refuses to be fitted again before it is given an accountant.
+        if any. Copies and clones spend from the same one. What comes back from a pickle has lost it, and refuses to be
+        fitted again before it is given one.
     seed : int, optional
         Makes noise and rows repeatable, for tests and examples. Nothing is guaranteed then.
 
@@ -316,7 +229,7 @@ class DPPrototypes:
         PrivacyLeakWarning
             If the noise is seeded, a domain was read from rows, or rows are reverted.
         """
-        check_settings(self)
+        self._check_settings()
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
         if not population.has_rows:
@@ -330,16 +243,23 @@ class DPPrototypes:
         self._warn(domain)
         self._spend(population)
         self.goal_, self.schema_, self.features_ = Goal(desired), population.schema, population.schema.features
-        asked = self._measured(population, domain)
+        codes = domain.counted(population, self.rows_per_person)
+        settings = (codes, self.epsilon, self.delta, shares(len(domain.columns)), self.rows_per_person)
+        asked = PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
         forest = Forest.measure(asked, domain.sizes)
         random = np.random.default_rng(self.seed)
         codes, log_probability = forest.sample(self.rows, random)
         drawn = domain.draw(codes, random)
-        self.model_ = self._labeller(model, drawn, population.schema.target)
-        cost = -self.plausibility * log_probability / len(self.features_)
-        self.served_ = self._served(domain, drawn, cost - cost.min())
-        self.forest_ = forest
-        self.certificate_ = certificate_of(self, asked, domain)
+        frame = drawn[features]
+        if self.model_access == "surrogate":
+            model = fitted_surrogate(model, frame, drawn[str(population.schema.target)])
+        self.model_ = LabelModel(model, features, fractions=callable(self.goal_.desired))
+        labels = self.model_(frame).astype(object)
+        self.goal_.check(self.model_, labels)
+        cost = -self.plausibility * log_probability / len(features)
+        served = ServedRows.of(domain, frame, labels, cost - cost.min())
+        self.served_ = served if self.serve == "rows" else served.take(medoids(served, self.prototypes))
+        self.forest_, self.certificate_ = forest, self._certificate(asked, domain)
         return self
 
     def explain(
@@ -367,14 +287,15 @@ class DPPrototypes:
             If the table lacks features or the column of groups, has doubled columns or no rows.
         """
         certificate, call = self._fitted().certificate_, Request.of(queries, groups)
+        rows: pd.DataFrame | None = None
+        refused: list[str | None] = ["model_failed"] * len(queries)
         try:
             rows, answered = self.generate(queries)
             refused = [None if found else "none_found" for found in answered.tolist()]
-            entries = entries_of(rows, refused, self.features_, certificate)
         except ModelError as error:
             _log.warning("explanations withheld: %s", error)
-            entries = [Suppressed(i, "model_failed") for i in range(len(queries))]
-        return result_of(entries, policy_of(self), self.schema_, call, track, seed=self.seed, spent=self.spent_)
+        said = (certificate, policy_of(self), self.schema_, call, track)
+        return explanations_of(rows, refused, *said, seed=self.seed, spent=self.spent_)
 
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
         """Return one row per query as a table, and which of them answer; the others are to be left out.
@@ -420,46 +341,60 @@ class DPPrototypes:
         self._account = accountant
         self.spent_ = self.epsilon if accountant is None else accountant.spent(population).epsilon
 
+    def _check_settings(self) -> None:
+        policy_of(self)
+        for name in ("rows", "prototypes"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
+        if self.serve not in ("rows", "prototypes"):
+            raise PolicyError(f'serve must be "rows" or "prototypes", got {self.serve!r}')
+        weight = self.plausibility
+        if not isinstance(weight, (int, float)) or isinstance(weight, bool) or not 0 <= weight < math.inf:
+            raise PolicyError(f"plausibility must be a finite number >= 0, got {weight!r}")
+        if self.seed is not None and not isinstance(self.seed, int):
+            raise PolicyError(f"seed must be a whole number or None, got {type(self.seed).__name__}")
+
     def _warn(self, domain: PublicDomain) -> None:
+        said = []
         if self.seed is not None:
-            said = "the noise is seeded: whoever knows the seed takes it off, and nothing is guaranteed"
-            warnings.warn(said, PrivacyLeakWarning, stacklevel=3)
+            said.append("the noise is seeded: whoever knows the seed takes it off, and nothing is guaranteed")
         if domain.inferred:
-            said = f"domains of {', '.join(domain.inferred)} were read from the rows: nothing is guaranteed"
-            warnings.warn(said, PrivacyLeakWarning, stacklevel=3)
+            said.append(f"domains of {', '.join(domain.inferred)} were read from the rows: nothing is guaranteed")
         if self.revert:
-            warnings.warn(_REVERTS, PrivacyLeakWarning, stacklevel=3)
+            said.append(_REVERTS)
+        for text in said:
+            warnings.warn(text, PrivacyLeakWarning, stacklevel=3)
 
-    def _measured(self, population: Population, domain: PublicDomain) -> PrivateRows:
-        codes = domain.counted(population, self.rows_per_person)
-        settings = (codes, self.epsilon, self.delta, shares(len(domain.columns)), self.rows_per_person)
-        return PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
-
-    def _labeller(self, model: Any, drawn: pd.DataFrame, target: str | None) -> LabelModel:
-        features = list(self.features_)
-        if self.model_access == "surrogate":
-            model = fitted_surrogate(model, drawn[features], drawn[str(target)])
-        return LabelModel(model, features, fractions=callable(self.goal_.desired))
-
-    def _served(self, domain: PublicDomain, drawn: pd.DataFrame, cost: NDArray[np.float64]) -> ServedRows:
-        frame = drawn[list(self.features_)]
-        labels = self.model_(frame).astype(object)
-        self.goal_.check(self.model_, labels)
-        served = ServedRows.of(domain, frame, labels, cost)
-        return served if self.serve == "rows" else served.take(medoids(served, self.prototypes))
+    def _certificate(self, rows: PrivateRows, domain: PublicDomain) -> PrototypeCertificate:
+        """Say what is guaranteed: without the population's fingerprint, which is computed from the exact table."""
+        person = "one person" if self.rows_per_person == 1 else f"one person with up to {self.rows_per_person} rows"
+        holds = not rows.seeded and not domain.inferred
+        return PrototypeCertificate(
+            guarantee=("approximate" if self.delta else "pure") if holds else "none",
+            epsilon=self.epsilon,  # what was composed is not above it: the rows refused otherwise
+            delta=self.delta,
+            unit=person,
+            neighbours=f"tables that differ by {person}, added or removed",
+            mechanism=rows.mechanism,
+            model_access=self.model_access,
+            model_epsilon=self.model_epsilon,
+            model_delta=self.model_delta,
+            seeded=rows.seeded,
+            inferred=domain.inferred,
+            reverted=self.revert,
+            fit=secrets.token_hex(8),
+        )
 
     def __repr__(self) -> str:
-        """Show the settings that a guarantee depends on."""
         return f"DPPrototypes(epsilon={self.epsilon!r}, delta={self.delta!r}, model_access={self.model_access!r})"
 
-    def __copy__(self) -> DPPrototypes:
-        """Return a copy that spends from the same account."""
+    def __copy__(self) -> DPPrototypes:  # copies spend from the same account, which no pickle holds
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DPPrototypes:
-        """Return a copy of everything but the account, which is the same."""
         twin = memo[id(self)] = type(self).__new__(type(self))
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin

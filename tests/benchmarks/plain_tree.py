@@ -14,7 +14,7 @@ from cfk_plugin.data.model import Goal
 from cfk_plugin.dp import PublicDomain
 from cfk_plugin.dp.answer_rows import ServedRows
 from cfk_plugin.dp.forest import Edge, Forest, _independent, _on_simplex, _pair, shares
-from cfk_plugin.dp.noise import PrivateRows, Table
+from cfk_plugin.dp.noise import Marginal, PrivateRows
 
 
 class PlainTree:
@@ -41,7 +41,7 @@ class PlainTree:
 def measure(rows: PrivateRows, sizes: tuple[int, ...]) -> Forest:
     """Measure a spanning tree, whatever its edges are worth."""
     own = tuple(np.arange(size, dtype=np.int32) for size in sizes)
-    noised = rows.counts([Table([j], [codes]) for j, codes in enumerate(own)])
+    noised = rows.counts([Marginal([j], [codes]) for j, codes in enumerate(own)])
     people = max(1.0, float(np.mean([counts.sum() for counts in noised])))
     single = tuple(_on_simplex(counts, people) for counts in noised)
     expected = rows.magnitude(rows.scale(len(sizes) - 1, 0.6))

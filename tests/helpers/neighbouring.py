@@ -32,8 +32,8 @@ def schema(table: pd.DataFrame) -> Schema:
 
 def heard(found: Measurements) -> np.ndarray:
     """Return what the counts of single columns, and of pairs, say of the canary: all that an attacker can use."""
-    singles = [one for one in found.heard if len(one.table.columns) == 1]
-    pairs = [one for one in found.heard if len(one.table.columns) > 1]
+    singles = [one for one in found.answers if len(one.table.columns) == 1]
+    pairs = [one for one in found.answers if len(one.table.columns) > 1]
     return np.array([Measurements(found.domain, tuple(part)).scores(CANARY).sum() for part in (singles, pairs)])
 
 
@@ -41,9 +41,9 @@ def sound(epsilon: float, delta: float = 0.0) -> Callable[[pd.DataFrame], Measur
     return measuring(schema(people()), epsilon, delta)
 
 
-class _NoPairNoise(module._Listening):
+class _NoPairNoise(module._RecordedRows):
     def _noised_counts(self, count: Any, tables: int, scale: float) -> Any:
-        if len(self.heard):
+        if len(self.answers):
             return self._exact(count)
         return super()._noised_counts(count, tables, scale)
 
@@ -75,12 +75,12 @@ def broken(kind: type, epsilon: float, declared: Schema | None = None) -> Callab
     measure = measuring(schema(people()) if declared is None else declared, epsilon)
 
     def fit(table: pd.DataFrame) -> Measurements:
-        sound_rows = module._Listening
-        module._Listening = kind  # type: ignore[misc]
+        sound_rows = module._RecordedRows
+        module._RecordedRows = kind  # type: ignore[misc]
         try:
             return measure(table)
         finally:
-            module._Listening = sound_rows  # type: ignore[misc]
+            module._RecordedRows = sound_rows  # type: ignore[misc]
 
     return fit
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from cfk_plugin import Population, Schema
 from cfk_plugin.dp import PublicDomain, PublicEncoder
 from cfk_plugin.dp.autoencoder import Autoencoder, Perturbation, claimed_sensitivity, loss_and_gradients, train
-from cfk_plugin.dp.dpc import Search, differentiable
+from cfk_plugin.dp.dpc import LatentSearch, differentiable
 from cfk_plugin.dp.gradients import Adam
 
 NETS = [((6, 3), False), ((5,), False), ((4,), True)]
@@ -119,7 +119,7 @@ def test_adam_takes_its_first_steps_as_its_authors_define_them() -> None:
     np.testing.assert_allclose(at[0], 0.9 - 0.1 * mean / np.sqrt(square), rtol=1e-6)
 
 
-def search(alpha: float = 1.0, beta: float = 0.5, gamma: float = 0.1) -> Search:
+def search(alpha: float = 1.0, beta: float = 0.5, gamma: float = 0.1) -> LatentSearch:
     random = np.random.default_rng(4)
     net = Autoencoder(6, (5, 3), random)
     net.parameters += random.normal(0, 0.5, net.parameters.shape)
@@ -129,7 +129,7 @@ def search(alpha: float = 1.0, beta: float = 0.5, gamma: float = 0.1) -> Search:
         return targets * (encoded @ slope), targets[:, None] * slope
 
     queries, prototypes = random.random((8, 6)), net.encode(random.random((8, 6)))
-    return Search(net, gradient, prototypes, queries, random.choice([-1, 1], 8), alpha, beta, gamma)
+    return LatentSearch(net, gradient, prototypes, queries, random.choice([-1, 1], 8), alpha, beta, gamma)
 
 
 def test_the_search_follows_the_gradient_of_its_objective() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cfk_plugin.dp.forest import shares
-from cfk_plugin.dp.noise import PrivateRows, SeededRows, Table
+from cfk_plugin.dp.noise import Marginal, PrivateRows, SeededRows
 from cfk_plugin.errors import BudgetError, MissingDependencyError
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
@@ -51,7 +51,7 @@ def test_noise_has_the_size_that_the_privacy_map_was_told() -> None:
     for delta, sd in ((0.0, lambda b: math.sqrt(2 * math.exp(-1 / b)) / (1 - math.exp(-1 / b))), (1e-6, lambda s: s)):
         asked = PrivateRows(np.zeros((5, 1), dtype=np.int32), 0.5, delta, [1.0], 1)
         scale = asked.scale(1, 1.0)
-        (counts,) = asked.counts([Table([0], [np.arange(20_000, dtype=np.int32)])])
+        (counts,) = asked.counts([Marginal([0], [np.arange(20_000, dtype=np.int32)])])
         # 20,000 draws: the standard error of a standard deviation is below 1.2 % (Laplace), this is five of them
         assert counts[1:].std() == pytest.approx(sd(scale), rel=0.06)
         assert abs(counts[1:].mean()) < 5 * sd(scale) / math.sqrt(20_000)
@@ -61,7 +61,7 @@ def test_noise_has_the_size_that_the_privacy_map_was_told() -> None:
 def test_counts_are_of_the_merged_codes_in_the_shape_of_the_table() -> None:
     data = rows(5000, 2)
     merged = np.array([0, 1, 1, 1], dtype=np.int32)
-    table = Table([0, 1], [merged, OWN])
+    table = Marginal([0, 1], [merged, OWN])
     assert table.shape == (2, 4)
     (counts,) = PrivateRows(data, 1e6, 0.0, [1.0], 1).counts([table])
     expected = [[((data[:, 0] > 0) == i)[data[:, 1] == j].sum() for j in range(4)] for i in range(2)]
@@ -77,7 +77,7 @@ def test_the_best_score_wins_where_noise_is_small_and_not_always_where_it_is_lar
 
 def test_more_questions_than_were_budgeted_are_refused() -> None:
     asked = PrivateRows(rows(), 1.0, 0.0, [1.0], 1)
-    asked.counts([Table([0], [OWN])])
+    asked.counts([Marginal([0], [OWN])])
     with pytest.raises(BudgetError, match="more was asked"):
         asked.best(lambda _: [1.0])
 
@@ -104,7 +104,7 @@ def test_seeded_noise_repeats_and_says_so() -> None:
     one, two = (SeededRows(rows(), 1.0, 0.0, shares(3), seed=7) for _ in range(2))
     assert one.seeded
     assert "seeded" in one.mechanism
-    tables = [Table([j], [OWN]) for j in range(3)]
+    tables = [Marginal([j], [OWN]) for j in range(3)]
     assert [c.tolist() for c in one.counts(tables)] == [c.tolist() for c in two.counts(tables)]
     assert one.best(lambda _: [0.0, 1.0]) == two.best(lambda _: [0.0, 1.0])
 
