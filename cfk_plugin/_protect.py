@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
@@ -14,11 +14,13 @@ from cfk_plugin.dp import DPC, DPPrototypes
 from cfk_plugin.errors import AdapterError, InputError, PolicyError
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Progress, Protector
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.logger import RunLogger, logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import KEPT, Chooser, ProtectedExplainer, check_number
 from cfk_plugin.release.explanations import Explanations
+
+if TYPE_CHECKING:
+    from cfk_plugin.records.ledger import Ledger
 
 # An explainer whose answers are replaced by prototypes: it is not asked any more, as what it finds tells of rows.
 

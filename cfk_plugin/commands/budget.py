@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cfk_plugin.records import budget as accountant
-from cfk_plugin.records.budget import written
+from cfk_plugin.records.budget import format_amount
 from cfk_plugin.records.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _table(known: list[Account]) -> Table:
         for at, symbol in enumerate("εδ"):
             amounts = (account.ceiling[at], account.spent[at], account.left[at])
             whose = (escape(account.name), symbol) if at == 0 else ("", symbol)
-            table.add_row(*whose, *map(written, amounts), *((str(len(account.spends)), last) if at == 0 else ()))
+            table.add_row(*whose, *map(format_amount, amounts), *((str(len(account.spends)), last) if at == 0 else ()))
     return table
 
 

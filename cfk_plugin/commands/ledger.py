@@ -13,8 +13,8 @@ from pandas.api import types
 from cfk_plugin.commands.files import read_schema, read_table
 from cfk_plugin.data.columns import conform
 from cfk_plugin.errors import InputError
+from cfk_plugin.records.chain import BrokenLedgerError
 from cfk_plugin.records.ledger import Ledger, Status, check_target, write_rows
-from cfk_plugin.records.ledger_rows import BrokenLedgerError
 from cfk_plugin.release.pipeline import handles_of
 
 if TYPE_CHECKING:

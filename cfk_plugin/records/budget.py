@@ -7,23 +7,26 @@ import os
 import re
 import secrets
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from cfk_plugin.errors import BudgetError
-from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.errors import BudgetError, HostOnly
 
 if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
+    from cfk_plugin.records.chain import Chain, Row
+    from cfk_plugin.records.database import Mode
+    from cfk_plugin.records.ledger import Ledger
 
-
-# Amounts of privacy: read from floats, added without rounding, and given back as floats.
+# Amounts of privacy. A float stands for the decimal that Python writes for it: 0.1 is one tenth, so that ten fits of
+# 0.1 fit in 1. It differs from that decimal by less than 1.2 parts in 10^16, and so does a sum of whatever length, as
+# decimals are added exactly.
 
 
 class Budget(NamedTuple):
@@ -32,59 +35,26 @@ class Budget(NamedTuple):
     epsilon: float
     delta: float
 
-    def __str__(self) -> str:
-        """Write both as they are counted."""
-        return f"ε = {written(self.epsilon)}, δ = {written(self.delta)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """An ε and a δ as exact fractions.
-
-    A float stands for the decimal that Python writes for it: 0.1 is one tenth, so that ten fits of 0.1 fit in 1. The
-    float itself differs from that decimal by less than 1.2 parts in 10^16. A sum of whatever length is off by no more
-    than that share; nothing is rounded on the way, so nothing drifts.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-
     @classmethod
-    def of(cls, epsilon: object, delta: object) -> Amount:
-        """Read and check what a caller gives."""
-        first, second = _number("epsilon", epsilon), _number("delta", delta)
-        if not (math.isfinite(first) and first > 0):
-            raise BudgetError(f"epsilon must be finite and above 0, got {first}")
-        if not 0 <= second < 1:
-            raise BudgetError(f"delta must be at least 0 and below 1, got {second}")
-        return cls(_decimal(first), _decimal(second))
+    def read(cls, epsilon: object, delta: object) -> Budget:
+        """Check what a caller gives."""
+        budget = cls(_number("epsilon", epsilon), _number("delta", delta))
+        if not (math.isfinite(budget.epsilon) and budget.epsilon > 0):
+            raise BudgetError(f"epsilon must be finite and above 0, got {budget.epsilon}")
+        if not 0 <= budget.delta < 1:
+            raise BudgetError(f"delta must be at least 0 and below 1, got {budget.delta}")
+        return budget
 
-    @classmethod
-    def sum(cls, amounts: Iterable[Budget]) -> Amount:
-        """Add up; most of many amounts are alike."""
-        total = cls(Fraction(0), Fraction(0))
-        for amount, times in Counter(amounts).items():
-            total += cls(times * _decimal(amount.epsilon), times * _decimal(amount.delta))
-        return total
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(self.epsilon + other.epsilon, self.delta + other.delta)
-
-    def within(self, ceiling: Amount) -> bool:
-        """Say whether neither ε nor δ is above a ceiling's."""
+    def within(self, ceiling: Budget) -> bool:
+        """Say whether neither ε nor δ is above a ceiling's; the decimals of floats are ordered as they are."""
         return self.epsilon <= ceiling.epsilon and self.delta <= ceiling.delta
 
-    def left_of(self, ceiling: Amount) -> Budget:
-        """Return what a ceiling leaves, rounded down, so that it can be spent; never below 0."""
-        epsilon, delta = ceiling.epsilon - self.epsilon, ceiling.delta - self.delta
-        return Budget(_float(max(epsilon, Fraction(0)), -math.inf), _float(max(delta, Fraction(0)), -math.inf))
-
-    def rounded_up(self) -> Budget:
-        """Return it as floats that are not below it."""
-        return Budget(_float(self.epsilon, math.inf), _float(self.delta, math.inf))
+    def __str__(self) -> str:
+        """Write both as they are counted."""
+        return f"ε = {format_amount(self.epsilon)}, δ = {format_amount(self.delta)}"
 
 
-def written(value: float) -> str:
+def format_amount(value: float) -> str:
     """Write a number as it is counted, whole ones without a fraction."""
     return repr(float(value)).removesuffix(".0")
 
@@ -100,21 +70,19 @@ def _number(name: str, value: Any) -> float:
     return found + 0.0  # no -0.0
 
 
-def _decimal(value: float) -> Fraction:
-    return Fraction(repr(value))
+def _decimals(budget: Budget) -> tuple[Fraction, Fraction]:
+    return Fraction(repr(budget.epsilon)), Fraction(repr(budget.delta))
 
 
-def _float(value: Fraction, towards: float) -> float:
+def _rounded(value: Fraction, towards: float) -> float:
     """Return the float nearest to a fraction whose decimal is on the wanted side of it."""
     found = float(value)
-    while (_decimal(found) > value) if towards < 0 else (_decimal(found) < value):
+    while (Fraction(repr(found)) > value) if towards < 0 else (Fraction(repr(found)) < value):
         found = math.nextafter(found, towards)
     return found
 
 
-# The books of the accounts: ceilings and spends. Here those of this process; `Persisted` has those of a database.
-
-_T = TypeVar("_T")
+# Accounts as they are on record, and what may be spent: basic composition under a ceiling.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,155 +94,129 @@ class Spend:
     what: str  # What it was spent on
     at: str  # When, UTC
 
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account as it is on record."""
+
+    name: str  # A scope, or another name that was given
+    ceilings: Sequence[Budget]  # All that it had, today's at the end
+    spends: Sequence[Spend]  # The first at the beginning
+
     @property
-    def budget(self) -> Budget:
-        """The two amounts."""
-        return Budget(self.epsilon, self.delta)
+    def ceiling(self) -> Budget:
+        """Today's ceiling."""
+        return self.ceilings[-1]
+
+    @property
+    def spent(self) -> Budget:
+        """Sum of the spends, rounded up."""
+        return Budget(*(_rounded(value, math.inf) for value in self._total()))
+
+    @property
+    def left(self) -> Budget:
+        """What may still be spent, rounded down."""
+        return self.left_of(self.ceiling)
+
+    def left_of(self, ceiling: Budget) -> Budget:
+        """Return what a ceiling leaves, rounded down, so that it can be spent; never below 0."""
+        left = (most - value for value, most in zip(self._total(), _decimals(ceiling), strict=True))
+        return Budget(*(_rounded(max(value, Fraction(0)), -math.inf) for value in left))
+
+    def contradiction(self, ceiling: Budget) -> str | None:
+        """Say so if an accountant's ceiling is above the one on record; a lower one takes its place."""
+        if not self.ceilings or ceiling.within(self.ceiling):
+            return None
+        return (
+            f"the ceiling of {self.name} on record is {self.ceiling}, and this accountant's is higher: {ceiling}; give "
+            f"it the one on record, or raise that with cfk budget raise LEDGER --account {self.name}"
+        )
+
+    def excess(self, ceiling: Budget, asked: Budget) -> str | None:
+        """Say so if what was asked for does not fit under a ceiling any more."""
+        amounts = zip(self._total(), _decimals(asked), _decimals(ceiling), strict=True)
+        if all(spent + more <= most for spent, more, most in amounts):
+            return None
+        return (
+            f"the budget of {self.name} has {self.left_of(ceiling)} left of {ceiling}, and {asked} was asked for; "
+            "nothing was spent. Ask for no more than is left, or use what was fitted before, which costs nothing"
+        )
+
+    def _total(self) -> tuple[Fraction, Fraction]:
+        """Add up; most of many amounts are alike."""
+        epsilon = delta = Fraction(0)
+        for budget, times in Counter(Budget(spend.epsilon, spend.delta) for spend in self.spends).items():
+            first, second = _decimals(budget)
+            epsilon, delta = epsilon + times * first, delta + times * second
+        return epsilon, delta
 
 
-def now() -> str:
-    """Return the time as UTC text of fixed length."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _read_account(chain: Chain, name: str) -> Account:
+    from cfk_plugin.records.chain import ceilings, spends
+
+    had = [_budget(row) for row in chain.rows(ceilings, ceilings.c.account == name)]
+    found = [(_budget(row), row) for row in chain.rows(spends, spends.c.account == name)]
+    return Account(name, had, [Spend(**b._asdict(), what=row["what"], at=row["at"]) for b, row in found])
 
 
-class Books(Protocol):
-    """What can be read and written within one transaction."""
-
-    def accounts(self) -> list[str]:
-        """Return the names of all accounts."""
-        ...
-
-    def lock(self, account: str) -> None:
-        """Keep everybody else away from an account until the end of the transaction."""
-        ...
-
-    def ceilings(self, account: str) -> list[Budget]:
-        """Return the ceilings that an account had, today's at the end; none where it was never opened."""
-        ...
-
-    def spends(self, account: str) -> list[Spend]:
-        """Return what was spent, the first at the beginning."""
-        ...
-
-    def set_ceiling(self, account: str, ceiling: Budget) -> None:
-        """Put a ceiling on record."""
-        ...
-
-    def record(self, account: str, spend: Spend, token: str) -> None:
-        """Put a spend on record."""
-        ...
-
-    def has(self, token: str) -> bool:
-        """Say whether a spend is on record already: the answer to a commit can get lost."""
-        ...
+def _budget(row: Row) -> Budget:
+    return Budget.read(float(row["epsilon"]), float(row["delta"]))
 
 
-class Store(Protocol):
-    """Where books are kept."""
+def _row(name: str, budget: Budget) -> Row:
+    """Return what every row of a budget has."""
+    from cfk_plugin.records.chain import stamp
 
-    lasts: bool
-    """Whether other processes find them."""
-
-    def read(self, work: Callable[[Books], _T]) -> _T:
-        """Return what a function reads; nothing is made."""
-        ...
-
-    def change(self, work: Callable[[Books], _T]) -> _T:
-        """Return what a function returns that reads and writes, with nobody in between."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what is open."""
-        ...
+    return {"account": name, "epsilon": repr(budget.epsilon), "delta": repr(budget.delta), "at": stamp()}
 
 
-@dataclass(slots=True)
-class Blank:
-    """Books with nothing in them; kept in memory, they fill."""
+def accounts(ledger: Ledger) -> list[Account]:
+    """Return all accounts of a ledger, by name; nothing is made where there are none.
 
-    _ceilings: dict[str, list[Budget]] = field(default_factory=dict)
-    _spends: dict[str, list[Spend]] = field(default_factory=dict)
-    _tokens: set[str] = field(default_factory=set)
+    Raises
+    ------
+    LedgerError
+        If the ledger's database fails.
+    """
+    from cfk_plugin.records.chain import accounts as names
 
-    def accounts(self) -> list[str]:
-        """See `Books`."""
-        return sorted(self._ceilings)
-
-    def lock(self, account: str) -> None:
-        """Do nothing: the store lets one in at a time."""
-
-    def ceilings(self, account: str) -> list[Budget]:
-        """See `Books`."""
-        return list(self._ceilings.get(account, ()))
-
-    def spends(self, account: str) -> list[Spend]:
-        """See `Books`."""
-        return list(self._spends.get(account, ()))
-
-    def set_ceiling(self, account: str, ceiling: Budget) -> None:
-        """See `Books`."""
-        self._ceilings.setdefault(account, []).append(ceiling)
-
-    def record(self, account: str, spend: Spend, token: str) -> None:
-        """See `Books`."""
-        self._spends.setdefault(account, []).append(spend)
-        self._tokens.add(token)
-
-    def has(self, token: str) -> bool:
-        """See `Books`."""
-        return token in self._tokens
+    return ledger.run(lambda chain: [_read_account(chain, name) for name in chain.names(names)], "read")
 
 
-class InMemory:
-    """Books that end with this process."""
+def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, delta: float | None = None) -> Account:
+    """Raise the ceiling of an account, and return the account.
 
-    lasts = False
+    The people of the population then lose more than was promised before. All ceilings stay on record.
+    """
+    from cfk_plugin.records import chain as tables
 
-    def __init__(self) -> None:
-        self._books, self._lock, self._process = Blank(), threading.Lock(), os.getpid()
+    asked = Budget.read(1.0 if epsilon is None else epsilon, 0.0 if delta is None else delta)
 
-    def read(self, work: Callable[[Books], _T]) -> _T:
-        """See `Store`."""
-        return self.change(work)
+    def change(chain: Chain) -> Account | str:
+        if account not in chain.names(tables.accounts):
+            return "no budget of that name is on record; `cfk budget show` lists those that are"
+        chain.lock(tables.accounts, [account])
+        old = _read_account(chain, account).ceiling
+        new = Budget(old.epsilon if epsilon is None else asked.epsilon, old.delta if delta is None else asked.delta)
+        if new.within(old) or not old.within(new):
+            return f"{new} does not raise the ceiling of {account}, {old}; an accountant with a lower ceiling lowers it"
+        chain.write(tables.ceilings, [_row(account, new)])
+        return _read_account(chain, account)
 
-    def change(self, work: Callable[[Books], _T]) -> _T:
-        """See `Store`."""
-        if os.getpid() != self._process:
-            raise BudgetError(
-                "the budget is in the memory of another process, and what is spent here would not be counted there; "
-                "give BudgetAccountant a ledger= that both use"
-            )
-        with self._lock:
-            return work(self._books)
-
-    def close(self) -> None:
-        """Do nothing."""
+    changed = ledger.run(change, "settle")
+    if isinstance(changed, str):
+        raise BudgetError(changed)
+    return changed
 
 
 # Whose budget it is: a name that the operator gives, and that nothing of a table decides.
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 _LONGEST = 200
-
-OWN = "this accountant"
-"""Account of an accountant in memory that was given no scope: one for everything that is spent through it."""
+_OWN = "this accountant"  # of one in memory that was given no scope: one account for everything
 
 
-def account_name(account: Any, scope: str | None, lasts: bool) -> str:
-    """Return the name of the account."""
-    if account is None or hasattr(type(account), "fingerprint"):
-        if scope is None and lasts:
-            raise BudgetError(
-                "whose budget? a ledger keeps those of many; give BudgetAccountant a scope=, a name for the people who "
-                "are in the table and in every later version of it"
-            )
-        return OWN if scope is None else scope
-    if scope is not None and account != scope:
-        raise BudgetError("this accountant has a scope, and only one account: give the population, or nothing")
-    return checked_name(account)
-
-
-def checked_name(name: object) -> str:
+def _checked_name(name: object) -> str:
     """Return a name that somebody chose."""
     if not isinstance(name, str):
         raise BudgetError(f"an account is a Population or a name, got {type(name).__name__}")
@@ -283,79 +225,25 @@ def checked_name(name: object) -> str:
             "the name looks like a fingerprint, which follows from the exact table and is another one for the same "
             "people tomorrow; give a name of your own"
         )
-    return checked_text("the name of an account", name)
+    return _checked_text("the name of an account", name)
 
 
-def checked_text(what: str, text: object) -> str:
+def _checked_text(what: str, text: object) -> str:
     """Return a text that goes on record."""
     if not isinstance(text, str) or not text.strip() or not text.isprintable() or len(text) > _LONGEST:
         raise BudgetError(f"{what} must be a text in one line with 1 to {_LONGEST} characters")
     return text
 
 
-# What may be spent: basic composition under a ceiling. All of it runs within one transaction of the books.
-
-
-def spend(books: Books, account: str, own: Budget, asked: Budget, what: str, token: str) -> str | None:
-    """Put a spend on record if it fits; return why not otherwise.
-
-    The ceiling of an accountant is put on record even if nothing can be spent under it: it was lowered to stop spends.
-    """
-    books.lock(account)
-    if books.has(token):
-        return None
-    ceilings = books.ceilings(account)
-    if refusal := contradiction(account, own, ceilings):
-        return refusal
-    if not ceilings or own != ceilings[-1]:
-        books.set_ceiling(account, own)
-    if refusal := excess(account, own, books.spends(account), asked):
-        return refusal
-    books.record(account, Spend(epsilon=asked.epsilon, delta=asked.delta, what=what, at=now()), token)
-    return None
-
-
-def contradiction(account: str, own: Budget, ceilings: Sequence[Budget]) -> str | None:
-    """Say so if an accountant's ceiling is above the one on record; a lower one takes its place."""
-    if not ceilings or Amount.of(*own).within(Amount.of(*ceilings[-1])):
-        return None
-    return (
-        f"the ceiling of {account} on record is {ceilings[-1]}, and this accountant's is higher: {own}; give it the "
-        f"one on record, or raise that with cfk budget raise LEDGER --account {account}"
-    )
-
-
-def excess(account: str, ceiling: Budget, spends: Sequence[Spend], asked: Budget) -> str | None:
-    """Say so if what was asked for does not fit under the ceiling any more."""
-    spent = Amount.sum(s.budget for s in spends)
-    if (spent + Amount.of(*asked)).within(Amount.of(*ceiling)):
-        return None
-    left = spent.left_of(Amount.of(*ceiling))
-    return (
-        f"the budget of {account} has {left} left of {ceiling}, and {asked} was asked for; nothing was spent. Ask "
-        "for no more than is left, or use what was fitted before, which costs nothing"
-    )
-
-
-def raise_ceiling_in(books: Books, account: str, epsilon: float | None, delta: float | None) -> str | None:
-    """Put a higher ceiling on record; return why not otherwise."""
-    books.lock(account)
-    old = books.ceilings(account)[-1]
-    new = Budget(old.epsilon if epsilon is None else epsilon, old.delta if delta is None else delta)
-    if Amount.of(*new).within(Amount.of(*old)) or not Amount.of(*old).within(Amount.of(*new)):
-        return f"{new} does not raise the ceiling of {account}, {old}; an accountant with a lower ceiling lowers it"
-    books.set_ceiling(account, new)
-    return None
-
-
 # The accountant as its users see it.
 
+_T = TypeVar("_T")
 _entered: ContextVar[tuple[BudgetAccountant, ...]] = ContextVar("cfk_budget_accountants", default=())
 _open: list[BudgetAccountant] = []  # of all threads
 _lock = threading.Lock()
 
 
-class BudgetAccountant:
+class BudgetAccountant(HostOnly):
     """A ceiling on the differential privacy that the people of a population lose in total.
 
     Everything that is fitted on a population under differential privacy spends some ε and δ; what the same person loses
@@ -410,6 +298,10 @@ class BudgetAccountant:
     """
 
     _of_process: ClassVar[BudgetAccountant | None] = None
+    _refusal = (
+        BudgetError,
+        "a BudgetAccountant refuses to be pickled: copies would not see each other's spends; give each the ledger=",
+    )
 
     def __init__(
         self,
@@ -419,10 +311,12 @@ class BudgetAccountant:
         ledger: Ledger | str | Path | None = None,
         scope: str | None = None,
     ) -> None:
-        Amount.of(epsilon, delta)
-        self._ceiling = Budget(float(epsilon), float(delta))
-        self._scope = None if scope is None else checked_name(scope)
-        self._store = _store(ledger)
+        self._ceiling = Budget.read(epsilon, delta)
+        self._scope = None if scope is None else _checked_name(scope)
+        self._process = os.getpid() if ledger is None else None
+        self._ledger, self._owns = _open_ledger(ledger)
+        if ledger is None:
+            weakref.finalize(self, self._ledger.close)
 
     @property
     def epsilon(self) -> float:
@@ -448,7 +342,16 @@ class BudgetAccountant:
         BudgetError
             If budgets are kept in a ledger and there is neither a scope nor a name, or the name is a fingerprint.
         """
-        return account_name(account, self._scope, self._store.lasts)
+        if account is None or hasattr(type(account), "fingerprint"):
+            if self._scope is None and self._process is None:
+                raise BudgetError(
+                    "whose budget? a ledger keeps those of many; give BudgetAccountant a scope=, a name for the people "
+                    "who are in the table and in every later version of it"
+                )
+            return _OWN if self._scope is None else self._scope
+        if self._scope is not None and account != self._scope:
+            raise BudgetError("this accountant has a scope, and only one account: give the population, or nothing")
+        return _checked_name(account)
 
     def spend(self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, what: str) -> None:
         """Put a spend on record, before any row is read; it is never given back.
@@ -472,10 +375,27 @@ class BudgetAccountant:
         LedgerError
             If the ledger's database fails; do not go on. The spend may be on record, if only the answer got lost.
         """
-        name, asked = self.account(account), _asked(epsilon, delta)
-        text, token = checked_text("what a budget is spent on", what), secrets.token_hex(16)
-        refusal = self._store.change(lambda books: spend(books, name, self._ceiling, asked, text, token))
-        if refusal:
+        name, asked = self.account(account), Budget.read(epsilon, delta)
+        text, token = _checked_text("what a budget is spent on", what), secrets.token_hex(16)
+
+        def change(chain: Chain) -> str | None:
+            from cfk_plugin.records import chain as tables
+
+            chain.lock(tables.accounts, [name])
+            if chain.rows(tables.spends, tables.spends.c.token == token):
+                return None  # in the try before, whose answer got lost
+            known = _read_account(chain, name)
+            if refusal := known.contradiction(self._ceiling):
+                return refusal
+            # Even if nothing can be spent under it: it was lowered to stop spends.
+            if not known.ceilings or self._ceiling != known.ceiling:
+                chain.write(tables.ceilings, [_row(name, self._ceiling)])
+            if refusal := known.excess(self._ceiling, asked):
+                return refusal
+            chain.write(tables.spends, [{**_row(name, asked), "what": text, "token": token}])
+            return None
+
+        if refusal := self._run(change, "settle"):
             raise BudgetError(refusal)
 
     def check(self, account: Population | str | None, epsilon: float, delta: float = 0.0) -> None:
@@ -486,10 +406,8 @@ class BudgetAccountant:
         BudgetError
             As of `spend`.
         """
-        name, asked = self.account(account), _asked(epsilon, delta)
-        ceilings, spends = self._store.read(lambda books: (books.ceilings(name), books.spends(name)))
-        refusal = contradiction(name, self._ceiling, ceilings) or excess(name, self._ceiling, spends, asked)
-        if refusal:
+        name, asked = self.account(account), Budget.read(epsilon, delta)
+        if refusal := self._allowed(name).excess(self._ceiling, asked):
             raise BudgetError(refusal)
 
     def remaining(self, account: Population | str | None = None) -> Budget:
@@ -500,20 +418,15 @@ class BudgetAccountant:
         BudgetError
             If the accountant's ceiling is above the one on record.
         """
-        name = self.account(account)
-        ceilings, spends = self._store.read(lambda books: (books.ceilings(name), books.spends(name)))
-        if refusal := contradiction(name, self._ceiling, ceilings):
-            raise BudgetError(refusal)
-        return Amount.sum(s.budget for s in spends).left_of(Amount.of(*self._ceiling))
+        return self._allowed(self.account(account)).left_of(self._ceiling)
 
     def spent(self, account: Population | str | None = None) -> Budget:
         """Return what was spent in total, rounded up."""
-        return Amount.sum(s.budget for s in self.spends(account)).rounded_up()
+        return self._known(self.account(account)).spent
 
     def spends(self, account: Population | str | None = None) -> list[Spend]:
         """Return what was spent, one by one, the first at the beginning."""
-        name = self.account(account)
-        return self._store.read(lambda books: books.spends(name))
+        return list(self._known(self.account(account)).spends)
 
     @staticmethod
     def set_default(accountant: BudgetAccountant | None) -> None:
@@ -552,7 +465,8 @@ class BudgetAccountant:
 
     def close(self) -> None:
         """Close the ledger, if it was opened here."""
-        self._store.close()
+        if self._owns:
+            self._ledger.close()
 
     def __enter__(self) -> BudgetAccountant:
         """Become the default of the block. An accountant outside of it does not see what is spent inside."""
@@ -563,15 +477,9 @@ class BudgetAccountant:
 
     def __exit__(self, *_: object) -> None:
         """Leave the block; a ledger stays open."""
-        entered = list(_entered.get())
-        _forget(entered, self)
-        _entered.set(tuple(entered))
+        _entered.set(_without_last(_entered.get(), self))
         with _lock:
-            _forget(_open, self)
-
-    def __repr__(self) -> str:
-        """Show the ceiling alone."""
-        return f"BudgetAccountant(epsilon={written(self.epsilon)}, delta={written(self.delta)})"
+            _open[:] = _without_last(_open, self)
 
     def __copy__(self) -> BudgetAccountant:
         """Return itself: a copy with books of its own would let the same budget be spent again."""
@@ -581,94 +489,43 @@ class BudgetAccountant:
         """Return itself, so that an estimator and its clone spend from one account."""
         return self
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy could not see what the original spends."""
-        raise BudgetError(
-            "a BudgetAccountant refuses to be pickled, as spends here and there would not see each other; open one "
-            "with the same ledger= in the process that spends"
-        )
+    def _counts(self) -> str:
+        return f"epsilon={format_amount(self.epsilon)}, delta={format_amount(self.delta)}"
+
+    def _run(self, work: Callable[[Chain], _T], mode: Mode) -> _T:
+        if self._process not in (None, os.getpid()):
+            raise BudgetError(
+                "the budget is in the memory of another process, and what is spent here would not be counted there; "
+                "give BudgetAccountant a ledger= that both use"
+            )
+        return self._ledger.run(work, mode)
+
+    def _known(self, name: str) -> Account:
+        return self._run(lambda chain: _read_account(chain, name), "read")
+
+    def _allowed(self, name: str) -> Account:
+        """Return an account whose ceiling is not below the accountant's."""
+        known = self._known(name)
+        if refusal := known.contradiction(self._ceiling):
+            raise BudgetError(refusal)
+        return known
 
 
-def _forget(entered: list[BudgetAccountant], one: BudgetAccountant) -> None:
-    """Take an accountant off a list, where it was put last."""
-    for at in range(len(entered) - 1, -1, -1):
-        if entered[at] is one:
-            del entered[at]
-            return
+def _without_last(entered: Sequence[BudgetAccountant], one: BudgetAccountant) -> tuple[BudgetAccountant, ...]:
+    """Return accountants without one, where it was put last."""
+    at = max((i for i, each in enumerate(entered) if each is one), default=len(entered))
+    return (*entered[:at], *entered[at + 1 :])
 
 
-def _asked(epsilon: float, delta: float) -> Budget:
-    Amount.of(epsilon, delta)
-    return Budget(float(epsilon), float(delta))
-
-
-def _store(ledger: Ledger | str | Path | None) -> Store:
-    if ledger is None:
-        return InMemory()
+def _open_ledger(ledger: Any) -> tuple[Ledger, bool]:
+    """Return the ledger with the books, and whether it is the accountant's own to close."""
+    from cfk_plugin.records.database import MEMORY
     from cfk_plugin.records.ledger import Ledger
-    from cfk_plugin.records.ledger_rows import Persisted
 
     if isinstance(ledger, Ledger):
-        return Persisted(ledger, owned=False)
+        return ledger, False
+    if ledger is None:  # it outlives `close`, and ends with the accountant
+        return Ledger(MEMORY, key=secrets.token_bytes(32), timeout=3_600, create=True), False
     if not isinstance(ledger, (str, Path)):
         raise BudgetError(f"ledger must be a Ledger, a SQLite file or a postgresql URL, got {type(ledger).__name__}")
-    return Persisted(Ledger(ledger), owned=True)
-
-
-# The accounts of a ledger, for whoever is answerable for them.
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """An account as it is on record."""
-
-    name: str  # A scope, or another name that was given
-    ceilings: Sequence[Budget]  # All that it had, today's at the end
-    spends: Sequence[Spend]  # The first at the beginning
-
-    @property
-    def ceiling(self) -> Budget:
-        """Today's ceiling."""
-        return self.ceilings[-1]
-
-    @property
-    def spent(self) -> Budget:
-        """Sum of the spends, rounded up."""
-        return Amount.sum(s.budget for s in self.spends).rounded_up()
-
-    @property
-    def left(self) -> Budget:
-        """What may still be spent, rounded down."""
-        return Amount.sum(s.budget for s in self.spends).left_of(Amount.of(*self.ceiling))
-
-
-def accounts(ledger: Ledger) -> list[Account]:
-    """Return all accounts of a ledger, by name; nothing is made where there are none.
-
-    Raises
-    ------
-    LedgerError
-        If the ledger's database fails.
-    """
-    from cfk_plugin.records.ledger_rows import Persisted
-
-    def read(books: Books) -> list[Account]:
-        return [Account(name, books.ceilings(name), books.spends(name)) for name in books.accounts()]
-
-    return Persisted(ledger, owned=False).read(read)
-
-
-def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, delta: float | None = None) -> Account:
-    """Raise the ceiling of an account, and return the account.
-
-    The people of the population then lose more than was promised before. All ceilings stay on record.
-    """
-    from cfk_plugin.records.ledger_rows import Persisted
-
-    if account not in {known.name for known in accounts(ledger)}:
-        raise BudgetError("no budget of that name is on record; `cfk budget show` lists those that are")
-    Amount.of(1.0 if epsilon is None else epsilon, 0.0 if delta is None else delta)
-    refusal = Persisted(ledger, owned=False).change(lambda books: raise_ceiling_in(books, account, epsilon, delta))
-    if refusal:
-        raise BudgetError(refusal)
-    return next(known for known in accounts(ledger) if known.name == account)
+    return Ledger(ledger), True

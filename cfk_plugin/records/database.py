@@ -1,4 +1,4 @@
-"""The database behind a ledger: its tables, connections, and transactions that wait for each other."""
+"""The database behind a ledger: where it is, connections, and transactions that wait for others up to a limit."""
 
 from __future__ import annotations
 
@@ -14,31 +14,114 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
-from sqlalchemy import (
-    URL,
-    BigInteger,
-    Column,
-    Connection,
-    Engine,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    create_engine,
-    event,
-    make_url,
-    text,
-)
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import InvalidatePoolError, SQLAlchemyError
 
 from cfk_plugin.errors import LedgerError, MissingDependencyError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, sync_folder
 
-# The database behind a ledger: connections, transactions that wait for each other, and errors without values.
+# Where a ledger is, and how long a request may wait for it.
+
+LOCATION, TIMEOUT = "CFK_LEDGER", "CFK_LEDGER_TIMEOUT"
+_SECONDS = 5.0
+MEMORY: Any = URL.create("sqlite")
+"""In the place of a URL: a database that ends with the process, and that its threads use one at a time."""
+
+
+def locate(url: str | Path | None, create: bool) -> URL:
+    """Return where a ledger is: what is given, else what the environment says, else a file in the state folder."""
+    if url is MEMORY:
+        return cast("URL", MEMORY)
+    if url is None:
+        url = os.environ.get(LOCATION) or _default_file(create)
+    if isinstance(url, Path) or "://" not in str(url):
+        return URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
+    neither = "a ledger is a SQLite file or a postgresql://user@host/database URL; this is neither"
+    with quiet(neither, LedgerError):  # what is raised may quote the URL, which may hold a password
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        if not parsed.database or ":memory:" in parsed.database or parsed.query:
+            raise LedgerError("a ledger needs a SQLite file, such as sqlite:///ledger.db; memory would not last")
+        return URL.create("sqlite", database=str(Path(parsed.database).absolute()))
+    if backend not in ("postgresql", "postgres"):
+        raise LedgerError(neither)
+    if find_spec("psycopg") is None:
+        raise MissingDependencyError("a ledger on PostgreSQL needs psycopg: pip install 'cfk-plugin[postgres]'")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def _default_file(create: bool) -> Path:
+    state = os.environ.get("XDG_STATE_HOME")
+    folder = (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin"
+    if create:
+        with contextlib.suppress(OSError):  # that it is missing is said when the file is opened
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / "ledger.db"
+
+
+def seconds_of(timeout: float | None) -> float:
+    """Return how long a request may wait: what is given, else what the environment says, else 5 seconds."""
+    given: Any = os.environ.get(TIMEOUT) or _SECONDS if timeout is None else timeout
+    with contextlib.suppress(ValueError, TypeError):
+        if 0 < float(given) <= 3_600:
+            return float(given)
+    raise LedgerError(f"the timeout of a ledger ({TIMEOUT}, or timeout=) must be seconds above 0 and up to 3600")
+
+
+class Patience:
+    """How long a request may still wait for others: seconds for all that it asks of the database together."""
+
+    __slots__ = ("_left", "_since")
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._since: float | None = None  # when waiting began
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._left, self._since = self.left, None
+
+    @property
+    def left(self) -> float:
+        """What is left, in seconds."""
+        return self._left if self._since is None else self._left - (time.monotonic() - self._since)
+
+    @property
+    def milliseconds(self) -> int:
+        """What is left, or 1: databases take 0 for no limit."""
+        return max(round(1000 * self.left), 1)
+
+
+_patience: ContextVar[Patience] = ContextVar("cfk_ledger_patience")
+
+
+class CallerError(Exception):
+    """Carries an exception of a caller's function through a transaction that is rolled back."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+@contextlib.contextmanager
+def foreign() -> Iterator[None]:
+    """Run a caller's function within a transaction: what it raises comes through, its time is not counted."""
+    allowed = _patience.get()
+    allowed.__exit__()
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - it goes on as it is, once everything is rolled back
+        raise CallerError(error) from None
+    finally:
+        allowed.__enter__()
+
+
+# Transactions.
 
 _T = TypeVar("_T")
 Mode = Literal["read", "settle", "survey", "exclusive"]
@@ -57,7 +140,6 @@ _GATES = {
 _LIMITS = text("SELECT set_config('lock_timeout', :lock, true), set_config('statement_timeout', :all, true)")
 _LIMITED = ("read", "settle")  # what a request waits for; whoever looks through all of a ledger may take long
 _MODE, _FILES = "cfk_mode", "cfk_files"
-_TIMEOUT = 5.0  # where nobody has said
 _GRACE = 0.25  # seconds that a server has to say itself that something took too long
 _NAME = "cfk_ledger"  # of the engine in the log
 
@@ -65,111 +147,16 @@ for _logger in ("sqlalchemy.engine.Engine", "sqlalchemy.pool.impl.QueuePool"):
     logging.getLogger(f"{_logger}.{_NAME}").setLevel(logging.WARNING)
 
 
-class CallerError(Exception):
-    """Carries an exception of a caller's function through a transaction that is rolled back."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-def read_url(url: str | Path) -> URL:
-    """Read a file path or a database URL."""
-    if isinstance(url, Path) or "://" not in str(url):
-        return URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
-    neither = "a ledger is a SQLite file or a postgresql://user@host/database URL; this is neither"
-    with quiet(neither, LedgerError):  # what is raised may quote the URL, which may hold a password
-        parsed = make_url(str(url))
-        backend = parsed.get_backend_name()
-    if backend not in ("sqlite", "postgresql", "postgres"):
-        raise LedgerError(neither)
-    if backend == "sqlite":
-        if not parsed.database or ":memory:" in parsed.database or parsed.query:
-            raise LedgerError("a ledger needs a SQLite file, such as sqlite:///ledger.db; memory would not last")
-        return URL.create("sqlite", database=str(Path(parsed.database).absolute()))
-    if find_spec("psycopg") is None:
-        raise MissingDependencyError("a ledger on PostgreSQL needs psycopg: pip install 'cfk-plugin[postgres]'")
-    return parsed.set(drivername="postgresql+psycopg")
-
-
-def shown(url: URL) -> str:
-    """Return a URL without password and options, which may hold one."""
-    if url.get_backend_name() == "sqlite":
-        return f"sqlite:///{url.database}"
-    return URL.create("postgresql", host=url.host, port=url.port, database=url.database).render_as_string()
-
-
-class Patience:
-    """How long a request may still wait for others: seconds for all that it asks of the database together."""
-
-    __slots__ = ("_left", "_since")
-
-    def __init__(self, seconds: float) -> None:
-        self._left = seconds
-        self._since: float | None = None  # when waiting began
-
-    def __enter__(self) -> None:
-        """Start to wait."""
-        self._since = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        """Count what was waited."""
-        self._left, self._since = self.left, None
-
-    @property
-    def left(self) -> float:
-        """What is left, in seconds."""
-        since = self._since
-        return self._left if since is None else self._left - (time.monotonic() - since)
-
-    @property
-    def milliseconds(self) -> int:
-        """What is left, or 1: databases take 0 for no limit."""
-        return max(round(1000 * self.left), 1)
-
-
-_patience: ContextVar[Patience | None] = ContextVar("cfk_ledger_patience", default=None)
-
-
-@contextlib.contextmanager
-def patience(seconds: float) -> Iterator[Patience]:
-    """Let all that a block asks of databases wait so long together; a block within another has what that has left."""
-    if (known := _patience.get()) is not None:
-        yield known
-        return
-    token = _patience.set(made := Patience(seconds))
-    try:
-        yield made
-    finally:
-        _patience.reset(token)
-
-
-@contextlib.contextmanager
-def at_leisure() -> Iterator[None]:
-    """Run, within a transaction, what is not the database's; how long it takes is not counted."""
-    with patience(_TIMEOUT) as allowed:
-        allowed.__exit__()
-        try:
-            yield
-        finally:
-            allowed.__enter__()
-
-
-def set_limits(connection: Connection) -> None:
-    """Let the next statements, which may have to wait for others, wait no longer than the request may still wait."""
-    if connection.dialect.name == "postgresql":
-        with patience(_TIMEOUT) as allowed:
-            limited = connection.get_execution_options()[_MODE] in _LIMITED
-            values = {"lock": f"{allowed.milliseconds}ms", "all": f"{allowed.milliseconds}ms" if limited else "0"}
-        connection.execute(_LIMITS, values)
-
-
 class Database:
     """Runs transactions; an engine of its own in every process, made when it is first needed there."""
 
     def __init__(self, url: URL, timeout: float) -> None:
-        self.url = url
-        self._timeout = timeout
+        self.url, self._timeout = url, timeout
+        self._is_sqlite = url.get_backend_name() == "sqlite"
+        self.file = Path(url.database) if self._is_sqlite and url.database else None
+        # Without user name, password and options, which may hold one.
+        shown = URL.create("postgresql", host=url.host, port=url.port, database=url.database)
+        self.where = f"sqlite:///{self.file or ''}" if self._is_sqlite else shown.render_as_string()
         self.identity: str | None = None
         self._mark: tuple[int, int] | None = None  # device and number of the file that was opened
         # By process: what a parent had open before a fork is kept but never touched, as closing it here would
@@ -179,61 +166,94 @@ class Database:
 
     def run(self, work: Callable[[Connection], _T], mode: Mode) -> _T:
         """Run a function in a transaction, again when others were in its way; committed when this returns."""
-        with patience(self._timeout) as allowed:
+        failure: Exception
+        with self.limit() as allowed:
             for attempt in range(1, _TRIES + 1):
-                result, failure = self._once(work, mode, allowed)
-                if failure is None:
-                    return result[0]
-                if not failure.passing or attempt == _TRIES or allowed.left <= 0:
-                    raise LedgerError(failure.message(shown(self.url)))
+                try:
+                    return self._run_once(work, mode, allowed)
+                except CallerError as carried:
+                    failure, passing = carried.error, False
+                except LedgerError as error:
+                    failure, passing = error, False
+                    failure.__context__ = None
+                except Exception as error:  # noqa: BLE001 - its text may quote statements and rows
+                    failure, passing = self._explain(error)
+                if not passing or attempt == _TRIES or allowed.left <= 0:
+                    break
                 with allowed:
                     longest = min(_LONGEST_PAUSE * attempt / _TRIES, allowed.milliseconds / 1000)
                     time.sleep(longest * secrets.randbelow(1000) / 1000)
-        raise AssertionError  # the last try has returned or raised
+        raise failure
 
-    def limit(self) -> contextlib.AbstractContextManager[Patience]:
-        """Let all that a block asks wait for others no longer together than one question may."""
-        return patience(self._timeout)
+    @contextlib.contextmanager
+    def limit(self) -> Iterator[Patience]:
+        """Let all that a block asks wait so long together; a block within another has what that has left."""
+        token = _patience.set(allowed := _patience.get(None) or Patience(self._timeout))
+        try:
+            yield allowed
+        finally:
+            _patience.reset(token)
 
     def close(self) -> None:
         """Close the connections of this process; the database cannot be used any more."""
         self._closed = True
-        engine = self._engines.pop(os.getpid(), None)
-        if engine is not None:
+        if (engine := self._engines.pop(os.getpid(), None)) is not None:
             engine.dispose()
 
     def tidy(self) -> None:
         """Write what SQLite keeps beside its file into it, so that what was erased is not left there."""
-        if self.url.get_backend_name() == "sqlite":
-            with contextlib.suppress(SQLAlchemyError, sqlite3.Error), self._engine().connect() as connection:
+        if self.file is not None:
+            with (
+                contextlib.suppress(SQLAlchemyError, sqlite3.Error),
+                self.limit(),
+                self._engine().connect() as connection,
+            ):
                 held: Any = connection.connection.driver_connection
                 held.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
-    def _once(
-        self, work: Callable[[Connection], _T], mode: Mode, allowed: Patience
-    ) -> tuple[list[_T], _Failure | None]:
-        """Try a transaction; return its result in a list, or what failed."""
-        raised: Exception
-        engine = self._engine()
-        try:
-            with allowed, _connected(engine, mode) as connection:
-                with _watched(connection, allowed), connection.begin():
-                    set_limits(connection)
-                    if mode in _GATES and connection.dialect.name == "postgresql":
-                        connection.execute(_GATES[mode], {"gate": _GATE})
-                    result = work(connection)
-                if not _is_in_place(connection.info):
-                    # What was written to a file that is not there any more is on record for nobody.
-                    raise LedgerError(_gone(self.url))
-            return [result], None
-        except CallerError as carried:
-            raised = carried.error
-        except LedgerError as error:
-            raised = error
-            raised.__context__ = None
-        except Exception as error:  # noqa: BLE001 - its text may quote statements and rows
-            return [], _Failure.of(error)
-        raise raised
+    def make_file(self) -> None:
+        """Make the SQLite file before SQLite does, readable by its owner alone."""
+        if self.file is not None:
+            reason = "the ledger cannot be written ({}); give a file in a folder that exists"
+            with quiet(f"{self.file}: {reason}", LedgerError):
+                os.close(os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600))
+                sync_folder(self.file.parent)
+
+    def _run_once(self, work: Callable[[Connection], _T], mode: Mode, allowed: Patience) -> _T:
+        with allowed, self._engine().connect() as connection:
+            on_server = connection.dialect.name == "postgresql"
+            connection.execution_options(**{_MODE: mode})
+            if mode == "survey" and on_server:  # else every statement would see another state
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            with _watched(connection, allowed), connection.begin():
+                set_limits(connection)
+                if mode in _GATES and on_server:
+                    connection.execute(_GATES[mode], {"gate": _GATE})
+                result = work(connection)
+            if not _is_in_place(connection.info):
+                # What was written to a file that is not there any more is on record for nobody.
+                raise self._gone()
+            return result
+
+    def _explain(self, error: Exception) -> tuple[LedgerError, bool]:
+        """Return what is said of a database's error, never its text, and whether another try may help."""
+        original: Any = getattr(error, "orig", None) or error
+        code = getattr(original, "sqlstate", None) or ""
+        busy = (getattr(original, "sqlite_errorcode", 0) or 0) & 0xFF in _BUSY
+        passing = busy or getattr(error, "connection_invalidated", False) or code in _PASSING
+        hint = (
+            "it was in use by others, or away, for too long; try again"
+            if passing or code == _LATE
+            else "check that it is there, that it is a ledger and that this user may write to it"
+        )
+        name = type(original).__name__ + (f", code {code}" if code else "")
+        return LedgerError(f"the ledger's database {self.where} failed ({name}): {hint}"), passing
+
+    def _gone(self) -> LedgerError:
+        return LedgerError(
+            f"{self.file}: the ledger is gone, or another file is in its place; put it back with the files beside it. "
+            "It is never made anew by itself"
+        )
 
     def _engine(self) -> Engine:
         if self._closed:
@@ -245,9 +265,11 @@ class Database:
     def _make_engine(self) -> Engine:
         # Whoever turns SQLAlchemy's log on for another database must not get rows of this one with it.
         settings: dict[str, Any] = {"hide_parameters": True, "logging_name": _NAME, "pool_logging_name": _NAME}
-        if self.url.get_backend_name() == "sqlite":
-            # Threads wait for the database, with a limit, and not for each other's connections.
-            engine = create_engine(self.url, creator=self._open_file, max_overflow=-1, **settings)
+        if self._is_sqlite:
+            # Threads wait for the database, with a limit, and not for each other's connections; in memory there is one.
+            settings |= {"max_overflow": -1} if self.file else {"pool_size": 1, "max_overflow": 0}
+            settings |= {"poolclass": QueuePool, "pool_timeout": self._timeout}
+            engine = create_engine(self.url, creator=self._open_sqlite, **settings)
             event.listen(engine, "connect", self._prepare_sqlite)
             event.listen(engine, "checkout", _check_place)
             event.listen(engine, "begin", _begin_sqlite)
@@ -261,40 +283,39 @@ class Database:
         event.listen(engine, "connect", _prepare_postgresql)
         return engine
 
-    def _open_file(self) -> sqlite3.Connection:
-        path = Path(str(self.url.database))
-        if not path.is_file():
-            raise LedgerError(_gone(self.url))
-        self._refuse_other_file(path)
-        with patience(self._timeout) as allowed:
-            return connect(path, allowed.milliseconds / 1000)
+    def _open_sqlite(self) -> sqlite3.Connection:
+        if self.file is None:
+            return sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        if not self.file.is_file():
+            raise self._gone()
+        self._refuse_other_file(self.file)
+        return connect(self.file, _patience.get().milliseconds / 1000)
 
     def _refuse_other_file(self, path: Path) -> None:
         """Look at a file that came in the place of a ledger before SQLite puts into it what it finds beside it."""
         state = path.stat()
         mark = state.st_dev, state.st_ino
         if self.identity is not None and self._mark not in (None, mark):
+            found = None
             with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, 0, "ro&immutable=1")) as alone:
                 found = alone.execute("SELECT value FROM cfk_ledger_meta WHERE name = 'identity'").fetchone()
-                if found == (self.identity,):
-                    self._mark = mark
-            if self._mark != mark:
-                raise LedgerError(_gone(self.url))
+            if found != (self.identity,):
+                raise self._gone()
         self._mark = mark
 
     def _prepare_sqlite(self, connection: sqlite3.Connection, record: Any) -> None:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
-        record.info[_FILES] = OpenFiles(connection, Path(str(self.url.database)))
+        if self.file is not None:
+            record.info[_FILES] = OpenFiles(connection, self.file)
 
 
-@contextlib.contextmanager
-def _connected(engine: Engine, mode: Mode) -> Iterator[Connection]:
-    with engine.connect() as connection:
-        options: dict[str, Any] = {_MODE: mode}
-        if mode == "survey" and connection.dialect.name == "postgresql":
-            options["isolation_level"] = "REPEATABLE READ"  # else every statement would see another state
-        yield connection.execution_options(**options)
+def set_limits(connection: Connection) -> None:
+    """Let the next statements, which may have to wait for others, wait no longer than the request may still wait."""
+    if connection.dialect.name == "postgresql":
+        left = f"{_patience.get().milliseconds}ms"
+        limited = connection.get_execution_options()[_MODE] in _LIMITED
+        connection.execute(_LIMITS, {"lock": left, "all": left if limited else "0"})
 
 
 @contextlib.contextmanager
@@ -321,50 +342,6 @@ def _watched(connection: Connection, allowed: Patience) -> Iterator[None]:
         done.set()
 
 
-class _Failure:
-    """What is known of a database's error: its class and whether another try may help. Never its text."""
-
-    def __init__(self, name: str, code: str, passing: bool) -> None:
-        self.name, self.code, self.passing = name, code, passing
-
-    @classmethod
-    def of(cls, error: Exception) -> _Failure:
-        original: Any = getattr(error, "orig", None) or error
-        code = getattr(original, "sqlstate", None) or ""
-        busy = (getattr(original, "sqlite_errorcode", 0) or 0) & 0xFF in _BUSY
-        lost = bool(getattr(error, "connection_invalidated", False))
-        return cls(type(original).__name__, code or "", busy or lost or code in _PASSING)
-
-    def message(self, where: str) -> str:
-        """Say what failed in one line."""
-        code = f", code {self.code}" if self.code else ""
-        hint = (
-            "it was in use by others, or away, for too long; try again"
-            if self.passing or self.code == _LATE
-            else "check that it is there, that it is a ledger and that this user may write to it"
-        )
-        return f"the ledger's database {where} failed ({self.name}{code}): {hint}"
-
-
-def make_file(path: Path) -> None:
-    """Make the SQLite file before SQLite does, readable by its owner alone."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        sync_folder(path.parent)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-    else:
-        return
-    raise LedgerError(f"{path}: the ledger cannot be written ({reason}); give a file in a folder that exists")
-
-
-def _gone(url: URL) -> str:
-    return (
-        f"{url.database}: the ledger is gone, or another file is in its place; put it back with the files beside it. "
-        "It is never made anew by itself"
-    )
-
-
 def _prepare_postgresql(connection: Any, _: object) -> None:
     with connection.cursor() as cursor:
         # What was released must be on record after a crash of the server, whatever its default is.
@@ -386,91 +363,7 @@ def _check_place(_: object, record: Any, __: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    with patience(_TIMEOUT) as allowed:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout={allowed.milliseconds}")
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={_patience.get().milliseconds}")
     # A writer takes the lock before it reads: two that read first would both decide on the same past.
     writes = connection.get_execution_options().get(_MODE) in ("settle", "exclusive")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-# The tables of a ledger, and of budgets. Nothing in them is a value of a person, except for released regions.
-
-VERSION = 2
-"""Of the tables; a ledger of another one is refused. Version 1 had no chain."""
-
-_metadata = MetaData()
-
-# Version, key and identity of the ledger, and the head of its chain.
-meta = Table(
-    "cfk_ledger_meta",
-    _metadata,
-    Column("name", String, primary_key=True),
-    Column("value", String, nullable=False),
-)
-
-# On PostgreSQL, whoever settles a record locks its row here; SQLite has one writer at a time and leaves it empty.
-locks = Table("cfk_ledger_locks", _metadata, Column("record", String(64), primary_key=True))
-
-# One entry for each row of the tables below, whenever it was made, changed in what is chained, or erased.
-chain = Table(
-    "cfk_ledger_chain",
-    _metadata,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3, ...
-    Column("replaces", BigInteger, unique=True),  # the entry of the row until then
-    Column("content", String(64)),  # keyed digest of the row; none where it was erased
-    Column("link", String(64), nullable=False),  # keyed digest of all this and of the link before
-)
-
-
-def _chained(name: str, *columns: Column[str] | Column[int] | UniqueConstraint) -> Table:
-    """Return a table whose rows are in the chain, each by its latest entry."""
-    seq = Column("seq", BigInteger, primary_key=True, autoincrement=False)
-    # Goes with the row: whoever has the key cannot tell from the entry of an erased row what the row was.
-    salt: Column[str] = Column("salt", String(32), nullable=False)
-    return Table(name, _metadata, seq, salt, *columns)
-
-
-releases = _chained(
-    "cfk_ledger_releases",
-    Column("record", String(64), nullable=False),
-    Column("digest", String(64), nullable=False),  # keyed hash of the region
-    Column("policy", String, nullable=False),
-    Column("population", String, nullable=False),
-    Column("region", Text, nullable=False),
-    Column("guarantee", String, nullable=False),
-    Column("k", Integer, nullable=False),
-    Column("effective", Integer),
-    # UTC as text of fixed length, which sorts as time does and reads the same in both databases.
-    Column("first", String(27), nullable=False),
-    Column("last", String(27), nullable=False),
-    Column("times", Integer, nullable=False),
-    UniqueConstraint("record", "digest", "policy", "population"),
-)
-
-# Whoever spends locks the row of the account on PostgreSQL; SQLite has one writer at a time.
-accounts = Table("cfk_budget_accounts", _metadata, Column("account", String, primary_key=True))
-
-# Amounts are text: a database would round a number in its own way.
-ceilings = _chained(
-    "cfk_budget_ceilings",
-    Column("account", String, nullable=False, index=True),
-    Column("epsilon", String, nullable=False),
-    Column("delta", String, nullable=False),
-    Column("at", String(27), nullable=False),
-)
-
-spends = _chained(
-    "cfk_budget_spends",
-    Column("account", String, nullable=False, index=True),
-    Column("epsilon", String, nullable=False),
-    Column("delta", String, nullable=False),
-    Column("what", String, nullable=False),
-    Column("at", String(27), nullable=False),
-    Column("token", String(32), nullable=False, unique=True),
-)
-
-CHAINED = (releases, ceilings, spends)
-UNCHAINED = ("seq", "last", "times")
-"""Columns that no digest covers: an answer that is repeated changes the last two, and adds nothing to the chain."""
-
-create_all = _metadata.create_all

@@ -10,11 +10,11 @@ import re
 import secrets
 import sqlite3
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -22,7 +22,7 @@ import pandas as pd
 
 from cfk_plugin.data.columns import to_text
 from cfk_plugin.data.region import natural
-from cfk_plugin.errors import LedgerError
+from cfk_plugin.errors import HostOnly, LedgerError, quiet
 
 # The key of a ledger and the handles made with it: records are known by keyed hashes alone.
 
@@ -33,10 +33,11 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-
 _HANDLE = re.compile(r"[0-9a-f]{64}")
 
 
-class Key:
-    """A secret that turns values into handles; it shows itself nowhere and refuses to be copied or pickled."""
+class Key(HostOnly):
+    """A secret that turns values into handles."""
 
     __slots__ = ("_secret",)
+    _refusal = LedgerError, "the key of a ledger refuses to be pickled; open the ledger in the process that uses it"
 
     def __init__(self, secret: bytes) -> None:
         if not isinstance(secret, (bytes, bytearray)):
@@ -60,14 +61,6 @@ class Key:
         """Eight hex digits by which a ledger knows its key; they tell nothing about it."""
         return self.digest("key", "id")[:8]
 
-    def __repr__(self) -> str:
-        """Show nothing of the key."""
-        return "<key of a ledger>"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold the key."""
-        raise LedgerError("the key of a ledger refuses to be pickled; open the ledger in the process that uses it")
-
 
 def is_handle(text: object) -> bool:
     """Say whether something has the form of a handle, so that no plain value is ever stored in its place."""
@@ -76,9 +69,7 @@ def is_handle(text: object) -> bool:
 
 def canonical_text(value: Any) -> str | None:
     """Spell a value in one way whatever its dtype; None is a missing value."""
-    if isinstance(value, np.datetime64):
-        value = pd.Timestamp(value)
-    plain = natural(value)
+    plain = natural(pd.Timestamp(value) if isinstance(value, np.datetime64) else value)
     if plain is None:
         return None
     if isinstance(plain, Decimal):
@@ -111,52 +102,38 @@ def find_key(key: bytes | None, key_file: str | Path | None, beside: Path | None
                 f"{path}: no such key file, and the ledger was made with a key; put the file back, set "
                 f"{ENVIRONMENT} or give key="
             )
-        _create(path)
+        with quiet(f"{path}: the key file cannot be written ({{}}); give key= or a key_file= elsewhere", LedgerError):
+            _create(path)
     return Key(_read(path))
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            state = os.fstat(file.fileno())  # of the file that is read, not of one put in its place since
-            secret = file.read(4097)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-    else:
-        mode = stat.S_IMODE(state.st_mode)
-        if os.name == "posix" and mode & 0o077:
-            raise LedgerError(
-                f"{path}: others than its owner may use the key file (mode {mode:04o}, expected 0600); run "
-                "chmod 600 on it, and take a new ledger with a new key if somebody may have read it"
-            )
-        if not _LEAST <= len(secret) <= 4096:
-            raise LedgerError(f"{path}: not a key file; {_LEAST} to 4096 bytes are expected, it has another size")
-        return secret
-    raise LedgerError(f"{path}: the key file cannot be read ({reason})")
+    with quiet(f"{path}: the key file cannot be read", LedgerError), path.open("rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # of the file that is read, not of one put in its place
+        secret = file.read(4097)
+    if os.name == "posix" and mode & 0o077:
+        raise LedgerError(
+            f"{path}: others than its owner may use the key file (mode {mode:04o}, expected 0600); run chmod 600 on "
+            "it, and take a new ledger with a new key if somebody may have read it"
+        )
+    if not _LEAST <= len(secret) <= 4096:
+        raise LedgerError(f"{path}: not a key file; {_LEAST} to 4096 bytes are expected, it has another size")
+    return secret
 
 
 def _create(path: Path) -> None:
     """Make a key file that is complete as soon as it has its name; whoever is first wins."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
     try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.write(handle, secrets.token_bytes(_BYTES))
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-        sync_folder(path.parent)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-    else:
-        return
-    raise LedgerError(f"{path}: the key file cannot be written ({reason}); give key= or a key_file= elsewhere")
+    finally:
+        draft.unlink()
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -173,11 +150,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def connect(path: Path, seconds: float, mode: str = "rw") -> sqlite3.Connection:
-    """Connect to a file that exists; SQLite's own way would make an empty one."""
+    """Connect to a file that exists; SQLite's own way would make an empty one. Transactions begin where we say."""
     name = f"file:{quote(str(path))}?mode={mode}"
-    connection = sqlite3.connect(name, timeout=seconds, uri=True, check_same_thread=False)
-    connection.isolation_level = None  # transactions begin where we say
-    return connection
+    return sqlite3.connect(name, timeout=seconds, uri=True, check_same_thread=False, isolation_level=None)
 
 
 class OpenFiles:
@@ -187,43 +162,31 @@ class OpenFiles:
     has it open ends. Nor do connections that opened different files see each other's locks.
     """
 
-    __slots__ = ("_paths", "_seen")
+    __slots__ = ("_files", "_paths", "_size")
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("PRAGMA schema_version").fetchall()  # reads, so that all of them are open
-        real = connection.execute("PRAGMA database_list").fetchone()[2]
-        self._paths = (str(path), f"{real}-wal", f"{real}-shm")
-        self._seen = self._look()
+        real = connection.execute("PRAGMA database_list").fetchone()[2]  # what a link points to
+        self._paths = path, Path(f"{real}-wal"), Path(f"{real}-shm")
+        self._files, self._size = self._look()
 
     def are_in_place(self) -> bool:
         """Say whether they are still the files at their paths, and the database has not become shorter."""
-        now = self._look()
-        if now.database is None or now[:-1] != self._seen[:-1] or now.size < self._seen.size:
+        files, size = self._look()
+        if files[0] is None or files != self._files or size < self._size:
             return False
-        self._seen = now
+        self._size = size
         return True
 
-    def _look(self) -> _Seen:
-        database, log, index = (_state(path, os.stat) for path in self._paths)
-        link = _state(self._paths[0], os.lstat)  # beside what it points to are the other two
-        size = 0 if database is None else database.st_size
-        return _Seen(_mark(database), _mark(link), _mark(log), _mark(index), size)
+    def _look(self) -> tuple[list[tuple[int, int] | None], int]:
+        """Return which files are there, the database and a link to it first, and the size of the database."""
+        database, *beside = (_state(path) for path in self._paths)
+        found = [database, _state(self._paths[0], follow=False), *beside]
+        return [state and (state.st_dev, state.st_ino) for state in found], database.st_size if database else 0
 
 
-class _Seen(NamedTuple):
-    database: tuple[int, int] | None
-    link: tuple[int, int] | None
-    log: tuple[int, int] | None
-    shared: tuple[int, int] | None
-    size: int
-
-
-def _state(path: str, ask: Callable[[str], os.stat_result]) -> os.stat_result | None:
+def _state(path: Path, follow: bool = True) -> os.stat_result | None:
     try:
-        return ask(path)
+        return path.stat(follow_symlinks=follow)
     except OSError:
         return None
-
-
-def _mark(state: os.stat_result | None) -> tuple[int, int] | None:
-    return None if state is None else (state.st_dev, state.st_ino)

@@ -8,34 +8,50 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cfk_plugin.data.region import Region
-from cfk_plugin.errors import LedgerError
+from sqlalchemy import ColumnElement, Connection, delete, func, select
+
+from cfk_plugin.errors import HostOnly, LedgerError, quiet
+from cfk_plugin.records.chain import (
+    VERSION,
+    Chain,
+    Head,
+    Row,
+    chunks,
+    locks,
+    look,
+    make,
+    missing_ledger,
+    releases,
+    stamp,
+    upgrade,
+)
+from cfk_plugin.records.database import Database, Mode, foreign, locate, seconds_of
 from cfk_plugin.records.keys import find_key, is_handle
 from cfk_plugin.records.rule import (
     Acceptable,
     Candidate,
     Count,
     Decision,
-    Release,
+    ReleasedRegion,
     counting_once,
+    decode,
     encode,
     region_digest,
     settled,
 )
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from cfk_plugin.data.region import Region
 
-    from cfk_plugin.records.database import Mode
-    from cfk_plugin.records.ledger_rows import Chain, Head
+_T = TypeVar("_T")
 
-
-# Writing a ledger's rows to a file for an audit.
-
+AT_OPENING = 20_000
+"""Entries of the chain that are recomputed when a ledger is opened, the last ones; earlier ones are counted."""
+_PAGE = 500  # rows of an export that are read at a time
 COLUMNS = (
     "record",
     "region",
@@ -51,36 +67,6 @@ COLUMNS = (
 """Of an exported row: handles, hashes, counts and times; no value."""
 
 
-def check_target(path: Path) -> None:
-    """Refuse, before any work, a file name that says no format."""
-    if path.suffix.lower() not in (".csv", ".jsonl"):
-        raise LedgerError(f"{path}: the export must end in .csv or .jsonl")
-
-
-def write_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> int:
-    """Write rows of `Ledger.export` as CSV or JSON lines, as the file name ends."""
-    path, number = Path(path), 0
-    check_target(path)
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            if path.suffix.lower() == ".csv":
-                table.writeheader()
-            for number, row in enumerate(rows, start=1):  # noqa: B007 - the number of the last one
-                if path.suffix.lower() == ".csv":
-                    table.writerow(row)
-                else:
-                    file.write(json.dumps(dict(row)) + "\n")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-    else:
-        return number
-    raise LedgerError(f"{path}: cannot be written ({reason})")
-
-
-# What a ledger answers with besides regions: figures.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """What a ledger holds, in figures."""
@@ -88,9 +74,9 @@ class Status:
     database: str  # Where it is, without user name and password
     version: int  # Version of its tables
     key_id: str  # Eight hex digits by which it knows its key
-    records: int  # Records, regions on record for them, and how often these were released
-    releases: int  # Records, regions on record for them, and how often these were released
-    times: int  # Records, regions on record for them, and how often these were released
+    records: int  # Records that something is on record for
+    releases: int  # Regions on record for them
+    times: int  # How often these were released
     earliest: str | None  # Of the releases; UTC
     latest: str | None  # Of the releases; UTC
     entries: int  # Of the chain: one for each release and spend that was ever recorded, changed or erased
@@ -105,15 +91,7 @@ class Forgotten:
     releases: int
 
 
-# The ledger as its users see it.
-
-_T = TypeVar("_T")
-
-AT_OPENING = 20_000
-"""Entries of the chain that are recomputed when a ledger is opened, the last ones; earlier ones are counted."""
-
-
-class Ledger:
+class Ledger(HostOnly):
     """Remembers what was released for each record, so that releases of one record never add up to a few people.
 
     Two regions that were released with the same private values are recognisably about the same record. With a nominal
@@ -167,6 +145,9 @@ class Ledger:
     0
     """
 
+    _seen: Head | None = None
+    _refusal = LedgerError, "a Ledger holds its key and refuses to be pickled; open it in the process that uses it"
+
     def __init__(
         self,
         url: str | Path | None = None,
@@ -176,14 +157,12 @@ class Ledger:
         timeout: float | None = None,
         create: bool = False,
     ) -> None:
-        from cfk_plugin.records.ledger_rows import make
-
         self._open(url, key, key_file, timeout, create)
         try:
             if create:
-                self._database.run(lambda c: make(c, self._key, self._where), "exclusive")
+                self._database.run(lambda c: make(c, self._key, self._database.where), "exclusive")
                 self._database.tidy()
-            self._run(lambda chain: chain.check(AT_OPENING), "survey")
+            self.run(lambda chain: chain.check(AT_OPENING), "survey")
         except BaseException:
             self.close()
             raise
@@ -205,14 +184,10 @@ class Ledger:
         LedgerError
             If there is no ledger, or it has a chain.
         """
-        from cfk_plugin.records.ledger_rows import upgrade
-
         ledger = cls.__new__(cls)
         ledger._open(url, key, key_file, None, create=False)
-        try:
-            return ledger._database.run(lambda c: upgrade(c, ledger._key, ledger._where), "exclusive")
-        finally:
-            ledger.close()
+        with ledger:
+            return ledger._database.run(lambda c: upgrade(c, ledger._key, ledger._database.where), "exclusive")
 
     def handle(self, values: Sequence[object]) -> str:
         """Return the keyed hash by which the ledger knows a record.
@@ -249,13 +224,10 @@ class Ledger:
         population : str, optional
             Fingerprint of the population that it left with; default: any.
         """
-        from cfk_plugin.records.ledger_rows import history
-
-        histories, _ = self._run(lambda chain: history(chain, records), "read")
+        known = self.run(lambda chain: _rows_of(chain, records), "read")
         return {
-            record: release.region
-            for record, releases in histories.items()
-            for release in releases
+            release.record: release.region
+            for release in map(_released, known)
             if policy in (None, release.policy) and population in (None, release.population)
         }
 
@@ -292,9 +264,7 @@ class Ledger:
             `acceptable` raise comes through, and nothing is recorded.
         """
         wanted = [self._read(candidate) for candidate in candidates]
-        if not wanted:
-            return []
-        return self._run(lambda chain: self._settle(chain, wanted, count, acceptable), "settle")
+        return self.run(lambda chain: _settle(chain, wanted, count, acceptable), "settle") if wanted else []
 
     def forget(self, *handles: str) -> Forgotten:
         """Erase records by their handles.
@@ -302,13 +272,9 @@ class Ledger:
         For other records nothing changes. Of a forgotten one earlier releases are not known any more: what is
         released for it later can be intersected with them.
         """
-        from cfk_plugin.records import ledger_rows as store
-
         if not all(is_handle(handle) for handle in handles):
             raise LedgerError("forget() takes handles as handle() returns them, not values")
-        gone = Forgotten(*self._run(lambda chain: store.forget(chain, handles), "exclusive"))
-        self._database.tidy()
-        return gone
+        return self._erase(*(releases.c.record.in_(part) for part in chunks(handles)))
 
     def purge(self, before: datetime) -> int:
         """Erase releases that were last given before a moment; return how many.
@@ -320,13 +286,9 @@ class Ledger:
         before : datetime
             With a time zone.
         """
-        from cfk_plugin.records import ledger_rows as store
-
         if not isinstance(before, datetime) or before.tzinfo is None:
             raise LedgerError("purge() needs a datetime with a time zone, such as datetime.now(UTC)")
-        gone = self._run(lambda chain: store.purge(chain, store.stamp(before)), "exclusive")
-        self._database.tidy()
-        return gone
+        return self._erase(releases.c.last < stamp(before)).releases
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Iterate over all rows for an audit: handles, hashes, k, counts and times, never a value.
@@ -337,15 +299,16 @@ class Ledger:
             One region of one record: ``record``, ``region`` (its keyed hash), ``policy``, ``population``,
             ``guarantee``, ``k``, ``effective``, ``first``, ``last``, ``times``.
         """
-        rows: list[dict[str, Any]] = [{"seq": 0}]
+        last = 0
         # Page by page, so that no transaction stays open while the caller takes its time.
-        while rows := self._run(functools.partial(_page, last=rows[-1]["seq"]), "read"):
-            for row in rows:
-                yield {name: value for name, value in row.items() if name != "seq"}
+        while page := self.run(functools.partial(_page, last=last), "read"):
+            for row in page:
+                yield {name: row["digest" if name == "region" else name] for name in COLUMNS}
+            last = page[-1]["seq"]
 
     def status(self) -> Status:
         """Return what the ledger holds, in figures."""
-        return self._run(self._status, "survey")
+        return self.run(self._status, "survey")
 
     def verify(self, head: str | None = None) -> Status:
         """Recompute the chain over all that the ledger holds, compare each row with it, and return the figures.
@@ -366,11 +329,20 @@ class Ledger:
             chain.check(link=head)
             return self._status(chain)
 
-        return self._run(check, "survey")
+        return self.run(check, "survey")
 
     def run(self, work: Callable[[Chain], _T], mode: Mode) -> _T:
-        """Run a function in a transaction, for tables that stand beside those of the ledger; see `Database.run`."""
-        return self._run(work, mode)
+        """Run a function in a transaction, on the ledger that was opened and no other; see `Database.run`."""
+
+        def on_chain(connection: Connection) -> tuple[_T, Head]:
+            seen = self._seen  # before anything is read: another thread may see more in between
+            chain = look(connection, self._key, self._database.where, seen)
+            return work(chain), chain.head
+
+        result, head = self._database.run(on_chain, mode)
+        if self._seen is None or head.seq > self._seen.seq:
+            self._seen, self._database.identity = head, head.identity
+        return result
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -384,13 +356,8 @@ class Ledger:
         """Close it."""
         self.close()
 
-    def __repr__(self) -> str:
-        """Show where it is, without user name, password and key."""
-        return f"Ledger({self._where!r})"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold the key."""
-        raise LedgerError("a Ledger holds its key and refuses to be pickled; open it in the process that uses it")
+    def _counts(self) -> str:
+        return repr(self._database.where)
 
     def _open(
         self,
@@ -401,85 +368,129 @@ class Ledger:
         create: bool,
     ) -> None:
         """Find the database and the key; with `create`, make the file and the key."""
-        from cfk_plugin.records.database import Database, make_file, read_url, shown
-        from cfk_plugin.records.ledger_rows import default_place, missing, seconds_of
-
-        location = read_url(default_place(create) if url is None else url)
-        self._where, self.backend = shown(location), location.get_backend_name()
-        self._seen: Head | None = None
-        file = Path(str(location.database)) if self.backend == "sqlite" else None
-        limit = seconds_of(timeout)
-        if file is not None:
+        self._database = Database(locate(url, create), seconds_of(timeout))
+        self.backend = self._database.url.get_backend_name()
+        if (file := self._database.file) is not None:
             there = file.is_file() and file.stat().st_size > 0
             if create and there:
                 raise LedgerError(f"{file}: there is a file already; open it without create=True")
             if not (create or there):
-                raise missing(str(file))
+                raise missing_ledger(file)
             if not file.parent.is_dir():
                 raise LedgerError(f"{file}: the folder of the ledger does not exist; make it first")
         self._key = find_key(key, key_file, file, create=create)
-        if create and file is not None:
-            make_file(file)
-        self._database = Database(location, limit)
-
-    def _run(self, work: Callable[[Chain], _T], mode: Mode) -> _T:
-        """Run a function in a transaction, on the ledger that was opened and no other."""
-        from cfk_plugin.records.ledger_rows import look, look_again
-
-        used: list[Chain] = []
-
-        def looked(connection: Connection) -> _T:
-            seen = self._seen  # before anything is read: another thread may see more in between
-            key, where = self._key, self._where
-            chain = look(connection, key, where) if seen is None else look_again(connection, key, seen)
-            used[:] = [chain]
-            return work(chain)
-
-        result = self._database.run(looked, mode)
-        head = used[0].head
-        if self._seen is None or head.seq > self._seen.seq:
-            self._seen = head
-            self._database.identity = head.identity
-        return result
+        if create:
+            self._database.make_file()
 
     def _status(self, chain: Chain) -> Status:
-        from cfk_plugin.records.database import VERSION
-        from cfk_plugin.records.ledger_rows import counts
+        table = releases.c
+        row = chain.connection.execute(
+            select(
+                func.count(table.record.distinct()).label("records"),
+                func.count().label("releases"),
+                func.coalesce(func.sum(table.times), 0).label("times"),
+                func.min(table.first).label("earliest"),
+                func.max(table.last).label("latest"),
+            )
+        ).one()
+        figures = {**row._mapping, "times": int(row.times), "entries": chain.head.seq, "head": chain.head.link}
+        return Status(database=self._database.where, version=VERSION, key_id=self._key.id, **figures)
 
-        figures = {**counts(chain.connection), "entries": chain.head.seq, "head": chain.head.link}
-        return Status(database=self._where, version=VERSION, key_id=self._key.id, **figures)
-
-    def _read(self, candidate: Candidate) -> Release:
+    def _read(self, candidate: Candidate) -> ReleasedRegion:
         if not is_handle(candidate.record):
             raise LedgerError("a candidate's record must be a handle as handle() returns it")
         if not isinstance(candidate.k, int) or isinstance(candidate.k, bool) or candidate.k < 1:
             raise LedgerError("a candidate's k must be a whole number >= 1")
         text = encode(candidate.region)  # what could not be read back is refused before anything is decided
-        return Release.of(candidate, text, region_digest(self._key, candidate.region))
+        return ReleasedRegion.of(candidate, text, region_digest(self._key, candidate.region))
 
-    def _settle(self, chain: Chain, wanted: Sequence[Release], count: Count, acceptable: Acceptable) -> list[Decision]:
-        from cfk_plugin.records import ledger_rows as store
-        from cfk_plugin.records.database import CallerError, at_leisure
+    def _erase(self, *conditions: ColumnElement[bool]) -> Forgotten:
+        def erase(chain: Chain) -> Forgotten:
+            gone = [row for condition in conditions for row in chain.erase(releases, condition)]
+            # Nobody waits for these locks: whoever settles stays out until the end.
+            chain.connection.execute(delete(locks).where(locks.c.record.not_in(select(releases.c.record))))
+            return Forgotten(len({row["record"] for row in gone}), len(gone))
 
-        records = {release.record for release in wanted}
-        store.lock(chain.connection, records)
-        histories, rows = store.history(chain, records)
-        count = counting_once(count)
-        decisions: list[Decision] = []
-        released: list[Release] = []
-        for i, release in enumerate(wanted):
-            try:
-                with at_leisure():
-                    decision, given = settled(i, release, histories[release.record], count, acceptable)
-            except Exception as error:  # noqa: BLE001 - it goes on as it is, once everything is rolled back
-                raise CallerError(error) from None
-            decisions.append(decision)
-            released += [] if given is None else [given]
-        store.record_all(chain, released, rows)
-        return decisions
+        gone = self.run(erase, "exclusive")
+        self._database.tidy()
+        return gone
 
 
-def _page(chain: Chain, last: int) -> list[dict[str, Any]]:
-    from cfk_plugin.records.ledger_rows import rows_after
+def _settle(chain: Chain, wanted: Sequence[ReleasedRegion], count: Count, acceptable: Acceptable) -> list[Decision]:
+    histories: dict[str, list[ReleasedRegion]] = {release.record: [] for release in wanted}
+    if chain.connection.dialect.name == "postgresql":  # SQLite has locked everything
+        chain.lock(locks, histories)
+    known: dict[tuple[str, ...], Row] = {}
+    for row in _rows_of(chain, histories):
+        release = _released(row)
+        histories[release.record].append(release)
+        known[release.key] = row
+    count, now = counting_once(count), datetime.now(UTC)
+    decisions: list[Decision] = []
+    given: dict[tuple[str, ...], Row] = {}
+    for i, candidate in enumerate(wanted):
+        with foreign():
+            decision, leaves = settled(i, candidate, histories[candidate.record], count, acceptable)
+        decisions.append(decision)
+        if leaves is not None:
+            # One microsecond each: which region of a batch was the last one stays known.
+            moment = stamp(now + timedelta(microseconds=i))
+            row = given[leaves.key] = known.setdefault(leaves.key, _row(leaves, moment))
+            # Clocks of several machines differ; what is on record is never older than it was.
+            later = {"last": max(row["last"], moment), "times": row["times"] + 1}
+            row |= {"k": leaves.k, "effective": leaves.effective, **later}
+    chain.write(releases, list(given.values()))
+    return decisions
 
-    return rows_after(chain.connection, last)
+
+def _rows_of(chain: Chain, records: Iterable[str]) -> list[Row]:
+    """Return what is on record for records, what was released last at the end."""
+    parts = chunks(sorted(set(records)))
+    rows = [row for part in parts for row in chain.rows(releases, releases.c.record.in_(part))]
+    return sorted(rows, key=lambda row: (row["last"], row["seq"]))
+
+
+_SAME = ("record", "digest", "policy", "population", "guarantee", "k", "effective")  # of a release and its row
+
+
+def _released(row: Row) -> ReleasedRegion:
+    same = {name: row[name] for name in _SAME}
+    return ReleasedRegion(region=decode(row["region"]), text=row["region"], **same)
+
+
+def _row(release: ReleasedRegion, moment: str) -> Row:
+    same = {name: getattr(release, name) for name in _SAME}
+    return {**same, "region": release.text, "first": moment, "last": moment, "times": 0}
+
+
+def _page(chain: Chain, last: int) -> list[Row]:
+    return chain.rows(releases, releases.c.seq > last, most=_PAGE)
+
+
+# Writing a ledger's rows to a file for an audit.
+
+
+def check_target(path: Path) -> None:
+    """Refuse, before any work, a file name that says no format."""
+    if path.suffix.lower() not in (".csv", ".jsonl"):
+        raise LedgerError(f"{path}: the export must end in .csv or .jsonl")
+
+
+def write_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> int:
+    """Write rows of `Ledger.export` as CSV or JSON lines, as the file name ends; return how many."""
+    path, number = Path(path), 0
+    check_target(path)
+    with (
+        quiet(f"{path}: cannot be written", LedgerError, let=LedgerError),
+        path.open("w", encoding="utf-8", newline="") as file,
+    ):
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n") if path.suffix.lower() == ".csv" else None
+        if table is not None:
+            table.writeheader()
+        for row in rows:
+            number += 1
+            if table is None:
+                file.write(json.dumps(dict(row)) + "\n")
+            else:
+                table.writerow(row)
+    return number

@@ -74,7 +74,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class ReleasedRegion:
     """One region on record for one record, policy and population."""
 
     record: str
@@ -88,7 +88,7 @@ class Release:
     effective: int | None
 
     @classmethod
-    def of(cls, candidate: Candidate, text: str, digest: str) -> Release:
+    def of(cls, candidate: Candidate, text: str, digest: str) -> ReleasedRegion:
         """Return what a candidate is on record, once it is released."""
         return cls(
             record=candidate.record,
@@ -109,8 +109,8 @@ class Release:
 
 
 def decide(
-    index: int, wanted: Release, history: list[Release], count: Count, acceptable: Acceptable
-) -> tuple[Outcome, Release | None]:
+    index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
+) -> tuple[Outcome, ReleasedRegion | None]:
     """Apply the rule to one candidate."""
     if wanted.guarantee == NOMINAL:
         outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
@@ -120,8 +120,8 @@ def decide(
 
 
 def settled(
-    index: int, wanted: Release, history: list[Release], count: Count, acceptable: Acceptable
-) -> tuple[Decision, Release | None]:
+    index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
+) -> tuple[Decision, ReleasedRegion | None]:
     """Do as `decide`, and return what the candidate is told and what has to be put on record."""
     outcome, given = decide(index, wanted, history, count, acceptable)
     if given is None:
@@ -130,13 +130,13 @@ def settled(
     return Decision(outcome, given.region, recorded, people_left(wanted.guarantee, history, count)), given
 
 
-def effective(release: Release, history: Sequence[Release]) -> int | None:
+def effective(release: ReleasedRegion, history: Sequence[ReleasedRegion]) -> int | None:
     """Return how many people are mapped to a region, the least of what groups were recorded with; None for none."""
     known = [row.effective for row in history if row.digest == release.digest and row.guarantee != NOMINAL]
     return min((people for people in known if people is not None), default=None)
 
 
-def people_left(guarantee: str, history: Sequence[Release], count: Count) -> int | None:
+def people_left(guarantee: str, history: Sequence[ReleasedRegion], count: Count) -> int | None:
     """Return how many people are left after all that is on record; None where that is not known."""
     released = _distinct(history)
     if guarantee == NOMINAL:
@@ -158,8 +158,8 @@ def counting_once(count: Count) -> Count:
 
 
 def _by_people_inside(
-    index: int, wanted: Release, history: Sequence[Release], count: Count, acceptable: Acceptable
-) -> tuple[Outcome, Release | None]:
+    index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], count: Count, acceptable: Acceptable
+) -> tuple[Outcome, ReleasedRegion | None]:
     """Let a region leave while everything that left has enough people in common."""
     if any(release.digest == wanted.digest for release in history):
         return "again", wanted
@@ -170,8 +170,8 @@ def _by_people_inside(
 
 
 def _by_group(
-    index: int, wanted: Release, history: Sequence[Release], acceptable: Acceptable
-) -> tuple[Outcome, Release | None]:
+    index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], acceptable: Acceptable
+) -> tuple[Outcome, ReleasedRegion | None]:
     """Let a record keep its region, whatever the candidate's is.
 
     All members of a group have the same on record, so that all of them are answered alike. The candidate's region must
@@ -185,8 +185,8 @@ def _by_group(
 
 
 def _earlier(
-    index: int, wanted: Release, choices: Sequence[Release], acceptable: Acceptable
-) -> tuple[Outcome, Release | None]:
+    index: int, wanted: ReleasedRegion, choices: Sequence[ReleasedRegion], acceptable: Acceptable
+) -> tuple[Outcome, ReleasedRegion | None]:
     """Return the first region that today's policy allows."""
     given = next((release for release in choices if acceptable(index, release.region)), None)
     if given is None:
@@ -195,15 +195,15 @@ def _earlier(
     return "again" if given.digest == wanted.digest else "earlier", replace(given, k=max(given.k, wanted.k))
 
 
-def _distinct(releases: Sequence[Release]) -> list[Release]:
+def _distinct(releases: Sequence[ReleasedRegion]) -> list[ReleasedRegion]:
     """Return one release per region, the first."""
-    found: dict[str, Release] = {}
+    found: dict[str, ReleasedRegion] = {}
     for release in releases:
         found.setdefault(release.digest, release)
     return list(found.values())
 
 
-def _put(given: Release, history: list[Release]) -> Release:
+def _put(given: ReleasedRegion, history: list[ReleasedRegion]) -> ReleasedRegion:
     """Put a release at the end, in the place of the row that it repeats."""
     for row in history:
         if row.key == given.key:

@@ -34,7 +34,6 @@ from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
 from cfk_plugin.plugins import PluginManager, load_plugins
 from cfk_plugin.protection.partition import partition_to_arrays
 from cfk_plugin.protection.private import number_of
-from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.detection import Detector, FindingStage
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.guarantees import AUTO, Ground, check, check_rerun, check_sealable, choose
@@ -50,6 +49,7 @@ from cfk_plugin.release.verification import Refusal, Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.data.model import Judge
+    from cfk_plugin.records.ledger import Ledger
 
 
 def disclosed(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:

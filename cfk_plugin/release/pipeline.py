@@ -22,13 +22,13 @@ from cfk_plugin.data.region import Interval, Part, Region, natural
 from cfk_plugin.errors import LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Progress, Proposal, Protector, Task
 from cfk_plugin.plugins import PluginManager
-from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.rule import Candidate, Decision
 from cfk_plugin.release.results import Certificate
 from cfk_plugin.release.verification import Refusal, Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema
+    from cfk_plugin.records.ledger import Ledger
 
 
 # Regions from elsewhere, rebuilt from the population's own values before they are verified and released.

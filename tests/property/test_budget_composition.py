@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import BudgetAccountant
 from cfk_plugin.errors import BudgetError
 
+unhurried = settings(deadline=None)  # books are a database, in memory as well
 SHARE = Fraction(1, 2**52)  # by which a float may lie beside its decimal, at most
 
 epsilons = st.floats(1e-6, 3.0) | st.sampled_from([0.1, 0.2, 0.3, 1 / 3, 0.7, 1e-6])
 deltas = st.just(0.0) | st.floats(1e-12, 1e-5)
 
 
+@unhurried
 @given(epsilons, deltas, st.lists(st.tuples(epsilons, deltas), max_size=30))
 def test_spends_never_exceed_the_ceiling(epsilon: float, delta: float, asked: list[tuple[float, float]]) -> None:
     accountant = BudgetAccountant(epsilon, delta, scope="a")
@@ -36,6 +38,7 @@ def test_spends_never_exceed_the_ceiling(epsilon: float, delta: float, asked: li
         assert accountant.spent()[at] >= float(written)
 
 
+@unhurried
 @given(st.floats(1e-9, 10.0), st.lists(st.floats(1e-9, 1.0), max_size=12))
 def test_what_is_left_can_be_spent_and_then_nothing_is(ceiling: float, asked: list[float]) -> None:
     accountant = BudgetAccountant(ceiling, scope="a")
@@ -48,6 +51,7 @@ def test_what_is_left_can_be_spent_and_then_nothing_is(ceiling: float, asked: li
     assert accountant.remaining().epsilon <= ceiling * 1e-15
 
 
+@unhurried
 @given(st.integers(1, 2000))
 def test_equal_parts_fill_a_ceiling_exactly(parts: int) -> None:
     accountant = BudgetAccountant(parts / 1000, scope="a")

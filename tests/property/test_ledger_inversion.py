@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cfk_plugin.data.region import Region
 from cfk_plugin.records.ledger import Ledger
-from cfk_plugin.records.rule import Candidate, Release, decide
+from cfk_plugin.records.rule import Candidate, ReleasedRegion, decide
 
 Seen = tuple[Region | None, ...]
 
@@ -45,9 +45,9 @@ class Epoch:
             effective=self.region_of.count(region),
         )
 
-    def release(self, person: int) -> Release:
+    def release(self, person: int) -> ReleasedRegion:
         candidate = self.candidate(person)
-        return Release.of(candidate, "", str(sorted(candidate.region["zone"])))
+        return ReleasedRegion.of(candidate, "", str(sorted(candidate.region["zone"])))
 
 
 def zone(name: str) -> Region:
@@ -79,7 +79,7 @@ def towns(draw: st.DrawFn) -> list[Epoch]:
     return epochs
 
 
-def by_ledger(epoch: Epoch, person: int, history: list[Release]) -> Region | None:
+def by_ledger(epoch: Epoch, person: int, history: list[ReleasedRegion]) -> Region | None:
     def acceptable(_: int, region: Region) -> bool:
         return region in epoch.accepts
 
@@ -87,11 +87,13 @@ def by_ledger(epoch: Epoch, person: int, history: list[Release]) -> Region | Non
     return None if found is None else found.region
 
 
-def by_nothing(epoch: Epoch, person: int, history: list[Release]) -> Region | None:
+def by_nothing(epoch: Epoch, person: int, history: list[ReleasedRegion]) -> Region | None:
     return epoch.region_of[person]
 
 
-def by_common_members(epochs: Sequence[Epoch], epoch: Epoch, person: int, history: list[Release]) -> Region | None:
+def by_common_members(
+    epochs: Sequence[Epoch], epoch: Epoch, person: int, history: list[ReleasedRegion]
+) -> Region | None:
     """Let a region leave while the groups of all that left have k people in common, else the last one again."""
     new = epoch.release(person)
     groups = [
@@ -103,12 +105,12 @@ def by_common_members(epochs: Sequence[Epoch], epoch: Epoch, person: int, histor
 
 
 def sequences(
-    epochs: Sequence[Epoch], asked: Sequence[int], rule: Callable[[Epoch, int, list[Release]], Region | None]
+    epochs: Sequence[Epoch], asked: Sequence[int], rule: Callable[[Epoch, int, list[ReleasedRegion]], Region | None]
 ) -> list[Seen]:
     """Return what each person sees who is asked about in some of the epochs."""
     seen = []
     for person in range(len(epochs[0].region_of)):
-        history: list[Release] = []
+        history: list[ReleasedRegion] = []
         seen.append(tuple(rule(epochs[i], person, history) for i in asked))
     return seen
 
@@ -145,7 +147,7 @@ def test_a_new_partition_that_splits_a_group_shows_nothing() -> None:
 def test_common_members_alone_can_be_inverted() -> None:
     epochs = example([zone("b")] * 10 + [zone("x")] * 2)
 
-    def rule(epoch: Epoch, person: int, history: list[Release]) -> Region | None:
+    def rule(epoch: Epoch, person: int, history: list[ReleasedRegion]) -> Region | None:
         return by_common_members(epochs, epoch, person, history)
 
     alike = Counter(sequences(epochs, range(2), rule)[:12])

@@ -1,0 +1,422 @@
+"""The tables of a ledger, and the chain: a keyed digest over all their rows, so that none changes unnoticed."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Integer,
+    MetaData,
+    Select,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cfk_plugin.errors import LedgerError
+from cfk_plugin.records.database import set_limits
+from cfk_plugin.records.keys import Key
+
+# The tables of a ledger, and of budgets. Nothing in them is a value of a person, except for released regions.
+
+VERSION = 2
+"""Of the tables; a ledger of another one is refused. Version 1 had no chain."""
+
+_metadata = MetaData()
+
+# Version, key and identity of the ledger, and the head of its chain.
+meta = Table(
+    "cfk_ledger_meta",
+    _metadata,
+    Column("name", String, primary_key=True),
+    Column("value", String, nullable=False),
+)
+
+# On PostgreSQL, whoever settles a record locks its row here; SQLite has one writer at a time and leaves it empty.
+locks = Table("cfk_ledger_locks", _metadata, Column("record", String(64), primary_key=True))
+
+# One entry for each row of the tables below, whenever it was made, changed in what is chained, or erased.
+entries = Table(
+    "cfk_ledger_chain",
+    _metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3, ...
+    Column("replaces", BigInteger, unique=True),  # the entry of the row until then
+    Column("content", String(64)),  # keyed digest of the row; none where it was erased
+    Column("link", String(64), nullable=False),  # keyed digest of all this and of the link before
+)
+
+
+def _chained(name: str, *columns: Column[str] | Column[int] | UniqueConstraint) -> Table:
+    """Return a table whose rows are in the chain, each by its latest entry."""
+    seq = Column("seq", BigInteger, primary_key=True, autoincrement=False)
+    # Goes with the row: whoever has the key cannot tell from the entry of an erased row what the row was.
+    salt: Column[str] = Column("salt", String(32), nullable=False)
+    return Table(name, _metadata, seq, salt, *columns)
+
+
+releases = _chained(
+    "cfk_ledger_releases",
+    Column("record", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),  # keyed hash of the region
+    Column("policy", String, nullable=False),
+    Column("population", String, nullable=False),
+    Column("region", Text, nullable=False),
+    Column("guarantee", String, nullable=False),
+    Column("k", Integer, nullable=False),
+    Column("effective", Integer),
+    # UTC as text of fixed length, which sorts as time does and reads the same in both databases.
+    Column("first", String(27), nullable=False),
+    Column("last", String(27), nullable=False),
+    Column("times", Integer, nullable=False),
+    UniqueConstraint("record", "digest", "policy", "population"),
+)
+
+# Whoever spends locks the row of the account on PostgreSQL; SQLite has one writer at a time.
+accounts = Table("cfk_budget_accounts", _metadata, Column("account", String, primary_key=True))
+
+# Amounts are text: a database would round a number in its own way.
+ceilings = _chained(
+    "cfk_budget_ceilings",
+    Column("account", String, nullable=False, index=True),
+    Column("epsilon", String, nullable=False),
+    Column("delta", String, nullable=False),
+    Column("at", String(27), nullable=False),
+)
+
+spends = _chained(
+    "cfk_budget_spends",
+    Column("account", String, nullable=False, index=True),
+    Column("epsilon", String, nullable=False),
+    Column("delta", String, nullable=False),
+    Column("what", String, nullable=False),
+    Column("at", String(27), nullable=False),
+    Column("token", String(32), nullable=False, unique=True),
+)
+
+_CHAINED = (releases, ceilings, spends)
+_UNCHAINED = ("seq", "last", "times")
+"""Columns that no digest covers: an answer that is repeated changes the last two, and adds nothing to the chain."""
+
+
+def stamp(moment: datetime | None = None) -> str:
+    """Return a moment, by default now, as UTC text of fixed length."""
+    return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+# The chain.
+
+Row = dict[str, Any]
+_CHUNK = 500  # values per statement; databases limit them
+_PAGE = 2_000
+_HEAD, _IDENTITY = "head", "identity"  # facts about a ledger, in its table of facts
+
+
+class BrokenLedgerError(LedgerError):
+    """What a ledger holds is not what was recorded in it."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"the ledger is not as it was written: {found}; restore it from a backup")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the chain of a ledger ends."""
+
+    identity: str  # Of the ledger; random, from when it was made
+    seq: int  # Number of entries
+    link: str  # Keyed digest of all of them
+
+    @classmethod
+    def of_new(cls, key: Key, identity: str) -> Head:
+        """Return the head of a chain without entries."""
+        return cls(identity, 0, key.digest("chain", identity))
+
+    @classmethod
+    def read(cls, key: Key, facts: Mapping[str, str]) -> Head:
+        """Read a head from a ledger's facts; nobody can write one without the key."""
+        found = facts.get(_HEAD, "").split()
+        if len(found) == 3 and found[0].isdecimal():
+            head = cls(facts.get(_IDENTITY, ""), int(found[0]), found[1])
+            if hmac.compare_digest(head.sealed(key), facts[_HEAD]):
+                return head
+        raise BrokenLedgerError("the end of its chain does not fit its key")
+
+    def sealed(self, key: Key) -> str:
+        """Return the head as it stands in the database: the number of entries, their link, and a seal on both."""
+        text = f"{self.seq} {self.link}"
+        return f"{text} {key.digest('head', f'{self.identity} {text}')}"
+
+    def next(self, key: Key, replaces: int | None, content: str | None) -> Head:
+        """Return the head after one entry more."""
+        seq = self.seq + 1
+        return Head(self.identity, seq, key.digest("link", f"{self.link} {seq} {replaces or ''} {content or ''}"))
+
+
+class Chain:
+    """The tables within one transaction: whoever reads or writes chained rows does it here."""
+
+    def __init__(self, connection: Connection, key: Key) -> None:
+        self.connection, self._key = connection, key
+        self.head = Head.read(key, _facts(connection))
+
+    def lock(self, table: Table, names: Iterable[str]) -> None:
+        """Wait until nobody else works under these names, and keep everybody else waiting until the end."""
+        (column,) = table.columns
+        insert_into = postgresql.insert if self.connection.dialect.name == "postgresql" else sqlite.insert
+        # In one order everywhere, so that two batches never wait for each other.
+        for part in chunks(sorted(set(names))):
+            new = insert_into(table).values([{column.name: name} for name in part]).on_conflict_do_nothing()
+            held = select(table).where(column.in_(part)).order_by(column).with_for_update()
+            for statement in (new, held):
+                set_limits(self.connection)
+                self.connection.execute(statement)
+
+    def names(self, table: Table) -> list[str]:
+        """Return the names that were locked in a table."""
+        (column,) = table.columns
+        return list(self.connection.execute(select(column).order_by(column)).scalars())
+
+    def rows(self, table: Table, condition: ColumnElement[bool], most: int | None = None) -> list[Row]:
+        """Return rows in the order of their entries, each as it was recorded; with `most`, the first of them."""
+        found = _with_entries(table).where(condition)
+        if most is not None:
+            found = found.order_by(table.c.seq).limit(most)
+        set_limits(self.connection)
+        rows = [dict(row) for row in self.connection.execute(found).mappings()]
+        if not all(self._fits(table, row) for row in rows):
+            damaged = "a row of the ledger does not fit its key; the database was changed or damaged"
+            raise LedgerError(f"{damaged}: restore it from a backup")
+        return sorted(rows, key=lambda row: int(row["seq"]))
+
+    def write(self, table: Table, rows: Sequence[Row]) -> None:
+        """Write rows: new ones, and such as `rows` returned them, which are known by their `seq` until now."""
+        for row in rows:
+            row.setdefault("salt", secrets.token_hex(16))
+            row["was"], row["new"] = row.get("seq"), self._content(table, row)
+        changed = [row for row in rows if row["new"] != row.get("content")]
+        for row, seq in zip(changed, self._append([(row["was"], row["new"]) for row in changed]), strict=True):
+            row["seq"] = seq
+        names = [column.name for column in table.columns]
+        if new := [{name: row[name] for name in names} for row in rows if row["was"] is None]:
+            self.connection.execute(insert(table), new)
+        if old := [{name: row[name] for name in (*names, "was")} for row in rows if row["was"] is not None]:
+            self.connection.execute(update(table).where(table.c.seq == bindparam("was")), old)
+
+    def erase(self, table: Table, condition: ColumnElement[bool]) -> list[Row]:
+        """Erase rows, and return them; their entries stay, and tell nothing of them."""
+        found = select(table).where(condition).order_by(table.c.seq)
+        gone = [dict(row) for row in self.connection.execute(found).mappings()]
+        self._append([(row["seq"], None) for row in gone])
+        self.connection.execute(delete(table).where(condition))
+        return gone
+
+    def check_after(self, seen: Head) -> None:
+        """Refuse a ledger that is another one than was seen before, or the same with less in it."""
+        if self.head.identity != seen.identity:
+            raise LedgerError("another ledger is in the place of the one that was opened; put that back")
+        if self.head == seen:
+            return
+        if self.head.seq < seen.seq or (seen.seq and self._link(seen.seq) != seen.link):
+            raise LedgerError(
+                "the ledger is an older state of the one that was opened: what was released since is not in it; put "
+                "the newer one back, or open it anew and bear that those releases are forgotten"
+            )
+
+    def check(self, most: int | None = None, link: str | None = None) -> None:
+        """Recompute the chain, and compare each row with its entry: all, or the last ones, and count the others."""
+        after = 0 if most is None else max(self.head.seq - most, 0)
+        self._check_counts()
+        self._check_links(after, link)
+        missing, others = self._live(after), 0
+        for table in _CHAINED:
+            for row in self._pages(_with_entries(table), table, after):
+                missing -= row["content"] is not None and not row["replaced"]
+                others += not self._fits(table, row)
+        if missing or others:
+            said = [f"{missing} rows are gone"] * bool(missing) + [f"{others} rows are changed or added"] * bool(others)
+            raise BrokenLedgerError(" and ".join(said))
+
+    def _append(self, changes: Sequence[tuple[int | None, str | None]]) -> list[int]:
+        """Put entries at the end; return their numbers. Whoever else writes waits until the end of the transaction."""
+        if not changes:
+            return []
+        set_limits(self.connection)
+        head = Head.read(self._key, _facts(self.connection, lock=True))
+        rows: list[Row] = []
+        for replaces, content in changes:
+            head = head.next(self._key, replaces, content)
+            rows.append({"seq": head.seq, "replaces": replaces, "content": content, "link": head.link})
+        self.connection.execute(insert(entries), rows)
+        self.connection.execute(update(meta).where(meta.c.name == _HEAD).values(value=head.sealed(self._key)))
+        self.head = head
+        return [row["seq"] for row in rows]
+
+    def _check_counts(self) -> None:
+        number = self.connection.execute(select(func.count()).select_from(entries)).scalar_one()
+        if number != self.head.seq:
+            raise BrokenLedgerError(f"its chain should have {self.head.seq} entries and has {number}")
+        there = sum(self.connection.execute(select(func.count()).select_from(t)).scalar_one() for t in _CHAINED)
+        if (should := self._live(0)) != there:
+            raise BrokenLedgerError(f"it should have {should} rows and has {there}")
+
+    def _live(self, after: int) -> int:
+        """Return how many rows there are whose entry is after another: all but those that a later entry replaced."""
+        written = func.count(entries.c.content).filter(entries.c.seq > after)
+        replaced = func.count().filter(entries.c.replaces > after)
+        return int(self.connection.execute(select(written - replaced)).scalar_one())
+
+    def _check_links(self, after: int, wanted: str | None) -> None:
+        head = Head.of_new(self._key, self.head.identity)
+        if after:
+            head = Head(head.identity, after, self._link(after) or "")
+        found = wanted in (None, head.link)
+        for row in self._pages(select(entries), entries, after):
+            head = head.next(self._key, row["replaces"], row["content"])
+            found = found or wanted == row["link"]
+            if (row["seq"], row["link"]) != (head.seq, head.link):
+                raise BrokenLedgerError(f"its chain is broken at entry {head.seq}")
+        if head != self.head:
+            raise BrokenLedgerError("its chain does not end where it should")
+        if not found:
+            raise BrokenLedgerError("the head that was given is not in its chain; this is an older or another one")
+
+    def _link(self, seq: int) -> str | None:
+        return self.connection.execute(select(entries.c.link).where(entries.c.seq == seq)).scalar_one_or_none()
+
+    def _pages(self, statement: Select[Any], table: Table, after: int) -> Iterator[Mapping[Any, Any]]:
+        """Yield the rows of a statement by number, a page at a time."""
+        while (
+            page := self.connection.execute(statement.where(table.c.seq > after).order_by(table.c.seq).limit(_PAGE))
+            .mappings()
+            .all()
+        ):
+            yield from page
+            after = page[-1]["seq"]
+
+    def _fits(self, table: Table, row: Mapping[Any, Any]) -> bool:
+        return not row["replaced"] and self._content(table, row) == row["content"]
+
+    def _content(self, table: Table, row: Mapping[Any, Any]) -> str:
+        """Return the keyed digest of a row."""
+        values = [row[column.name] for column in table.columns if column.name not in _UNCHAINED]
+        return self._key.digest(table.name, json.dumps(values, ensure_ascii=True, separators=(",", ":")))
+
+
+def _with_entries(table: Table) -> Select[Any]:
+    """Return the rows of a table, each with what its entry says of it and whether another came after that."""
+    later = entries.alias()
+    replaced = exists().where(later.c.replaces == table.c.seq).label("replaced")
+    return select(table, entries.c.content, replaced).outerjoin(entries, entries.c.seq == table.c.seq)
+
+
+def chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield as many at a time as a statement may have."""
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]
+
+
+# Making a ledger, and looking whether one that is there can be used.
+
+
+def missing_ledger(where: object) -> LedgerError:
+    """Return the error of somebody who opens a ledger where none is."""
+    return LedgerError(
+        f"{where}: no such ledger. If there was one, put it back: a new one knows of no release. Else make it, once, "
+        f"with cfk ledger create {where}, or in Python with Ledger(..., create=True)"
+    )
+
+
+def look(connection: Connection, key: Key, where: str, seen: Head | None) -> Chain:
+    """Return the chain of a ledger that can be used, and that is still the one that was seen before."""
+    if seen is None and (version := _version(connection, key, where)) != VERSION:
+        instead = (
+            f"run cfk ledger upgrade {where} once, when no server uses it"
+            if version < VERSION
+            else "install the version of cfk_plugin that wrote it, or a later one"
+        )
+        raise LedgerError(f"the ledger has version {version}, this cfk_plugin reads version {VERSION}; {instead}")
+    chain = Chain(connection, key)
+    if seen is not None:
+        chain.check_after(seen)
+    return chain
+
+
+def make(connection: Connection, key: Key, where: str) -> None:
+    """Make the tables."""
+    if inspect(connection).has_table(meta.name):
+        raise LedgerError(f"{where}: there is a ledger already; open it without create=True")
+    _make(connection, key, stamp())
+
+
+def upgrade(connection: Connection, key: Key, where: str) -> int:
+    """Put all that a ledger of version 1 holds into a chain; return how many rows."""
+    if _version(connection, key, where) >= VERSION:
+        raise LedgerError(f"{where}: the ledger has a chain already; nothing was changed")
+    created = _facts(connection).get("created", "")
+    old = [table for table in _CHAINED if inspect(connection).has_table(table.name)]
+    for table in old:
+        for index in table.indexes:
+            connection.execute(text(f"DROP INDEX IF EXISTS {index.name}"))
+        connection.execute(text(f"ALTER TABLE {table.name} RENAME TO {table.name}_1"))
+    connection.execute(meta.delete())
+    chain = _make(connection, key, created)
+    for table in old:
+        names = ", ".join(column.name for column in table.columns if column.name not in ("seq", "salt"))
+        found = text(f"SELECT {names} FROM {table.name}_1 ORDER BY id")  # noqa: S608 - names of ours
+        for page in connection.execute(found, execution_options={"yield_per": _PAGE}).mappings().partitions():
+            chain.write(table, [dict(row) for row in page])
+        connection.execute(text(f"DROP TABLE {table.name}_1"))
+    return chain.head.seq
+
+
+def _make(connection: Connection, key: Key, created: str) -> Chain:
+    _metadata.create_all(connection)
+    head = Head.of_new(key, secrets.token_hex(16))
+    facts = {"version": str(VERSION), "key": key.id, "created": created}
+    facts |= {_IDENTITY: head.identity, _HEAD: head.sealed(key)}
+    connection.execute(insert(meta), [{"name": name, "value": value} for name, value in facts.items()])
+    return Chain(connection, key)
+
+
+def _facts(connection: Connection, lock: bool = False) -> dict[str, str]:
+    found = select(meta)
+    if lock:
+        found = found.where(meta.c.name.in_((_HEAD, _IDENTITY))).with_for_update()
+    return {row.name: row.value for row in connection.execute(found)}
+
+
+def _version(connection: Connection, key: Key, where: str) -> int:
+    """Return the version of a ledger that was made with a key."""
+    if not inspect(connection).has_table(meta.name):
+        raise missing_ledger(where)
+    facts = _facts(connection)
+    version = facts.get("version", "")
+    if not version.isdecimal() or "key" not in facts:
+        raise LedgerError("the ledger says neither its version nor its key; it was damaged: restore it from a backup")
+    if facts["key"] != key.id:
+        raise LedgerError(
+            f"the ledger was made with another key (it expects key {facts['key'][:8]}, this is key {key.id}); with "
+            "this one it would know no record: give the key that it was made with"
+        )
+    return int(version)
