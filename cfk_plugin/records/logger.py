@@ -124,7 +124,7 @@ class RunLogger:
             If MLflow does not take them, or the run holds explanations made with other settings. The
             explanations are not affected; logging them again is harmless.
         """
-        record = RunRecord.of(explanations)
+        record = explanations.to_record()
         run, target, stream = self._place(record)
         run_id = run.write([self._told(record, stream)])
         self._introduced.add(stream)
@@ -148,7 +148,7 @@ class RunLogger:
         count = 0
         try:
             with quiet("making its record raised {}", TrackingError, let=CFKError):
-                record = replace(RunRecord.of(explanations), untracked=self._untracked)
+                record = replace(explanations.to_record(), untracked=self._untracked)
                 count = len(record.released)
                 run, target, stream = self._place(record)
                 self._shipper.submit(stream, target, run, self._told(record, stream))

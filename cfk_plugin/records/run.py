@@ -9,8 +9,9 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,14 +20,15 @@ from cfk_plugin.records.record import RunRecord, recount_table, table
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from mlflow import MlflowClient
-
 
 # The store of MLflow: a client of one that answers, and what the environment says of where to log.
 
 LONGEST_DESCRIPTION = 5_000
 """Characters that MLflow's registry stores of a description."""
 _ID = "id:"
+_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
 
 
 class StoreDownError(TrackingError):
@@ -39,7 +41,18 @@ def kind_of(error: Exception) -> str:
     return f"{type(error).__name__} {code}" if isinstance(code, str) else type(error).__name__
 
 
-def client_of(tracking_uri: str | None, timeout: float) -> MlflowClient:
+@contextmanager
+def tracking_errors(what: str) -> Iterator[None]:
+    """Raise what MLflow raises as a `TrackingError` that says what failed, and names it as `kind_of` does."""
+    try:
+        yield
+    except TrackingError:
+        raise
+    except Exception as error:
+        raise TrackingError(f"{what} ({kind_of(error)})") from error
+
+
+def client_of(tracking_uri: str | None, timeout: float = _TIMEOUT) -> MlflowClient:
     """Return a client of a store that answers: MLflow itself waits for minutes on a server that does not."""
     import mlflow
 
@@ -49,14 +62,9 @@ def client_of(tracking_uri: str | None, timeout: float) -> MlflowClient:
         from mlflow.utils.rest_utils import http_request
 
         try:
-            answer = http_request(  # type: ignore[no-untyped-call]
-                get_default_host_creds(uri),  # type: ignore[no-untyped-call]
-                "/health",
-                "GET",
-                timeout=timeout,
-                max_retries=0,
-                raise_on_status=False,
-            )
+            host = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
+            once = {"timeout": timeout, "max_retries": 0, "raise_on_status": False}
+            answer = http_request(host, "/health", "GET", **once)  # type: ignore[no-untyped-call]
         except Exception as error:
             raise StoreDownError("the MLflow tracking server does not answer") from error
         if answer.status_code >= 500:
@@ -94,7 +102,39 @@ def experiment_id(client: MlflowClient, name: str | None) -> str:
     return str(experiment.experiment_id if experiment else client.create_experiment(name))
 
 
-# One MLflow run as a place to log to.
+class Value(NamedTuple):
+    """A number under its name; of a series, one number per step."""
+
+    name: str
+    value: float
+    step: int = 0
+    created: int | None = None  # Milliseconds since 1970; default: now
+
+
+def write(
+    client: MlflowClient,
+    run_id: str,
+    *,
+    metrics: Iterable[Value] = (),
+    params: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> None:
+    """Write to a run: texts by their path first, and all else in one batch after them."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    for path, text in (texts or {}).items():
+        client.log_text(run_id, text, path)
+    now = time.time_ns() // 1_000_000
+    client.log_batch(
+        run_id,
+        [Metric(name, value, now if created is None else created, step) for name, value, step, created in metrics],
+        [Param(name, value) for name, value in (params or {}).items()],
+        [RunTag(name, value) for name, value in (tags or {}).items()],
+    )
+
+
+# One MLflow run as a place to log explanations to.
 
 _LOCK_SECONDS = 30.0
 
@@ -116,7 +156,7 @@ class RunWriter:
     tags: Mapping[str, str] = field(default_factory=dict)  # Further tags
     # Tag ``cfk.stream`` of a run that has to be created: it is looked for before another one is made
     mark: str | None = None
-    timeout: float = 2.0  # Seconds that a server may take to say that it is there
+    timeout: float = _TIMEOUT
     _tally: Tally | None = None
 
     def write(
@@ -132,24 +172,16 @@ class RunWriter:
         if not lock.acquire(timeout=_LOCK_SECONDS):
             raise StoreDownError("the tracking server is still busy with earlier records of this run")
         try:
-            return self._write(records, planned_before, plan)
-        except TrackingError:
-            raise
-        except Exception as error:
-            raise TrackingError(f"MLflow did not take the records ({kind_of(error)})") from error
+            with tracking_errors("MLflow did not take the records"):
+                return self._write(records, planned_before, plan)
         finally:
             lock.release()
 
-    def finish(self, status: str = "FINISHED") -> None:
+    def finish(self) -> None:
         """Mark the run as ended."""
-        if self.run_id is None:
-            return
-        try:
-            client_of(self.tracking_uri, self.timeout).set_terminated(self.run_id, status=status)
-        except TrackingError:
-            raise
-        except Exception as error:
-            raise TrackingError(f"MLflow did not end the run ({kind_of(error)})") from error
+        if self.run_id is not None:
+            with tracking_errors("MLflow did not end the run"):
+                client_of(self.tracking_uri, self.timeout).set_terminated(self.run_id)
 
     def _write(self, records: Sequence[RunRecord], planned: int | None, plan: Callable[[str, int], None] | None) -> str:
         client = client_of(self.tracking_uri, self.timeout)
@@ -205,47 +237,24 @@ def _has_landed(client: MlflowClient, run_id: str, records: Sequence[RunRecord],
     return any((m.timestamp, m.step) == (time, step) for m in client.get_metric_history(run_id, "cfk.asked"))
 
 
-def _log_values(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
-    from mlflow.entities import Metric
-
-    rows = [(row, record.created) for record in records for row in record.rows]
-    values = [
-        Metric(f"cfk.{name}", float(row[name]), created, step)
-        for step, (row, created) in enumerate(rows, start=first_step)
-        for name in PER_EXPLANATION
-        if row.get(name) is not None
-    ]
-    client.log_batch(run_id, metrics=values)
-
-
-def _log_summary(client: MlflowClient, run_id: str, records: Sequence[RunRecord], tally: Tally) -> None:
-    from mlflow.entities import Metric, Param, RunTag
-
-    last = records[-1]
-    metrics = [Metric(name, value, last.created, tally.asked) for name, value in tally.metrics().items()]
-    params = [Param(name, value) for name, value in last.params.items()]
-    tags = [RunTag(name, value) for name, value in {**last.tags, "cfk.verdict": tally.verdict}.items()]
-    client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
-
-
 def _log_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
     """Log the rows, under names that are the same at every attempt, and what a run says once."""
+    name = f"part-{records[0].created:013d}-{records[0].id}.parquet"
+    _log_table(client, run_id, table(records, first_step), f"cfk/explanations/{name}")
+    _log_table(client, run_id, recount_table(records, first_step), f"cfk/recount/{name}")
+    once = _once(client, run_id, records, first_step).items()
+    texts = {f"cfk/{name}": json.dumps(found, ensure_ascii=False, indent=1, sort_keys=True) for name, found in once}
+    write(client, run_id, texts=texts)
+
+
+def _log_table(client: MlflowClient, run_id: str, rows: pa.Table | None, path: str) -> None:
     import pyarrow.parquet as pq
 
-    first = records[0]
-    with tempfile.TemporaryDirectory(prefix="cfk-") as folder:
-        rows = table(records, first_step)
-        part = Path(folder) / f"part-{first.created:013d}-{first.id}.parquet"
-        if rows.num_rows:
-            pq.write_table(rows, part)
-            client.log_artifact(run_id, str(part), "cfk/explanations")
-        if (counts := recount_table(records, first_step)) is not None and counts.num_rows:
-            pq.write_table(counts, part)
-            client.log_artifact(run_id, str(part), "cfk/recount")
-        for name, content in _once(client, run_id, records, first_step).items():
-            path = Path(folder) / name
-            path.write_text(json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")
-            client.log_artifact(run_id, str(path), "cfk")
+    if rows is not None and rows.num_rows:
+        folder, _, name = path.rpartition("/")
+        with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
+            pq.write_table(rows, Path(copies) / name)
+            client.log_artifact(run_id, str(Path(copies) / name), folder)
 
 
 def _once(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> dict[str, Any]:
@@ -261,18 +270,24 @@ def _once(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first
     return {name: content for name, content in files.items() if name not in there}
 
 
+def _log_values(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
+    rows = [(row, record.created) for record in records for row in record.rows]
+    values = [
+        Value(f"cfk.{name}", float(row[name]), step, created)
+        for step, (row, created) in enumerate(rows, start=first_step)
+        for name in PER_EXPLANATION
+        if row.get(name) is not None
+    ]
+    write(client, run_id, metrics=values)
+
+
+def _log_summary(client: MlflowClient, run_id: str, records: Sequence[RunRecord], tally: Tally) -> None:
+    last, summary = records[-1], tally.metrics().items()
+    values = [Value(name, value, tally.asked, last.created) for name, value in summary]
+    write(client, run_id, metrics=values, params=last.params, tags={**last.tags, "cfk.verdict": tally.verdict})
+
+
 # Logging a report to MLflow: values, settings, tags, and the report itself.
-
-_AT_ONCE = 1000
-_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
-
-
-class Value(NamedTuple):
-    """A number under its name; of a series, one number per step."""
-
-    name: str
-    value: float
-    step: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,49 +328,30 @@ class LoggedReport(ABC):
         tags: Mapping[str, str] | None = None,
     ) -> str:
         """Log to MLflow: figures as metrics, settings as parameters, marks as tags, and this report as an artifact."""
-        entry = self._contents()
-        entry = replace(entry, tags={**(tags or {}), **entry.tags})
-        return log_entry(entry, run_id, experiment=experiment, tracking_uri=tracking_uri, run_name=run_name)
+        own = {"experiment": experiment, "tracking_uri": tracking_uri, "run_name": run_name}
+        return log_report(self._contents(), run_id, **own, tags=tags)
 
 
-def log_entry(
-    entry: ReportContents,
+def log_report(
+    contents: ReportContents,
     run_id: str | None = None,
     *,
     experiment: str | None = None,
     tracking_uri: str | None = None,
     run_name: str | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> str:
-    """Log a report to a run; see `LoggedReport.log`."""
+    """Log a report to a run: the given one, else the active one, else a new one. See `LoggedReport.log`."""
     import mlflow
 
-    try:
-        client = client_of(tracking_uri, _TIMEOUT)
-        active = mlflow.active_run() if run_id is None and experiment is None and tracking_uri is None else None
-        own = run_id is None and active is None
-        chosen = run_id or (active.info.run_id if active is not None else None)
-        if chosen is None:
-            chosen = str(client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id)
-        _write(client, chosen, entry)
-        if own:
-            client.set_terminated(chosen)
-    except TrackingError:
-        raise
-    except Exception as error:
-        raise TrackingError(f"MLflow did not take the report ({type(error).__name__})") from error
-    return chosen
-
-
-def _write(client: MlflowClient, run_id: str, entry: ReportContents) -> None:
-    from mlflow.entities import Metric, Param, RunTag
-
-    now = time.time_ns() // 1_000_000
-    values = [Metric(name, value, now, step) for name, value, step in entry.metrics]
-    client.log_text(run_id, entry.text, entry.artifact)
-    for start in range(0, max(len(values), 1), _AT_ONCE):
-        client.log_batch(run_id, metrics=values[start : start + _AT_ONCE])
-    client.log_batch(
-        run_id,
-        params=[Param(name, value) for name, value in entry.params.items()],
-        tags=[RunTag(name, value) for name, value in entry.tags.items()],
-    )
+    with tracking_errors("MLflow did not take the report"):
+        client = client_of(tracking_uri)
+        if run_id is None and experiment is None and tracking_uri is None and (active := mlflow.active_run()):
+            run_id = str(active.info.run_id)
+        made = run_id is None
+        run_id = run_id or str(client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id)
+        told, texts = {**(tags or {}), **contents.tags}, {contents.artifact: contents.text}
+        write(client, run_id, metrics=contents.metrics, params=contents.params, tags=told, texts=texts)
+        if made:
+            client.set_terminated(run_id)
+    return run_id

@@ -6,20 +6,21 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.columns import to_text
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.records.tally import figures_of, rate
+from cfk_plugin.records.record import SCHEMA_VERSION as RUN_VERSION
+from cfk_plugin.records.record import RunRecord
+from cfk_plugin.records.tally import FIELDS, figures, rates
 from cfk_plugin.release.results import (
     Entry,
     GeneralizedCounterfactual,
@@ -45,26 +46,6 @@ _MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ResultContext:
-    """What is known of a result. Plain values alone: nothing in it leads to a training row."""
-
-    population: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
-    environment: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
-    seconds: float | None = None  # Wall time of the call per entry
-    attribute: str | None = None  # What the groups are groups of
-    groups: tuple[str, ...] = ()  # Group of whoever asked, one per entry; empty where nobody named an attribute
-
-    def __getitem__(self, index: slice) -> Self:
-        """Return the same of some of the entries."""
-        return replace(self, groups=self.groups[index])
-
-    def of_call(self, call: Request, queries: Sequence[int]) -> Self:
-        """Return the same with what is known of a call; `queries` says which query each entry answers."""
-        seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
-        return replace(self, seconds=seconds, attribute=call.attribute, groups=call.groups_of(queries))
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Request:
     """One call of an explainer: when it began, and to which group each query belongs."""
 
@@ -76,39 +57,49 @@ class Request:
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:
         """Begin a call."""
-        started = time.perf_counter()
-        return (
-            cls(started=started) if attribute is None else cls.grouped(attribute, _column(queries, attribute), started)
+        request = cls(attribute)
+        if attribute is None:
+            return request
+        found = list(queries.columns).count(attribute) if isinstance(queries, pd.DataFrame) else 0
+        if found != 1:
+            raise InputError(f"the queries have {found} columns {attribute!r}; to group results by it they need one")
+        return replace(request, labels=_labels(attribute, queries[attribute]))
+
+
+def _labels(attribute: str, found: Iterable[Any]) -> tuple[str, ...]:
+    labels = tuple(_MISSING if pd.isna(label) else to_text(label) for label in list(found))
+    if (different := len(set(labels))) > MOST_GROUPS:
+        raise InputError(
+            f"column {attribute!r} has {different} different values in one call; groups are at most {MOST_GROUPS}: "
+            "name an attribute with few values, or bin it first"
         )
+    return labels
 
-    @classmethod
-    def grouped(cls, attribute: str, labels: Sequence[Any] | pd.Series, started: float = 0.0) -> Request:
-        """Return a call whose queries have these labels."""
-        texts = tuple(_MISSING if pd.isna(label) else to_text(label) for label in list(labels))
-        if (found := len(set(texts))) > MOST_GROUPS:
-            raise InputError(
-                f"column {attribute!r} has {found} different values in one call; groups are at most {MOST_GROUPS}: "
-                "name an attribute with few values, or bin it first"
-            )
-        return cls(attribute, texts, started)
 
-    def groups_of(self, queries: Sequence[int]) -> tuple[str, ...]:
-        """Return the group of each entry."""
-        if self.attribute is None:
-            return ()
-        if len(queries) and max(queries) >= len(self.labels):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ResultContext:
+    """What is known of a result. Plain values alone: nothing in it leads to a training row."""
+
+    population: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
+    environment: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
+    seconds: float | None = None  # Wall time of the call per entry
+    attribute: str | None = None  # What the groups are groups of
+    groups: tuple[str, ...] = ()  # Group of whoever asked, one per entry; empty where nobody named an attribute
+
+    def of_call(self, call: Request, queries: Sequence[int]) -> Self:
+        """Return the same with what is known of a call; `queries` says which query each entry answers."""
+        seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
+        timed = replace(self, seconds=seconds)
+        return timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
+
+    def grouped(self, attribute: str, labels: Sequence[str], queries: Sequence[int]) -> Self:
+        """Return the same with the group of each entry."""
+        if len(queries) and max(queries) >= len(labels):
             raise InputError(
-                f"{len(self.labels)} labels of {self.attribute!r}, and query {max(queries)} was answered; give one "
+                f"{len(labels)} labels of {attribute!r}, and query {max(queries)} was answered; give one "
                 "label per query, in the order of the queries"
             )
-        return tuple(self.labels[query] for query in queries)
-
-
-def _column(queries: pd.DataFrame, name: str) -> pd.Series:
-    found = list(queries.columns).count(name) if isinstance(queries, pd.DataFrame) else 0
-    if found != 1:
-        raise InputError(f"the queries have {found} columns {name!r}; to group results by it they need one")
-    return queries[name]
+        return replace(self, attribute=attribute, groups=tuple(labels[query] for query in queries))
 
 
 # The result: an immutable sequence of explanations, one per counterfactual asked for.
@@ -116,7 +107,7 @@ def _column(queries: pd.DataFrame, name: str) -> pd.Series:
 SCHEMA_VERSION = 2
 
 
-class Explanations(Sequence[Entry]):
+class Explanations(HostOnly, Sequence[Entry]):
     """Explanations in the order asked for; every entry is released with a certificate, or suppressed.
 
     What is released is of one kind: regions under a `PrivacyPolicy`, or the prototypes of one fit under a
@@ -144,6 +135,8 @@ class Explanations(Sequence[Entry]):
         more than the policy allows, or the findings are not one per entry.
     """
 
+    _refusal = InputError, "Explanations refuse to be pickled; use to_json() or to_frame()"
+
     def __init__(
         self,
         entries: Sequence[Entry],
@@ -164,7 +157,14 @@ class Explanations(Sequence[Entry]):
         self.about = about or ResultContext()
         if len(self.findings) != len(self._entries):
             raise InputError("findings must be one per entry")
-        _check_kind(self._entries, policy)
+        kind = PrototypeCounterfactual if isinstance(policy, PrototypePolicy) else GeneralizedCounterfactual
+        if not {kind, Suppressed}.issuperset(map(type, self._entries)):
+            raise InputError(
+                f"a result under a {type(policy).__name__} holds {kind.__name__} and Suppressed alone; "
+                "give each kind a result of its own"
+            )
+        if isinstance(policy, PrototypePolicy):
+            self._check_fit(policy)
 
     def __len__(self) -> int:
         """Return the number of counterfactuals asked for."""
@@ -177,7 +177,8 @@ class Explanations(Sequence[Entry]):
     def __getitem__(self, index: int | slice) -> Entry | Explanations:
         """Return one entry, or a slice as `Explanations`."""
         if isinstance(index, slice):
-            return self._with(self._entries[index], self.findings[index], self.about[index])
+            about = replace(self.about, groups=self.about.groups[index])
+            return self._with(self._entries[index], self.findings[index], about)
         return self._entries[index]
 
     def __iter__(self) -> Iterator[Entry]:
@@ -192,9 +193,17 @@ class Explanations(Sequence[Entry]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
-        """Show counts."""
-        return f"Explanations({len(self.released)} released, {len(self) - len(self.released)} suppressed)"
+    def _counts(self) -> str:
+        return f"{len(self.released)} released, {len(self.suppressed)} suppressed"
+
+    def _check_fit(self, policy: PrototypePolicy) -> None:
+        certificates = {entry.certificate for entry in self.prototypes}
+        if len(certificates) > 1:
+            raise InputError(
+                "prototypes of several fits: each has a budget of its own, so give each a result of its own"
+            )
+        if not all(map(policy.allows, certificates)):
+            raise InputError("the certificate of the prototypes states another budget or model than the policy allows")
 
     def _with(self, entries: Sequence[Entry], findings: Sequence[Finding | None], about: ResultContext) -> Explanations:
         return Explanations(
@@ -254,25 +263,19 @@ class Explanations(Sequence[Entry]):
         InputError
             If there are fewer labels than queries, or more than 50 different ones.
         """
-        groups = Request.grouped(attribute, labels).groups_of([entry.query for entry in self._entries])
-        return self._with(self._entries, self.findings, replace(self.about, attribute=attribute, groups=groups))
+        about = self.about.grouped(attribute, _labels(attribute, labels), [entry.query for entry in self._entries])
+        return self._with(self._entries, self.findings, about)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per entry: status, features as text, k, NCP, pureness. May leave the host.
 
         Of prototypes the last three are empty.
         """
-        rows = []
-        for entry in self._entries:
-            row: dict[str, Any] = {"query": entry.query, "status": entry.status, "reason": None}
-            if isinstance(entry, Suppressed):
-                row["reason"] = entry.reason
-            else:
-                shown = entry.cells()
-                row.update({name: shown.get(name) for name in self.columns})
-                row.update({name: getattr(entry.certificate, name, None) for name in _SHOWN})
-            rows.append(row)
-        return pd.DataFrame(rows, columns=["query", "status", "reason", *self.columns, *_SHOWN])
+        none = {"reason": None, **dict.fromkeys(_SHOWN)}
+        rows = [(none if entry.status == "released" else {}) | entry.row(self.columns) for entry in self._entries]
+        names = {"query": "query", "status": "status", "reason": "reason"}
+        names |= {f"feature.{name}": name for name in self.columns} | {name: name for name in _SHOWN}
+        return pd.DataFrame(rows, columns=list(names)).set_axis(list(names.values()), axis=1)
 
     def audit_frame(self) -> pd.DataFrame:
         """Return every field of every certificate and the detection's finding. For the data holder only."""
@@ -318,26 +321,82 @@ class Explanations(Sequence[Entry]):
             are some, with ``epsilon`` and ``delta`` of all of them together (None where nothing is guaranteed). A
             figure over no entry is None; so those of regions are for prototypes, ``cdm`` included.
         """
+        certificates = [entry.certificate for entry in self.generalized]
         k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k
-        certificates = [e.certificate for e in self.generalized]
         proven = next((e.certificate for e in self.prototypes if e.certificate.guarantee != "none"), None)
-        asked, found = len(self), [f for f in self.findings if f is not None]
+        found, withheld = self._found(), len(self.suppressed)
         return {
-            "asked": asked,
+            "asked": len(self),
             "released": len(self.released),
-            "suppressed": len(self.suppressed),
+            "suppressed": withheld,
             "reasons": dict(Counter(e.reason for e in self.suppressed)),
-            **figures_of(certificates),
-            "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * len(self.suppressed),
-            "native_rate": rate([f == "native" for f in found]),
-            "native_qi_rate": rate([f == "native-qi" for f in found]),
-            "near_native_rate": rate([f == "near-native" for f in found]),
-            "suppressed_rate": rate([isinstance(e, Suppressed) for e in self._entries]),
+            **figures({name: [getattr(c, name) for c in certificates] for name in FIELDS}),
+            "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * withheld,
+            **rates(found),
+            "suppressed_rate": withheld / len(self) if len(self) else None,
             "released_native": sum(c.k < k for c in certificates if k is not None),
             "prototypes": len(self.prototypes),
             "epsilon": None if proven is None else proven.epsilon,
             "delta": None if proven is None else proven.delta,
         }
+
+    def to_record(self) -> RunRecord:
+        """Return what is logged of them, as plain values."""
+        policy, provenance, about = self.policy, self.provenance, self.about
+        params = {f"cfk.{name}": str(provenance[name]) for name in _SETTINGS if provenance.get(name)}
+        params |= {"cfk.groups": about.attribute} if about.attribute else {}
+        tags = {"cfk.policy_sha256": policy.sha256, "cfk.plugins": provenance.get("plugins", "")}
+        spent, quasi, people = provenance.get("epsilon_spent"), self._quasi_identifiers(), self.n_people
+        if isinstance(policy, PrototypePolicy):
+            # No fingerprint of the population and no people: they are of the exact table, which no epsilon covers.
+            certificate, people = next((entry.certificate for entry in self.prototypes), None), 0
+            spent = None if certificate is not None and certificate.guarantee == "none" else spent
+            more, marks = policy.settings(certificate)
+        else:
+            prints = sorted({entry.certificate.population for entry in self.generalized})
+            more = {"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee)}
+            marks = {"cfk.population_fingerprint": provenance.get("population") or ",".join(prints)}
+        return RunRecord(
+            params=params | more,
+            tags={
+                "cfk.schema_version": str(RUN_VERSION),
+                **{name: value for name, value in (tags | marks).items() if value},
+            },
+            policy=policy.to_dict(),
+            columns=list(self.columns),
+            rows=[entry.row(self.columns) for entry in self._entries],
+            found=self._found(),
+            epsilon_spent=None if spent is None else float(spent),
+            recount=self._audit_rows(quasi),
+            quasi_identifiers=quasi,
+            people=people,
+            population=None if about.population is None else dict(about.population),
+            environment=None if about.environment is None else dict(about.environment),
+        )
+
+    def _found(self) -> dict[str, int]:
+        """Return how many raw counterfactuals detection looked at, and how many there are of each finding."""
+        found: Counter[str] = Counter(finding for finding in self.findings if finding is not None)
+        return {"examined": found.total(), **found}
+
+    def _quasi_identifiers(self) -> list[str]:
+        """Return the attributes that have an NCP of their own, in its order, as far as that is known."""
+        declared = (self.about.population or {}).get("attributes", ())
+        if names := [each["name"] for each in declared if each["role"] == "quasi-identifier"]:
+            return sorted(names)
+        return sorted(next((entry.region for entry in self.generalized), {}))
+
+    def _audit_rows(self, quasi: Sequence[str]) -> list[dict[str, Any]]:
+        """Return one row per entry for the data holder; what it does not have is left out. Of prototypes no counts."""
+        seconds = None if self.about.seconds is None else round(self.about.seconds, 6)
+        rows = []
+        groups = self.about.groups or (None,) * len(self)
+        for entry, finding, group in zip(self._entries, self.findings, groups, strict=True):
+            row: dict[str, Any] = {"seconds": seconds, "group": group}
+            if not isinstance(self.policy, PrototypePolicy) and not isinstance(entry, PrototypeCounterfactual):
+                row |= {"finding": finding, **entry.audit_row(quasi)}
+            rows.append({name: value for name, value in row.items() if value is not None})
+        return rows
 
     def log(self, logger: RunLogger | None = None, **options: Any) -> str:
         """Log parameters, metrics and the released records to MLflow.
@@ -356,27 +415,9 @@ class Explanations(Sequence[Entry]):
         """
         return (logger or RunLogger(**options)).log(self)
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse pickling: the findings and inner counts are for the data holder; write `to_json` instead."""
-        raise InputError("Explanations refuse to be pickled; use to_json() or to_frame()")
-
-
-def _check_kind(entries: Sequence[Entry], policy: Policy) -> None:
-    """Refuse entries that the policy does not stand for: its figures would be said of something else."""
-    kind = PrototypeCounterfactual if isinstance(policy, PrototypePolicy) else GeneralizedCounterfactual
-    if not all(isinstance(entry, (kind, Suppressed)) for entry in entries):
-        raise InputError(
-            f"a result under a {type(policy).__name__} holds {kind.__name__} and Suppressed alone; "
-            "give each kind a result of its own"
-        )
-    certificates = {e.certificate for e in entries if isinstance(e, PrototypeCounterfactual)}
-    if len(certificates) > 1:
-        raise InputError("prototypes of several fits: each has a budget of its own, so give each a result of its own")
-    if isinstance(policy, PrototypePolicy) and not all(map(policy.allows, certificates)):
-        raise InputError("the certificate of the prototypes states another budget or model than the policy allows")
-
 
 _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
+_SETTINGS = ("method", "generator", "candidates", "epsilon")
 
 
 # Figures of a set of explanations, broken down: by attribute, by how many people fit, and by group of who asked.
@@ -461,18 +502,17 @@ def group_gaps(
     _refuse_prototypes(explanations)
     if unknown := [name for name in metrics if name not in _METRICS]:
         raise InputError(f"unknown metric {', '.join(unknown)}; known: {', '.join(_METRICS)}")
-    values = {name: [_METRICS[name](entry) for entry in explanations] for name in metrics}
+    values = {name: [_figure(entry, name) for entry in explanations] for name in metrics}
     return {name: group_gap(found, groups, random_state=random_state) for name, found in values.items()}
 
 
-def _of_certificate(name: str, entry: Entry) -> float:
+_METRICS = ("k", "ncp", "pureness", "suppressed")
+
+
+def _figure(entry: Entry, name: str) -> float:
+    if name == "suppressed":
+        return float(isinstance(entry, Suppressed))
     return float(getattr(entry.certificate, name)) if isinstance(entry, GeneralizedCounterfactual) else math.nan
-
-
-_METRICS: Mapping[str, Callable[[Entry], float]] = {
-    **{name: partial(_of_certificate, name) for name in ("k", "ncp", "pureness")},
-    "suppressed": lambda entry: float(isinstance(entry, Suppressed)),
-}
 
 
 def _refuse_prototypes(explanations: Explanations) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from numbers import Number
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,16 @@ import pandas as pd
 from cfk_plugin.data.model import Outcome
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, sha256_of
 from cfk_plugin.data.region import Interval, Part, Region, json_value, natural, part_contains, part_of, part_to_text
-from cfk_plugin.errors import AdapterError, CFKError, InputError, LedgerError, ModelError, PolicyError, quiet
+from cfk_plugin.errors import (
+    AdapterError,
+    CFKError,
+    HostOnly,
+    InputError,
+    LedgerError,
+    ModelError,
+    PolicyError,
+    quiet,
+)
 
 if TYPE_CHECKING:
     from cfk_plugin.data.domain import Domain
@@ -66,10 +75,8 @@ def sentence(
         for name, part in parts.items()
         if not part_contains(part, factual[name])
     ]
-    remark = ""
-    if withheld:
-        unsaid = _listed([name.replace("_", " ") for name in withheld])
-        remark = f" ({unsaid} {'is' if len(withheld) == 1 else 'are'} withheld)"
+    unsaid = [name.replace("_", " ") for name in withheld]
+    remark = f" ({_listed(unsaid)} {'is' if len(unsaid) == 1 else 'are'} withheld)" if unsaid else ""
     if not changes:
         return f"Nothing in these attributes needs to change for the desired outcome{remark}."
     return f"If you {_listed(changes)}, the outcome would be the desired one{remark}."
@@ -83,8 +90,8 @@ def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
     if label is not None:
         return phrase.equal.format(label)
     if isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
-        nearer, farther = (part.low, part.high) if value < part.low else (part.high, part.low)
-        least, most = _apart(nearer, value), _apart(farther, value)
+        ends = (part.low, part.high) if value < part.low else (part.high, part.low)
+        least, most = (_apart(end, value) for end in ends)
         if least is not None and most is not None:
             return (phrase.more if value < part.low else phrase.less).format(Interval(least, most))
     if isinstance(part, frozenset) and len(part) > 1:
@@ -222,6 +229,19 @@ class PrototypePolicy:
         """SHA-256 of the settings as canonical JSON."""
         return sha256_of(self.to_dict())
 
+    def settings(self, certificate: PrototypeCertificate | None) -> tuple[dict[str, str], dict[str, str]]:
+        """Return parameters and tags of a run; while nothing was released, no certificate says what came of it."""
+        params = {"cfk.method": self.method, "cfk.epsilon": str(self.epsilon), "cfk.delta": str(self.delta)}
+        tags: dict[str, str] = {"cfk.dp.model_access": self.model_access}
+        known = "none" if self.guarantee == "none" else None
+        if certificate is not None:
+            known = certificate.guarantee
+            tags |= {"cfk.dp.covers": certificate.covers, "cfk.dp.fit": certificate.fit}
+        if known is not None:
+            params["cfk.guarantee"] = "none" if known == "none" else f"dp-{known}"
+            tags["cfk.dp.guarantee"] = "no guarantee; see audit" if known == "none" else known
+        return params, tags
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypeCertificate:
@@ -323,8 +343,42 @@ class PrototypeCertificate:
         return self.public()
 
 
+class _Released:
+    """What the two kinds of released entries share: they are told in the same way."""
+
+    __slots__ = ()
+    status = "released"
+    labels: Mapping[str, str] = MappingProxyType({})
+    withheld: tuple[str, ...] = ()
+
+    def parts(self) -> dict[str, Part]:
+        """Return every feature that something is said of, with what is said."""
+        raise NotImplementedError
+
+    def cells(self) -> dict[str, str]:
+        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, withheld."""
+        said = {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
+        return {**said, **dict.fromkeys(self.withheld, "withheld")}
+
+    def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
+        """Write the explanation as a sentence for the person described by `factual`.
+
+        Parameters
+        ----------
+        factual : mapping or Series
+            Values of the person who is told, every feature.
+        phrases : mapping, optional
+            Wording per attribute, see `Phrase`.
+
+        Returns
+        -------
+        str
+        """
+        return sentence(self.parts(), factual, phrases, self.labels, self.withheld)
+
+
 @dataclass(frozen=True, slots=True)
-class PrototypeCounterfactual:
+class PrototypeCounterfactual(_Released):
     """A released prototype: a whole row that stands for nobody.
 
     Attributes
@@ -341,8 +395,6 @@ class PrototypeCounterfactual:
     values: Mapping[str, Any]
     certificate: PrototypeCertificate
 
-    status = "released"
-
     def __post_init__(self) -> None:
         """Keep plain values, whatever table they come from, in a mapping of our own."""
         object.__setattr__(self, "values", {name: natural(value) for name, value in self.values.items()})
@@ -350,14 +402,6 @@ class PrototypeCounterfactual:
     def parts(self) -> dict[str, Part]:
         """Return every feature with the single value that is said of it."""
         return {name: part_of(value) for name, value in self.values.items()}
-
-    def cells(self) -> dict[str, str]:
-        """Return every feature as the text of a table cell."""
-        return {name: part_to_text(part) for name, part in self.parts().items()}
-
-    def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
-        """Write the explanation as a sentence for the person described by `factual`; see `Phrase` for the wording."""
-        return sentence(self.parts(), factual, phrases, {}, ())
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
@@ -368,6 +412,12 @@ class PrototypeCounterfactual:
             "certificate": self.certificate.public(),
         }
 
+    def row(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Return what a run has of it."""
+        certificate = self.certificate.public()
+        figures = {name: certificate[name] for name in ("guarantee", "epsilon", "delta")}
+        return _row(self, columns, figures, ("prototype", "certificate"))
+
 
 def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < math.inf:
@@ -376,7 +426,7 @@ def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
         raise PolicyError(f"{prefix}delta must be in [0, 1), got {delta!r}")
 
 
-# The states an explanation can be in: raw, generalised with a certificate, or suppressed.
+# A region with its certificate, or nothing: why an explanation is withheld.
 
 SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -418,7 +468,7 @@ def _fields_hidden(kind: _Kind) -> _Kind:
 
 @_fields_hidden
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Certificate:
+class Certificate(HostOnly):
     """What an independent recount found for one released region. Holds no value of a row.
 
     `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the data holder:
@@ -509,6 +559,14 @@ class Certificate:
     ledger: str | None = field(default=None, compare=False)
     k_intersection: int | None = field(default=None, compare=False)
 
+    _refusal = (
+        InputError,
+        (
+            "a certificate, and with it a released entry, holds counts for the data holder alone and refuses to be "
+            "pickled; send what may leave, to_dict() of the entry, and keep to_dict() of the certificate"
+        ),
+    )
+
     def __repr__(self) -> str:
         """Show what may go to the receiver."""
         return f"Certificate({', '.join(f'{name}={value!r}' for name, value in self.public().items())})"
@@ -520,13 +578,6 @@ class Certificate:
     def __deepcopy__(self, _: object) -> Certificate:
         """Return itself, as it cannot be changed."""
         return self
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold counts that are for the data holder."""
-        raise InputError(
-            "a certificate, and with it a released entry, holds counts for the data holder alone and refuses to be "
-            "pickled; send what may leave, to_dict() of the entry, and keep to_dict() of the certificate"
-        )
 
     @property
     def not_stopped(self) -> list[str]:
@@ -551,7 +602,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class GeneralizedCounterfactual:
+class GeneralizedCounterfactual(_Released):
     """A released explanation: quasi-identifiers generalised to a region, private values as the policy has them.
 
     Attributes
@@ -582,37 +633,17 @@ class GeneralizedCounterfactual:
 
     def __post_init__(self) -> None:
         """Refuse values in another form than was certified: an exact one must not slip through."""
-        exact = [name for name in self.certificate.withheld if name in self.released]
-        exact += [n for n in self.certificate.binned if not isinstance(self.released.get(n), Interval)]
-        if exact or set(self.withheld) != set(self.certificate.withheld):
+        withheld = set(self.certificate.withheld)
+        exact = sorted(withheld.intersection(self.released))
+        for name in self.certificate.binned:
+            if not isinstance(self.released.get(name), Interval):
+                exact.append(name)
+        if exact or set(self.withheld) != withheld:
             raise ValueError(f"private attributes are released otherwise than certified: {', '.join(exact)}")
-
-    status = "released"
 
     def parts(self) -> dict[str, Part]:
         """Return region and released values alike: every feature that something is said of, with that part."""
         return {**self.region.parts, **{name: part_of(value) for name, value in self.released.items()}}
-
-    def cells(self) -> dict[str, str]:
-        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, withheld."""
-        said = {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
-        return {**said, **dict.fromkeys(self.withheld, "withheld")}
-
-    def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
-        """Write the explanation as a sentence for the person described by `factual`.
-
-        Parameters
-        ----------
-        factual : mapping or Series
-            Values of the person who is told, every feature.
-        phrases : mapping, optional
-            Wording per attribute, see `Phrase`.
-
-        Returns
-        -------
-        str
-        """
-        return sentence(self.parts(), factual, phrases, self.labels, self.withheld)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
@@ -625,6 +656,22 @@ class GeneralizedCounterfactual:
             "withheld": list(self.withheld),
             "certificate": self.certificate.public(),
         }
+
+    def row(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Return what a run has of it, and may leave."""
+        return _row(self, columns, self.certificate.public(), ("region", "released"))
+
+    def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:
+        """Return what a run has of it for the data holder alone."""
+        parts = zip(quasi_identifiers, self.certificate.ncp_parts, strict=False)
+        row = {name: getattr(self.certificate, name) for name in _FOR_DATA_HOLDER}
+        return row | {f"ncp.{name}": part for name, part in parts}
+
+
+_FOR_DATA_HOLDER = (
+    *("k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l"),
+    *("t", "disclosure", "journalist_risk", "majority", "ledger", "k_intersection"),
+)
 
 
 @_fields_hidden
@@ -669,11 +716,30 @@ class Suppressed:
         """Return what may leave, as JSON-ready values."""
         return {"query": self.query, "status": self.status, "reason": self.reason, "columns": list(self.columns)}
 
+    def row(self, columns: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
+        """Return what a run has of it, and may leave."""
+        return {"query": int(self.query), "status": self.status, "reason": self.reason}
+
+    def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
+        """Return what a run has of it for the data holder alone."""
+        return {"refused_k": self.refused_k, "ledger": "refused" if self.reason == "intersection" else None}
+
 
 Released = GeneralizedCounterfactual | PrototypeCounterfactual
 Entry = Released | Suppressed
 Policy = PrivacyPolicy | PrototypePolicy
 """What entries are released under: regions under the one, prototypes under the other."""
+
+
+def _row(entry: Released, columns: Sequence[str], figures: Mapping[str, Any], as_json: Sequence[str]) -> dict[str, Any]:
+    plain, cells = entry.to_dict(), entry.cells()
+    return {
+        "query": int(entry.query),
+        "status": entry.status,
+        **figures,
+        **{name: json.dumps(plain[name], ensure_ascii=False) for name in as_json},
+        **{f"feature.{name}": cells.get(name) for name in columns},
+    }
 
 
 def _private_json(value: Any) -> Any:
@@ -741,19 +807,21 @@ def record_of(
 def _written(
     entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
 ) -> dict[str, Any]:
+    parts: Mapping[str, Part] = {}
+    certificate, reason, told = None, None, None
     if isinstance(entry, Suppressed):
-        empty: dict[str, Any] = {"k": None, "ncp": None, "pureness": None, "features": []}
-        return _record(entry, entry.reason, entry.text(), empty)
-    parts = entry.parts()
-    figures = {
-        **{name: getattr(entry.certificate, name, None) for name in ("k", "ncp", "pureness")},
+        reason, told, names = entry.reason, entry.text(), ()
+    else:
+        parts, certificate = entry.parts(), entry.certificate
+        told = None if factual is None else entry.text(factual)
+    return {
+        "query": entry.query,
+        "status": entry.status,
+        "reason": reason,
+        "sentence": told,
+        **{name: getattr(certificate, name, None) for name in ("k", "ncp", "pureness")},
         "features": [_feature(name, parts.get(name), domains[name]) for name in names],
     }
-    return _record(entry, None, None if factual is None else entry.text(factual), figures)
-
-
-def _record(entry: Entry, reason: str | None, sentence: str | None, rest: dict[str, Any]) -> dict[str, Any]:
-    return {"query": entry.query, "status": entry.status, "reason": reason, "sentence": sentence, **rest}
 
 
 def _feature(name: str, part: Part | None, domain: Domain) -> dict[str, Any]:

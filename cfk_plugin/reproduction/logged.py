@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.records.run import ReportContents, Value, client_of, log_entry
+from cfk_plugin.records.run import ReportContents, Value, client_of, log_report
 from cfk_plugin.reproduction.outcome import Outcome
 from cfk_plugin.reproduction.summary import aggregate
 
 if TYPE_CHECKING:
     from cfk_plugin.reproduction.workspace import Workspace
 
-_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
 _EXTRA = ("nearest", "nearest_5", "distance")
 
 
@@ -44,7 +43,7 @@ def log(outcomes: Mapping[str, Outcome], workspace: Workspace, *, experiment: st
     TrackingError
         If MLflow does not take them.
     """
-    client, known = client_of(tracking_uri, _TIMEOUT), workspace.runs()
+    client, known = client_of(tracking_uri), workspace.runs()
     runs: dict[str, str] = {}
     for key, outcome in outcomes.items():
         name = f"{tracking_uri} {experiment} {outcome.setting.key} {outcome.method}"
@@ -52,7 +51,7 @@ def log(outcomes: Mapping[str, Outcome], workspace: Workspace, *, experiment: st
         if held is None or not _exists(client, held["run_id"]):
             held = known[name] = {"run_id": None, "keys": []}
         if key not in held["keys"]:
-            held["run_id"] = log_entry(
+            held["run_id"] = log_report(
                 _contents(key, outcome),
                 held["run_id"],
                 experiment=experiment,

@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlflow
 import wrapt
-from mlflow.entities import Metric
 from mlflow.utils import autologging_utils
 from mlflow.utils.autologging_utils import autologging_integration, get_autologging_config
 from mlflow.utils.autologging_utils.safety import safe_patch
@@ -24,11 +22,10 @@ from cfk_plugin.errors import CFKError, quiet
 from cfk_plugin.hookspecs import RawMethod, is_protecting
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.records.logger import observe_when
-from cfk_plugin.records.run import client_of
+from cfk_plugin.records.run import Value, client_of, write
 
 INTEGRATION = "cfk"
 CALLS, GIVEN_OUT = "cfk.unprotected_calls", "cfk.unprotected"
-_TIMEOUT = 2.0  # seconds that a tracking server may take to say that it is there
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -130,15 +127,13 @@ def _note(given: int) -> None:
 
 
 def _log_counts(run_id: str, given: int) -> None:
-    client = client_of(None, _TIMEOUT)
+    client = client_of(None)
     with _lock:
         if run_id not in _counts:  # another process may have counted before
             before = client.get_run(run_id).data.metrics
             _counts[run_id] = [int(before.get(name, 0)) for name in (CALLS, GIVEN_OUT)]
         counts = _counts[run_id] = [_counts[run_id][0] + 1, _counts[run_id][1] + given]
-    now = time.time_ns() // 1_000_000
-    metrics = [Metric(name, count, now, counts[0]) for name, count in zip((CALLS, GIVEN_OUT), counts, strict=True)]
-    client.log_batch(run_id, metrics=metrics)
+    write(client, run_id, metrics=[Value(CALLS, counts[0], counts[0]), Value(GIVEN_OUT, counts[1], counts[0])])
 
 
 def _warn(text: str, *args: object) -> None:

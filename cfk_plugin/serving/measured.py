@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.region import Interval, part_to_text
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics import prosecutor_risk
 from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
+from cfk_plugin.records.tally import figures
 from cfk_plugin.release.explanations import ncp_table, risk_by_group_size
 from cfk_plugin.release.results import PrototypePolicy
 
@@ -117,22 +116,10 @@ def _counts(records: Sequence[Record]) -> dict[str, float]:
 def _figures(records: Sequence[Record], sizes: Sequence[int], k: int) -> dict[str, float]:
     """Return the figures of `Explanations.summary` that records have."""
     released = [record for record in records if record["status"] == "released"]
-    figures = _counts(records) | {"released_native": sum(size < k for size in sizes)}
-    if not released:
-        return figures
-    ncp, pureness = ([float(record[name]) for record in released] for name in ("ncp", "pureness"))
-    risk = prosecutor_risk(sizes)
-    return figures | {
-        "k_min": min(sizes),
-        "k_mean": float(np.mean(sizes)),
-        "k_p05": float(np.percentile(sizes, 5)),
-        "ncp_mean": float(np.mean(ncp)),
-        "ncp_p95": float(np.percentile(ncp, 95)),
-        "pureness_mean": float(np.mean(pureness)),
-        "pureness_min": min(pureness),
-        "prosecutor_risk_max": risk.highest,
-        "marketer_risk": risk.mean,
-    }
+    columns = {name: [float(record[name]) for record in released] for name in ("ncp", "pureness")}
+    known = figures({**columns, "k": sizes, "prosecutor_risk": [1 / size for size in sizes]})
+    counts = _counts(records) | {"released_native": sum(size < k for size in sizes)}
+    return counts | {name: value for name, value in known.items() if value is not None}
 
 
 def _frame(records: Sequence[Record]) -> pd.DataFrame:

@@ -49,7 +49,7 @@ def pool_of_rows(seed: int = 0) -> tuple[RunRecord, pa.Table]:
         else released(i, k=int(rng.integers(5, 60)), ncp=float(rng.random()), pureness=float(1 - rng.random() / 10))
         for i in range(POOL)
     ]
-    record = RunRecord.of(explanations(*entries))
+    record = explanations(*entries).to_record()
     return record, table([record])
 
 

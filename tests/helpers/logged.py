@@ -25,7 +25,7 @@ def at(day: str) -> int:
 
 def made(day: str, *entries: Any, of: Any = explanations, **options: Any) -> RunRecord:
     """Return explanations as they are logged, made at a time of choice."""
-    return replace(RunRecord.of(of(*entries, **options)), created=at(day))
+    return replace(of(*entries, **options).to_record(), created=at(day))
 
 
 def log(records: Sequence[RunRecord], *, uri: str | None = None, start: str | None = None, **of_run: Any) -> str:

@@ -14,7 +14,6 @@ import pytest
 from cfk_plugin import DPPrototypes, Explanations, Population, PrivacyPolicy, RunLogger, Schema, Suppressed, protect
 from cfk_plugin.errors import InputError, PrivacyLeakWarning
 from cfk_plugin.records import shipper
-from cfk_plugin.records.record import RunRecord
 from spooled import kept
 
 TRAIN = pd.DataFrame({"age": np.arange(60) // 2 + 20, "pay": np.arange(60) * 10 + 1_000, "sex": ["f", "m"] * 30})
@@ -53,14 +52,14 @@ def protected(what: Any = explainer, **settings: Any) -> Any:
 
 
 def groups(result: Explanations) -> list[Any]:
-    return [row.get("group") for row in RunRecord.of(result).recount]
+    return [row.get("group") for row in result.to_record().recount]
 
 
 def test_every_call_is_grouped_by_a_column_that_need_be_no_feature() -> None:
     result = protected(groups="branch").explain(QUERIES)
     assert groups(result) == ["Ghent", "missing", "7", "Ghent"]
     assert any(isinstance(entry, Suppressed) for entry in result)
-    assert RunRecord.of(result).params["cfk.groups"] == "branch"
+    assert result.to_record().params["cfk.groups"] == "branch"
 
 
 def test_of_a_feature_as_well_and_of_a_part_of_the_result() -> None:
@@ -70,7 +69,7 @@ def test_of_a_feature_as_well_and_of_a_part_of_the_result() -> None:
 
 
 def test_no_group_unless_asked_for() -> None:
-    record = RunRecord.of(protected().explain(QUERIES))
+    record = protected().explain(QUERIES).to_record()
     assert "cfk.groups" not in record.params
     assert not any("group" in row for row in record.recount)
 
@@ -123,7 +122,7 @@ def test_prototypes_are_grouped_as_well() -> None:
         private = protected(method=DPPrototypes(epsilon=5.0, seed=1), groups="branch", policy=None)
     result = private.explain(QUERIES)
     assert groups(result) == ["Ghent", "missing", "7", "Ghent"]
-    record = RunRecord.of(result)
+    record = result.to_record()
     assert record.population is not None
     assert set(record.population) == {"schema_version", "attributes"}
     assert record.environment is not None
@@ -132,6 +131,6 @@ def test_prototypes_are_grouped_as_well() -> None:
 
 
 def test_every_entry_says_how_long_the_call_took_per_entry() -> None:
-    record = RunRecord.of(protected().explain(QUERIES))
+    record = protected().explain(QUERIES).to_record()
     (seconds,) = {row["seconds"] for row in record.recount}
     assert 0 < seconds < 60

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.run import client_of, kind_of
+from cfk_plugin.errors import InputError
+from cfk_plugin.records.run import client_of, tracking_errors, write
 from cfk_plugin.report.data import ReportData
 from cfk_plugin.report.reading.artifacts import Artifacts
 from cfk_plugin.report.reading.selection import run_named
@@ -23,7 +23,6 @@ VERDICT = "cfk.report.verdict"
 
 _NAMES: Mapping[str, str] = {"internal": "cfk/report", "external": "cfk/report-external"}
 _LONGEST_TAG = 8_000  # characters that MLflow stores
-_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
 
 
 def log_report(
@@ -59,16 +58,12 @@ def log_report(
     """
     if not run_ids:
         raise InputError("the report names no run that it could be logged to; make it from runs")
-    try:
-        client = client_of(tracking_uri, _TIMEOUT)
+    with tracking_errors("MLflow did not take the report"):
+        client = client_of(tracking_uri)
         if len(run_ids) == 1:
             _write(client, run_ids[0], data, texts)
             return run_ids[0]
         return _in_a_run_of_its_own(client, run_ids, data, texts)
-    except TrackingError:
-        raise
-    except Exception as error:
-        raise TrackingError(f"MLflow did not take the report ({kind_of(error)})") from error
 
 
 def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData:
@@ -82,7 +77,7 @@ def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData
         If MLflow cannot be read.
     """
     folder, name = _NAMES["internal"].split("/")
-    client = client_of(tracking_uri, _TIMEOUT)
+    client = client_of(tracking_uri)
     run = run_named(client, run_id)
     with tempfile.TemporaryDirectory(prefix="cfk-report-") as copies:
         artifacts = Artifacts.of(run, client.tracking_uri, Path(copies))
@@ -111,9 +106,8 @@ def _in_a_run_of_its_own(
 
 
 def _write(client: MlflowClient, run_id: str, data: ReportData, texts: Mapping[str, str]) -> None:
-    for suffix, text in texts.items():
-        client.log_text(run_id, text, f"{_NAMES[data.report['edition']]}.{suffix}")
-    client.set_tag(run_id, VERDICT, data.verdict)  # last: it says that there is a report
+    files = {f"{_NAMES[data.report['edition']]}.{suffix}": text for suffix, text in texts.items()}
+    write(client, run_id, texts=files, tags={VERDICT: data.verdict})  # the tag last: it says that there is a report
 
 
 def _listed(run_ids: Sequence[str]) -> str:

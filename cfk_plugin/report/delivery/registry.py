@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, kind_of
+from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, kind_of, tracking_errors
 from cfk_plugin.report.rendering.model_card import fitted
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _START, _END = "<!-- cfk report: replaced by the next one -->", "<!-- end of cfk report -->"
 _SECTION = re.compile(rf"\n*{re.escape(_START)}(?:(?!{re.escape(_START)}).)*?{re.escape(_END)}\n*", re.DOTALL)
 _HEADING = re.compile(r"^(#{1,5}) ", re.MULTILINE)
-_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
 _UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
@@ -40,7 +39,7 @@ def describe_model_version(name: str, version: str, text: str, tracking_uri: str
         If MLflow cannot be asked, or does not take it.
     """
     try:
-        client = client_of(tracking_uri, _TIMEOUT)
+        client = client_of(tracking_uri)
         found = client.get_model_version(name, version)
     except TrackingError:
         raise
@@ -49,10 +48,8 @@ def describe_model_version(name: str, version: str, text: str, tracking_uri: str
             raise InputError(f"the registry has no version {version} of a model {name!r}") from None
         raise TrackingError(f"the registry cannot be read ({kind_of(error)})") from error
     description = _described(found, text)
-    try:
+    with tracking_errors("the registry did not take the description"):
         client.update_model_version(name, version, description)
-    except Exception as error:
-        raise TrackingError(f"the registry did not take the description ({kind_of(error)})") from error
 
 
 def _described(found: ModelVersion, text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.run import client_of, kind_of
+from cfk_plugin.records.run import client_of, kind_of, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -32,12 +32,8 @@ def opened(tracking_uri: str | None) -> MlflowClient:
     TrackingError
         If it does not answer, or its address is none.
     """
-    try:
+    with tracking_errors("the MLflow store cannot be opened; check the tracking URI"):
         return client_of(tracking_uri, _TIMEOUT)
-    except TrackingError:
-        raise
-    except Exception as error:
-        raise TrackingError(f"the MLflow store cannot be opened ({kind_of(error)}); check the tracking URI") from error
 
 
 def run_named(client: MlflowClient, run_id: str) -> Run:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, PrivacyReport, RunLogger, Schema
 from cfk_plugin.records.ledger import Ledger
-from cfk_plugin.records.record import RunRecord
+from cfk_plugin.records.record import Record
 from cfk_plugin.records.spool import Spool, SpoolSettings
 from cfk_plugin.release.results import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy, Suppressed
 
@@ -112,11 +112,11 @@ def spool_of(first: Explanations, second: Explanations) -> None:
     spool = Spool(SpoolSettings(Path("spool")), "elsewhere:1:1")
     made: dict[str, Any] = {"run_id": None, "tracking_uri": None, "experiment": "stored", "run_name": None}
     made |= {"parent": None, "tags": {"team": "credit"}, "timeout": 2.0}
-    spool.append("aaaaaaaaaaaaaaaa", made, None, replace(RunRecord.of(first), untracked=2))
+    spool.append("aaaaaaaaaaaaaaaa", made, None, replace(Record.of(first), untracked=2))
     (stream,) = spool.hold()
     spool.batch(stream)  # its holder ended before it was sent
-    spool.append("aaaaaaaaaaaaaaaa", made, None, replace(RunRecord.of(second), population=None, environment=None))
-    spool.append("bbbbbbbbbbbbbbbb", made, None, RunRecord.of(prototypes()))
+    spool.append("aaaaaaaaaaaaaaaa", made, None, replace(Record.of(second), population=None, environment=None))
+    spool.append("bbbbbbbbbbbbbbbb", made, None, Record.of(prototypes()))
     spool.failed(stream, "the MLflow tracking server does not answer")
     spool.close()
     db = sqlite3.connect("spool/spool.db", isolation_level=None)

@@ -11,7 +11,6 @@ import pytest
 
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.logger import RunLogger, observe, track
-from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.tally import Tally
 from cfk_plugin.release.results import Suppressed
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
@@ -212,7 +211,7 @@ def test_a_run_of_regions_logs_what_it_always_did(mlflow_store: str, tmp_path: P
 
 
 def test_a_region_without_k_is_not_passed_over() -> None:
-    record = RunRecord.of(explanations())
+    record = explanations().to_record()
     del record.rows[0]["k"]
     with pytest.raises(KeyError, match="k"):
         Tally().plus([record])

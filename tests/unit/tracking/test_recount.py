@@ -90,14 +90,14 @@ def test_a_row_beside_every_explanation(mlflow_store: str, tmp_path: Path) -> No
 
 
 def test_what_a_ledger_refused_is_said() -> None:
-    (record,) = [RunRecord.of(measured(Suppressed(0, "intersection"), findings=["native"]))]
+    (record,) = [measured(Suppressed(0, "intersection"), findings=["native"]).to_record()]
     table = recount_table([record])
     assert table is not None
     assert (table["ledger"].to_pylist(), table["finding"].to_pylist()) == (["refused"], ["native"])
 
 
 def test_rows_without_any_region_have_the_same_columns() -> None:
-    table = recount_table([RunRecord.of(measured(Suppressed(0, "infeasible"), findings=None))])
+    table = recount_table([measured(Suppressed(0, "infeasible"), findings=None).to_record()])
     assert table is not None
     assert table.schema.names == COLUMNS
 
@@ -120,7 +120,7 @@ def of_before(record: RunRecord) -> RunRecord:
 def test_records_of_before_are_logged_as_they_are(mlflow_store: str, tmp_path: Path) -> None:
     from cfk_plugin.records.run import RunWriter
 
-    old, new = of_before(RunRecord.of(measured())), RunRecord.of(measured())
+    old, new = of_before(measured().to_record()), measured().to_record()
     assert recount_table([old]) is None
     cfk = files_of(RunWriter().write([old]), tmp_path / "old")
     assert sorted(path.name for path in cfk.iterdir()) == ["explanations", "policy.json"]
@@ -174,7 +174,7 @@ def test_groups_are_a_column_and_a_parameter(mlflow_store: str, tmp_path: Path) 
 
 
 def test_of_prototypes_nothing_counted_is_held(mlflow_store: str, tmp_path: Path) -> None:
-    rows = RunRecord.of(prototypes().by_group("sex", ["f", "m", "f"])).recount
+    rows = prototypes().by_group("sex", ["f", "m", "f"]).to_record().recount
     assert rows == [{"group": "f"}, {"group": "m"}, {"group": "f"}]
     run_id = prototypes().by_group("sex", ["f", "m", "f"]).log()
     (part,) = (files_of(run_id, tmp_path) / "recount").iterdir()
@@ -224,7 +224,7 @@ def test_a_figure_that_is_not_known_of_all_is_left_out(mlflow_store: str) -> Non
 
 
 def test_a_tally_says_the_same_in_one_go() -> None:
-    records = [RunRecord.of(measured()), RunRecord.of(measured(released(0, k=7, l=9), findings=None))]
+    records = [measured().to_record(), measured(released(0, k=7, l=9), findings=None).to_record()]
     together, apart = Tally().plus(records).metrics(), Tally().plus(records[:1]).plus(records[1:]).metrics()
     assert together == pytest.approx(apart)
     assert together["cfk.l.min"] == 2

@@ -93,7 +93,7 @@ class Killed(BaseException):
 def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
     place: str, when: str, mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leave(spool, gone(), *(RunRecord.of(explanations()) for _ in range(5)))
+    leave(spool, gone(), *(explanations().to_record() for _ in range(5)))
     owner = Spool if place == "delivered" else run
     real = getattr(owner, place)
 
@@ -106,7 +106,7 @@ def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
         patch.setattr(owner, place, ends)
         with pytest.raises(Killed):
             Shipper(Spool(SpoolSettings(spool), gone())).drain()
-    leave(spool, gone(), RunRecord.of(explanations()))
+    leave(spool, gone(), explanations().to_record())
     cfk("spool flush", 0)
     assert delivered(tmp_path) == {"rows": 18, "runs": 1, "FINISHED": 1}
     assert not kept(spool)
@@ -115,7 +115,7 @@ def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
 def test_a_run_that_was_made_and_not_noted_is_found_again(
     mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leave(spool, gone(), RunRecord.of(explanations()))
+    leave(spool, gone(), explanations().to_record())
     with monkeypatch.context() as patch:
         patch.setattr(run, "_refuse_other_params", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
@@ -130,7 +130,7 @@ def test_somebody_else_may_log_to_the_run_in_between(
     mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = explanations().log()
-    leave(spool, gone(), RunRecord.of(explanations()), run_id=run_id)
+    leave(spool, gone(), explanations().to_record(), run_id=run_id)
     with monkeypatch.context() as patch:
         patch.setattr(run, "_log_values", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
@@ -171,18 +171,18 @@ def test_killed_processes_lose_nothing_they_kept(mlflow_store: str, tmp_path: Pa
 
 
 def test_what_a_dead_server_missed_is_sent_when_it_is_there(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
-    leave(spool, gone(), RunRecord.of(explanations()), tracking_uri="http://127.0.0.1:9", timeout=0.5)
+    leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
     result = cfk("spool flush", 3)
     assert "does not answer" in " ".join(result.output.split())
-    leave(spool, gone(), RunRecord.of(explanations()), stream="other")
+    leave(spool, gone(), explanations().to_record(), stream="other")
     cfk("spool flush", 3)
     assert delivered(tmp_path)["rows"] == 3
     assert len(kept(spool)) == 1
 
 
 def test_only_the_process_that_has_a_stream_sends_it(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
-    leave(spool, f"{this_process()}", RunRecord.of(explanations()), stream="mine")
-    leave(spool, "elsewhere:1:1", RunRecord.of(explanations()), stream="theirs")
+    leave(spool, f"{this_process()}", explanations().to_record(), stream="mine")
+    leave(spool, "elsewhere:1:1", explanations().to_record(), stream="theirs")
     other = Spool(SpoolSettings(spool), "here:1:1")
     assert other.hold() == []
     with other._transaction() as db:
@@ -207,7 +207,7 @@ def test_a_process_is_gone_when_it_ended_or_another_has_its_number() -> None:
 
 def fill(folder: Path) -> None:
     """Take all the room that a spool has."""
-    spool, record = Spool(SpoolSettings(folder, most=1_000_000), this_process()), RunRecord.of(explanations())
+    spool, record = Spool(SpoolSettings(folder, most=1_000_000), this_process()), explanations().to_record()
 
     def without_end() -> None:
         for _ in range(10_000):
@@ -325,7 +325,7 @@ def test_records_are_forced_to_disk_where_asked(chosen: str, level: int, monkeyp
 
 
 def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
-    leave(spool, gone(), RunRecord.of(explanations(released(0, k_private=31337, private_matches=31337))))
+    leave(spool, gone(), explanations(released(0, k_private=31337, private_matches=31337)).to_record())
     (record,) = kept(spool)
     assert "31337" not in json.dumps([record.rows, record.least, record.params, record.tags])
     assert (record.recount[0]["k_private"], record.recount[0]["private_matches"]) == (31337, 31337)
@@ -333,14 +333,15 @@ def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
 
 
 def test_records_come_back_as_they_went() -> None:
-    record = RunRecord.of(explanations(released(0, gap=None, k_effective=3), epsilon_spent="0.5", findings=["native"]))
+    record = explanations(released(0, gap=None, k_effective=3), epsilon_spent="0.5", findings=["native"]).to_record()
     assert RunRecord.from_json(record.to_json()) == record
-    assert json.loads(record.to_json())["least"] == {"k_desired": 4.0, "k_effective": 3.0}
+    (beside,) = json.loads(record.to_json())["recount"]
+    assert (beside["k_desired"], beside["k_effective"]) == (4, 3)
 
 
 def test_status_says_how_far_behind_tracking_is(spool: Path) -> None:
     assert "no spool" in cfk("spool status", 2).output
-    leave(spool, gone(), RunRecord.of(explanations()), tracking_uri="http://127.0.0.1:9", timeout=0.5)
+    leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
     said = " ".join(cfk("spool status", 3).output.split())
     assert "left 1" in said
     assert "a process sends it" in said

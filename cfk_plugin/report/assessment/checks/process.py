@@ -6,6 +6,7 @@ from math import isclose
 from typing import TYPE_CHECKING
 
 from cfk_plugin.data.policy import sha256_of
+from cfk_plugin.records.tally import PER_EXPLANATION, figures, metric_of
 from cfk_plugin.report.assessment.checks.case import Case, Judgement, Line
 from cfk_plugin.report.assessment.control import Figure
 
@@ -90,13 +91,8 @@ def _summary_agrees(run: RunEvidence) -> bool:
 
 def _figures_of(rows: pd.DataFrame) -> dict[str, float]:
     regions = rows[rows["k"].notna().to_numpy()] if "k" in rows else rows.iloc[:0]
-    if not len(regions):
-        return {}
-    found = {"cfk.k.min": regions["k"].min(), "cfk.k.mean": regions["k"].mean(), "cfk.ncp.mean": regions["ncp"].mean()}
-    return {name: float(value) for name, value in found.items()} | {
-        "cfk.pureness.mean": float(regions["pureness"].mean()),
-        "cfk.pureness.min": float(regions["pureness"].min()),
-    }
+    found = figures({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
+    return {metric_of(name): value for name, value in found.items() if value is not None}
 
 
 def untracked(case: Case) -> Judgement:
