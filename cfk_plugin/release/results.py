@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -13,24 +13,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
-import pandas as pd
 
 from cfk_plugin.data.model import Outcome
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, sha256_of
 from cfk_plugin.data.region import Interval, Part, Region, json_value, natural, part_contains, part_of, part_to_text
 from cfk_plugin.errors import (
-    AdapterError,
-    CFKError,
     HostOnly,
     InputError,
-    LedgerError,
-    ModelError,
     PolicyError,
-    quiet,
 )
 
 if TYPE_CHECKING:
-    from cfk_plugin.data.domain import Domain
+    pass
 
 
 # Sentences: what an explanation says to the person who asked for it.
@@ -179,7 +173,7 @@ class PrototypePolicy:
         for name, known in (("method", Method), ("model_access", ModelAccess)):
             if getattr(self, name) not in get_args(known):
                 raise PolicyError(f"{name} must be one of {', '.join(get_args(known))}, got {getattr(self, name)!r}")
-        if isinstance(self.rows_per_person, bool) or not isinstance(self.rows_per_person, int):
+        if not _is_whole(self.rows_per_person):
             raise PolicyError(f"rows_per_person must be a whole number, got {self.rows_per_person!r}")
         if self.rows_per_person < 1:
             raise PolicyError(f"rows_per_person must be at least 1, got {self.rows_per_person}")
@@ -190,9 +184,6 @@ class PrototypePolicy:
             _check_budget("model_", self.model_epsilon, self.model_delta or 0.0)
         elif self.model_epsilon is not None or self.model_delta is not None:
             raise PolicyError('model_epsilon and model_delta belong to model_access="dp"; leave them out')
-        self._check_delta()
-
-    def _check_delta(self) -> None:
         delta, people = self.delta + (self.model_delta or 0.0), self.people
         if people is None:
             if delta > MOST_DELTA:
@@ -200,7 +191,7 @@ class PrototypePolicy:
                     f"delta must be at most {MOST_DELTA:g} where the number of people is not declared, got {delta:g}; "
                     "give people=, a round number that is publicly known, and not counted in the table"
                 )
-        elif isinstance(people, bool) or not isinstance(people, int) or people < 1:
+        elif not _is_whole(people) or people < 1:
             raise PolicyError(f"people must be a whole number >= 1, got {people!r}")
         elif delta * people >= 1:
             raise PolicyError(f"delta must be below 1 / people = {1 / people:g}, got {delta:g}")
@@ -257,20 +248,14 @@ class PrototypeCertificate:
     epsilon, delta : float
         The budget, which all that was asked of the rows does not exceed by OpenDP's maps; with the guarantee "none" a
         claim.
-    unit : str
-        Whose presence is hidden.
-    neighbours : str
-        Which tables are neighbours.
-    mechanism : str
-        Noise and composition, with the version of the library.
+    unit, neighbours, mechanism : str
+        Whose presence is hidden; which tables are neighbours; noise and composition, with the library's version.
     model_access : str
         What may be known of the model, as the operator says; see `covers`.
     model_epsilon, model_delta : float, optional
         Budget that the model was trained with.
-    seeded : bool
-        Whether the noise can be repeated: then nothing is guaranteed.
-    inferred : tuple of str
-        Columns whose domain was read from rows: then nothing is guaranteed.
+    seeded, inferred : bool, tuple of str
+        Whether the noise can be repeated, and columns whose domain was read from rows: then nothing is guaranteed.
     reverted : bool
         Whether rows were moved towards the query, which tells more of the model.
     fit : str
@@ -308,11 +293,9 @@ class PrototypeCertificate:
         """Epsilon and delta of everything that leaves, the model's part included; None where there is no such bound."""
         if self.guarantee == "none" or self.model_access == "private":
             return None
-        if self.model_access != "dp":
-            return self.epsilon, self.delta
-        if self.model_epsilon is None:
+        if self.model_access == "dp" and self.model_epsilon is None:
             return None
-        return self.epsilon + self.model_epsilon, self.delta + (self.model_delta or 0.0)
+        return self.epsilon + (self.model_epsilon or 0.0), self.delta + (self.model_delta or 0.0)
 
     @property
     def membership_bound(self) -> float | None:
@@ -325,9 +308,7 @@ class PrototypeCertificate:
     @property
     def covers(self) -> str:
         """What is guaranteed, in words."""
-        if self.guarantee == "none":
-            return "nothing is guaranteed; see audit"
-        return _MODEL[self.model_access]
+        return "nothing is guaranteed; see audit" if self.guarantee == "none" else _MODEL[self.model_access]
 
     @property
     def threat_models(self) -> dict[str, str]:
@@ -338,22 +319,27 @@ class PrototypeCertificate:
         """Return what may go to the receiver: all of it."""
         return {**asdict(self), "inferred": list(self.inferred), "covers": self.covers}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields."""
-        return self.public()
+    to_dict = public
 
 
 class _Released:
-    """What the two kinds of released entries share: they are told in the same way."""
+    """What the two kinds of released entries share: how they are told and logged."""
 
     __slots__ = ()
     status = "released"
+    query: int
     labels: Mapping[str, str] = MappingProxyType({})
     withheld: tuple[str, ...] = ()
+    _figures: tuple[str, ...]  # What a run has of the certificate, in columns ...
+    _texts: tuple[str, ...]  # ... and of `to_dict`, as JSON
 
+    @abstractmethod
     def parts(self) -> dict[str, Part]:
         """Return every feature that something is said of, with what is said."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return what may leave, as JSON-ready values."""
 
     def cells(self) -> dict[str, str]:
         """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, withheld."""
@@ -376,6 +362,17 @@ class _Released:
         """
         return sentence(self.parts(), factual, phrases, self.labels, self.withheld)
 
+    def row(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Return what a run has of it, and may leave."""
+        plain, cells = self.to_dict(), self.cells()
+        return {
+            "query": int(self.query),
+            "status": self.status,
+            **{name: plain["certificate"][name] for name in self._figures},
+            **{name: json.dumps(plain[name], ensure_ascii=False) for name in self._texts},
+            **{f"feature.{name}": cells.get(name) for name in columns},
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class PrototypeCounterfactual(_Released):
@@ -395,6 +392,9 @@ class PrototypeCounterfactual(_Released):
     values: Mapping[str, Any]
     certificate: PrototypeCertificate
 
+    _figures = ("guarantee", "epsilon", "delta")
+    _texts = ("prototype", "certificate")
+
     def __post_init__(self) -> None:
         """Keep plain values, whatever table they come from, in a mapping of our own."""
         object.__setattr__(self, "values", {name: natural(value) for name, value in self.values.items()})
@@ -412,11 +412,9 @@ class PrototypeCounterfactual(_Released):
             "certificate": self.certificate.public(),
         }
 
-    def row(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return what a run has of it."""
-        certificate = self.certificate.public()
-        figures = {name: certificate[name] for name in ("guarantee", "epsilon", "delta")}
-        return _row(self, columns, figures, ("prototype", "certificate"))
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
@@ -480,19 +478,15 @@ class Certificate(HostOnly):
     k : int
         Distinct people of the population inside the region.
     k_desired : int, optional
-        People inside the region whose own prediction is the desired one; None where there are no rows to ask about.
+        Those whose own prediction is the desired one; None where there are no rows to ask about.
     k_consistent : int
-        People inside the region for whom the model gives the desired outcome with their own quasi-identifiers and
-        the released private values: who is left for an adversary with access to the model. Of a private attribute
-        that is binned or withheld, the counterfactual's own value is asked.
+        Those for whom the model gives the desired outcome with their own quasi-identifiers and the released private
+        values (for a binned or withheld one, the counterfactual's own): who is left for an adversary with the model.
     k_effective : int, optional
-        People in the region that the algorithm maps to the same region; None where it was not computed.
-    k_private : int, optional
-        Rows inside the region that fit what is released of the private values: the exact values and the bins; every
-        row fits a withheld attribute. 1 means that somebody who knows the private values is singled out.
-    private_matches : int, optional
-        Rows of the whole population that fit what is released of the private values. Both are None where there are
-        no rows to look at.
+        Those whom the algorithm maps to the same region; None where it was not computed.
+    k_private, private_matches : int, optional
+        Rows inside the region, and of the whole population, that fit what is released of the private values; a
+        k_private of 1 singles somebody out. None where there are no rows to look at.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness : float
@@ -502,10 +496,9 @@ class Certificate(HostOnly):
         Two-sided 95 % Clopper-Pearson interval; equal to `pureness` when `exact`.
     exact : bool
         Whether every combination was asked.
-    l : int, optional
-        Least number of distinct values of a sensitive attribute in the region; None without sensitive attributes.
-    t : float, optional
-        Largest distance between a sensitive attribute's distribution in the region and in the population.
+    l, t : int and float, optional
+        Least number of distinct values of a sensitive attribute in the region, and largest distance of its distribution
+        there from the population's; None without sensitive attributes.
     prosecutor_risk, journalist_risk : float
         1 / k in the population, and 1 / count in the reference population (None when none was given).
     optimal : bool
@@ -521,8 +514,7 @@ class Certificate(HostOnly):
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
-        How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all; None
-        without sensitive attributes, or without rows.
+        How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all.
     ledger : str, optional
         What a ledger decided: ``new``, ``again`` or ``earlier``; None without one.
     k_intersection : int, optional
@@ -571,13 +563,11 @@ class Certificate(HostOnly):
         """Show what may go to the receiver."""
         return f"Certificate({', '.join(f'{name}={value!r}' for name, value in self.public().items())})"
 
-    def __copy__(self) -> Certificate:
+    def __deepcopy__(self, _: object = None) -> Certificate:
         """Return itself, as it cannot be changed."""
         return self
 
-    def __deepcopy__(self, _: object) -> Certificate:
-        """Return itself, as it cannot be changed."""
-        return self
+    __copy__ = __deepcopy__
 
     @property
     def not_stopped(self) -> list[str]:
@@ -586,11 +576,7 @@ class Certificate(HostOnly):
 
     def public(self) -> dict[str, Any]:
         """Return the fields that may go to the receiver of the explanation."""
-        names = (
-            "k ncp pureness pureness_low pureness_high exact optimal gap method guarantee not_stopped policy_hash "
-            "population"
-        )
-        return {name: getattr(self, name) for name in names.split()}
+        return {name: getattr(self, name) for name in _PUBLIC}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for the data holder."""
@@ -599,6 +585,16 @@ class Certificate(HostOnly):
     def counted(self, **counts: Any) -> Certificate:
         """Return it with counts that were not known when it was issued."""
         return Certificate(**{**self.to_dict(), **counts})
+
+
+_PUBLIC = (
+    *("k", "ncp", "pureness", "pureness_low", "pureness_high", "exact", "optimal", "gap"),
+    *("method", "guarantee", "not_stopped", "policy_hash", "population"),
+)
+_FOR_DATA_HOLDER = (
+    *("k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l"),
+    *("t", "disclosure", "journalist_risk", "majority", "ledger", "k_intersection"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -631,6 +627,9 @@ class GeneralizedCounterfactual(_Released):
     withheld: tuple[str, ...] = ()
     outcome: Outcome = Outcome()  # noqa: RUF009 - frozen
 
+    _figures = _PUBLIC
+    _texts = ("region", "released")
+
     def __post_init__(self) -> None:
         """Refuse values in another form than was certified: an exact one must not slip through."""
         withheld = set(self.certificate.withheld)
@@ -657,21 +656,11 @@ class GeneralizedCounterfactual(_Released):
             "certificate": self.certificate.public(),
         }
 
-    def row(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return what a run has of it, and may leave."""
-        return _row(self, columns, self.certificate.public(), ("region", "released"))
-
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:
         """Return what a run has of it for the data holder alone."""
         parts = zip(quasi_identifiers, self.certificate.ncp_parts, strict=False)
         row = {name: getattr(self.certificate, name) for name in _FOR_DATA_HOLDER}
         return row | {f"ncp.{name}": part for name, part in parts}
-
-
-_FOR_DATA_HOLDER = (
-    *("k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l"),
-    *("t", "disclosure", "journalist_risk", "majority", "ledger", "k_intersection"),
-)
 
 
 @_fields_hidden
@@ -731,112 +720,7 @@ Policy = PrivacyPolicy | PrototypePolicy
 """What entries are released under: regions under the one, prototypes under the other."""
 
 
-def _row(entry: Released, columns: Sequence[str], figures: Mapping[str, Any], as_json: Sequence[str]) -> dict[str, Any]:
-    plain, cells = entry.to_dict(), entry.cells()
-    return {
-        "query": int(entry.query),
-        "status": entry.status,
-        **figures,
-        **{name: json.dumps(plain[name], ensure_ascii=False) for name in as_json},
-        **{f"feature.{name}": cells.get(name) for name in columns},
-    }
-
-
 def _private_json(value: Any) -> Any:
     if isinstance(value, Interval):
         return {"low": json_value(value.low), "high": json_value(value.high)}
     return json_value(value)
-
-
-# One uniform record per counterfactual: the same keys and types whatever was released, for JSON, MLflow and Spark.
-
-_log = logging.getLogger("cfk_plugin")
-
-FEATURE: Mapping[str, str] = MappingProxyType(
-    {"name": "text", "kind": "text", "low": "number?", "high": "number?", "values": "texts", "missing": "flag"}
-)
-"""What is said of one feature, and its type; ``?`` marks what may be absent."""
-
-RECORD: Mapping[str, str] = MappingProxyType(
-    {
-        "query": "whole",
-        "status": "text",
-        "reason": "text?",
-        "sentence": "text?",
-        "k": "whole?",
-        "ncp": "number?",
-        "pureness": "number?",
-        "features": "features",
-    }
-)
-"""What a record has, and the types; ``features`` is a list of `FEATURE`."""
-
-_REASONS: Mapping[type[CFKError], str] = MappingProxyType(
-    {
-        LedgerError: "ledger_failed",
-        ModelError: "model_failed",
-        AdapterError: "explainer_failed",
-    }
-)
-
-
-def reason_of(failure: CFKError) -> str:
-    """Return why everything is withheld after a failure that would otherwise be the caller's to handle."""
-    return next((reason for kind, reason in _REASONS.items() if isinstance(failure, kind)), "protector_failed")
-
-
-def record_of(
-    entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
-) -> dict[str, Any]:
-    """Return what may leave of an entry, as JSON can hold it. Whatever cannot be written is withheld, for itself alone.
-
-    Queries and answers are checked before (`cfk_plugin.data.intake`), so that nothing fails here that a ledger has on
-    record as released: what does all the same is a fault of ours, and stays on record. That errs on the careful side,
-    as a ledger must never have less than what left.
-    """
-    try:
-        with quiet("{}", CFKError):
-            record = _written(entry, factual, names, domains)
-            json.dumps(record, ensure_ascii=False, allow_nan=False).encode()
-            return record
-    except CFKError as failure:  # its text is the class of what was raised
-        _log.warning("an explanation is withheld, as it could not be written: %s", failure)
-    return _written(Suppressed(entry.query, "protector_failed"), None, (), {})
-
-
-def _written(
-    entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
-) -> dict[str, Any]:
-    parts: Mapping[str, Part] = {}
-    certificate, reason, told = None, None, None
-    if isinstance(entry, Suppressed):
-        reason, told, names = entry.reason, entry.text(), ()
-    else:
-        parts, certificate = entry.parts(), entry.certificate
-        told = None if factual is None else entry.text(factual)
-    return {
-        "query": entry.query,
-        "status": entry.status,
-        "reason": reason,
-        "sentence": told,
-        **{name: getattr(certificate, name, None) for name in ("k", "ncp", "pureness")},
-        "features": [_feature(name, parts.get(name), domains[name]) for name in names],
-    }
-
-
-def _feature(name: str, part: Part | None, domain: Domain) -> dict[str, Any]:
-    kind, low, high, values, missing = "withheld", None, None, [], False
-    if isinstance(part, Interval):
-        missing = part.missing
-        ends = [] if part.low is None else [part.low, part.high]
-        if part.levels is not None:
-            kind, values = "rank", [part.levels[0], part.levels[-1]]
-        elif domain.is_date:
-            kind, values = "date", [str(json_value(end)) for end in ends]
-        else:
-            kind = "number"
-            low, high = (float(end) for end in ends) if ends else (None, None)
-    elif part is not None:
-        kind, missing = "set", None in part
-        values = sorted(str(json_value(v)) for v in part if v is not None and not pd.isna(v))
-    return {"name": name, "kind": kind, "low": low, "high": high, "values": values, "missing": missing}

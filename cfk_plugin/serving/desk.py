@@ -14,7 +14,8 @@ import pandas as pd
 from cfk_plugin.data.columns import select
 from cfk_plugin.data.intake import Intake, take_in, take_in_records
 from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
-from cfk_plugin.release.results import Suppressed, reason_of, record_of
+from cfk_plugin.release.results import Suppressed
+from cfk_plugin.serving.records import reason_of, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

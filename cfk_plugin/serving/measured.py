@@ -81,7 +81,7 @@ class Measured:
         Parameters
         ----------
         answer : list of dict, or DataFrame
-            See `cfk_plugin.release.results.record_of`.
+            See `cfk_plugin.serving.records.record_of`.
         k : int or None
             The floor of the model; None for one that answers with prototypes.
 

@@ -42,7 +42,7 @@ class ProtectedModel(PythonModel):
 
     # No hints here: MLflow reads them as a signature and enforces it.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
-        """Return one record per counterfactual; see `cfk_plugin.release.results.record_of`."""
+        """Return one record per counterfactual; see `cfk_plugin.serving.records.record_of`."""
         failed = RequestError(FAILED, ours=True)
         try:
             with quiet("{}", CFKError, let=RequestError):

@@ -11,7 +11,7 @@ from mlflow.types.schema import AnyType, Array, Object, Property
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.errors import InputError
 from cfk_plugin.release.detection import RowMatcher
-from cfk_plugin.release.results import FEATURE, RECORD
+from cfk_plugin.serving.records import FEATURE, RECORD
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,8 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.results import FEATURE, RECORD, Suppressed, reason_of, record_of
+from cfk_plugin.release.results import Suppressed
+from cfk_plugin.serving.records import FEATURE, RECORD, reason_of, record_of
 
 if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.release.results import record_of
+from cfk_plugin.serving.records import record_of
 from cfk_plugin.serving.spark import protect_spark
 from scale import synthetic_rows, table_of
 

@@ -29,7 +29,8 @@ from cfk_plugin import (
 )
 from cfk_plugin.errors import PopulationError, SchemaError
 from cfk_plugin.records.rule import Candidate
-from cfk_plugin.release.results import Phrase, record_of
+from cfk_plugin.release.results import Phrase
+from cfk_plugin.serving.records import record_of
 
 KEY = b"a key of tests"
 GUARANTEES = ("nominal", "reciprocal", "catalogue")

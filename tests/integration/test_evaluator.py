@@ -13,8 +13,8 @@ from mlflow.models.evaluation.validation import ModelValidationFailedException
 
 from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError
-from cfk_plugin.release.results import record_of
 from cfk_plugin.serving.evaluator import CounterfactualEvaluator
+from cfk_plugin.serving.records import record_of
 from model_server import NearestInAge, accepts, logged, patients, population
 from prototyped import policy, prototype
 

@@ -16,7 +16,7 @@ from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Populatio
 from cfk_plugin.data import cluster
 from cfk_plugin.data.cluster import RowsOnCluster, counted
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
-from cfk_plugin.release.results import RECORD, record_of
+from cfk_plugin.serving.records import RECORD, record_of
 from cfk_plugin.serving.spark import protect_spark
 from local_spark import on_spark
 from model_server import accepts, logged, patients

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.release.results import FEATURE, RECORD, Suppressed, record_of
+from cfk_plugin.release.results import Suppressed
+from cfk_plugin.serving.records import FEATURE, RECORD, record_of
 from prototyped import prototype
 from spooled import released
 
