@@ -36,24 +36,16 @@ _VALUES = 20  # whole numbers with at most so many values have a bin for each
 
 @dataclass(frozen=True, eq=False)
 class PublicColumn:
-    """One feature: its declared values, or bins, as codes 0 .. size-1; a missing value, where declared, is the last.
+    """One feature: its declared values, or bins, as codes 0 .. size-1; a missing value, where declared, is the last."""
 
-    Attributes
-    ----------
-    attribute : Attribute
-        What is declared.
-    """
-
-    attribute: Attribute
+    attribute: Attribute  # What is declared
 
     @property
     def name(self) -> str:
-        """Name of the column."""
         return self.attribute.name
 
     @property
     def is_numeric(self) -> bool:
-        """Whether codes are bins of numbers."""
         return self.attribute.kind == "numeric"
 
     @property
@@ -63,7 +55,6 @@ class PublicColumn:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its numbers are whole: where that is declared, and dates to the second."""
         return self.is_date or (self.is_numeric and self.attribute.dtype == "int64")
 
     @cached_property
@@ -78,7 +69,6 @@ class PublicColumn:
 
     @cached_property
     def values(self) -> tuple[Any, ...]:
-        """The declared values of a category, ordinal level or leaf."""
         leaves = self.attribute.hierarchy.leaves if self.attribute.hierarchy else None
         return tuple(self.attribute.categories or self.attribute.levels or leaves or ())
 
@@ -104,9 +94,7 @@ class PublicColumn:
             known = {_text_of(value): code for code, value in enumerate(self.values)}
             if self.attribute.dtype == "bool":  # which beside a number is one
                 known |= {str(int(value)): known[str(value)] for value in self.values}
-            return _each(
-                column, lambda value: missing if _is_missing(value) else known.get(_text_of(value), -1), np.int32
-            )
+            return _each(column, lambda v: missing if _is_missing(v) else known.get(_text_of(v), -1), np.int32)
         numbers = numbers_of(column)
         clipped = np.clip(np.nan_to_num(numbers), self.edges[0], self.edges[-1])
         found = (np.searchsorted(self.edges, clipped, side="right") - 1).clip(max=self.listed - 1).astype(np.int32)
@@ -149,18 +137,10 @@ class PublicColumn:
 
 @dataclass(frozen=True, eq=False)
 class PublicDomain:
-    """The public domain of all features.
-
-    Attributes
-    ----------
-    columns : tuple of PublicColumn
-        In the schema's order.
-    inferred : tuple of str
-        Columns whose domain was read from rows: with any, nothing is guaranteed.
-    """
+    """The public domain of all features, in the schema's order."""
 
     columns: tuple[PublicColumn, ...]
-    inferred: tuple[str, ...] = ()
+    inferred: tuple[str, ...] = ()  # Columns whose domain was read from rows: with any, nothing is guaranteed
 
     @classmethod
     def of(cls, population: Population, *, with_target: bool = False) -> PublicDomain:
@@ -179,19 +159,20 @@ class PublicDomain:
         """
         schema, names = population.schema, list(population.schema.features)
         if with_target:
-            names.append(_target_of(population))
+            if schema.target is None or schema.target not in population.frame:
+                text = "a surrogate learns from the label column; name it with `target=` and keep it in the table"
+                raise SchemaError(text)
+            names.append(schema.target)
         require_declared(schema, names)
         inferred = tuple(n for n in names if {"bounds", "categories", "levels"} & {*schema[n].learned})
         return cls(tuple(PublicColumn(schema[name]) for name in names), inferred)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the features."""
         return tuple(column.name for column in self.columns)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of codes of each feature."""
         return tuple(column.size for column in self.columns)
 
     def codes(self, frame: pd.DataFrame) -> NDArray[np.int32]:
@@ -208,7 +189,7 @@ class PublicDomain:
         return codes[(codes >= 0).all(axis=1)]
 
     def outside(self, frame: pd.DataFrame) -> dict[str, int]:
-        """Count, per column, rows with a value that is not declared. For the data holder: it is not noised."""
+        """Count, per column, rows with a value that is not declared. For the data holder: without noise."""
         counts = (self.codes(frame) < 0).sum(axis=0)
         return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
 
@@ -231,8 +212,8 @@ def require_declared(schema: Schema, names: Sequence[str]) -> None:
 def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | None = None) -> Schema:
     """Fill in from the rows what a schema does not declare. This leaks: use it to try things out.
 
-    The rarest value of a column becomes visible in its domain whatever epsilon is, and an audit sees it at once. What
-    is fitted with such a schema certifies that nothing is guaranteed.
+    The rarest value of a column becomes visible in its domain whatever epsilon is; so nothing is guaranteed of what is
+    fitted with such a schema, and its certificate says so.
 
     Parameters
     ----------
@@ -261,14 +242,6 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
         )
     filled = [_filled(a, frame[a.name]) if a.name in wanted else a for a in schema.attributes]
     return Schema(tuple(filled))
-
-
-def _target_of(population: Population) -> str:
-    """Return the label column, for which categories have to be declared like for any other."""
-    name = population.schema.target
-    if name is None or name not in population.frame:
-        raise SchemaError("a surrogate learns from the label column; name it with `target=` and keep it in the table")
-    return name
 
 
 def numbers_of(column: pd.Series) -> NDArray[np.float64]:
@@ -335,15 +308,11 @@ def _filled(attribute: Attribute, column: pd.Series) -> Attribute:
     return replace(attribute, learned=("levels", "nullable"))
 
 
-# The encoding: rows as numbers in [0, 1] by their declared domain alone, and back.
-
-
 class PublicEncoder(TransformerMixin, BaseEstimator):
     """Encode rows as numbers in [0, 1] by what is declared of their columns; a scikit-learn transformer.
 
-    A number is scaled by its declared bounds, and one outside of them counts as the nearest bound. A category or level
-    is a one-hot vector over all declared ones. A missing value, where declared, has an input of its own; a missing
-    number is 0 beside it. `fit` learns nothing, so the encoding itself says nothing of any row.
+    A number is scaled by its bounds, to the nearest where it is outside; a category or level is a one-hot vector. A
+    missing value, where declared, has an input of its own; a missing number is 0 beside it. `fit` learns nothing.
 
     Parameters
     ----------
@@ -365,21 +334,17 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         self.domain = domain
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Show sizes."""
         return f"PublicEncoder({len(self.domain.columns)} columns, {self.n_inputs} inputs)"
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Say that there is nothing to fit."""
         return True
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
-        """Names of the columns that it takes, in order."""
         return np.array(self.domain.names, dtype=object)
 
     @property
     def n_inputs(self) -> int:
-        """Number of encoded inputs."""
         return sum(map(_width, self.domain.columns))
 
     @property
@@ -391,21 +356,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         )
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> PublicEncoder:  # noqa: ARG002 - scikit-learn's signature
-        """Do nothing: what is needed was declared."""
         return self
 
     def transform(self, X: pd.DataFrame) -> NDArray[np.float64]:
-        """Encode rows.
-
-        Parameters
-        ----------
-        X : DataFrame
-            With every column of the domain; others are ignored.
-
-        Returns
-        -------
-        float64 array, shape (n_rows, n_inputs)
-            In [0, 1].
+        """Encode rows with every column of the domain; others are ignored.
 
         Raises
         ------
@@ -430,14 +384,6 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
 
         The largest of the inputs of a category wins, the first one on a tie; a number is missing where the input for
         that is above one half; whole numbers and dates are rounded.
-
-        Parameters
-        ----------
-        encoded : float64 array, shape (n_rows, n_inputs)
-
-        Returns
-        -------
-        DataFrame
         """
         starts = list(accumulate(map(_width, self.domain.columns), initial=0))
         parts = zip(self.domain.columns, pairwise(starts), strict=True)

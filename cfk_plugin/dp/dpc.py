@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,7 @@ class LatentSearch:
         return self.net.decode(self.prototypes + delta)[0]
 
 
+@dataclass(repr=False, eq=False)
 class DPC(HostOnly):
     """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no guarantee**.
 
@@ -161,44 +162,42 @@ class DPC(HostOnly):
         "a DPC refuses to be pickled: the prototype of a class with one member is that member's row; fit another one",
     )
 
-    def __init__(
-        self,
-        epsilon: float = 0.025,
-        *,
-        epochs: int = 300,
-        hidden: Sequence[int] = (32, 16),
-        tied: bool = False,
-        batch_size: int | None = 128,
-        rate: float = 1e-3,
-        alpha: float = 1.0,
-        beta: float = 0.5,
-        gamma: float = 0.1,
-        steps: int = 150,
-        step: float = 0.05,
-        gradient: Gradient | None = None,
-        seed: int | None = None,
-    ) -> None:
-        whole = {"epochs": epochs, "batch_size": 1 if batch_size is None else batch_size, "steps": steps}
-        if wrong := [name for name, value in whole.items() if value < 1]:
-            raise PolicyError(f"{', '.join(wrong)} must be at least 1")
-        if min(hidden, default=0) < (1 if tied else 2):
-            raise PolicyError("hidden needs widths of at least 2: of a single unit, normalisation leaves nothing")
-        positive, weights = (
-            {"epsilon": epsilon, "rate": rate, "step": step},
-            {"alpha": alpha, "beta": beta, "gamma": gamma},
+    epsilon: float = 0.025
+    _: KW_ONLY
+    epochs: int = 300
+    hidden: Sequence[int] = (32, 16)
+    tied: bool = False
+    batch_size: int | None = 128
+    rate: float = 1e-3
+    alpha: float = 1.0
+    beta: float = 0.5
+    gamma: float = 0.1
+    steps: int = 150
+    step: float = 0.05
+    gradient: Gradient | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        batch = 1 if self.batch_size is None else self.batch_size
+        self._refuse(
+            "must be at least 1", lambda value: value >= 1, epochs=self.epochs, batch_size=batch, steps=self.steps
         )
-        if wrong := [name for name, value in positive.items() if not value > 0]:
-            raise PolicyError(f"{', '.join(wrong)} must be above 0")
-        if wrong := [name for name, value in weights.items() if not value >= 0]:
-            raise PolicyError(f"{', '.join(wrong)} must not be negative")
-        if tied and len(hidden) != 1:
+        self._refuse("must be above 0", lambda value: value > 0, epsilon=self.epsilon, rate=self.rate, step=self.step)
+        weights = {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma}
+        self._refuse("must not be negative", lambda value: value >= 0, **weights)
+        if min(self.hidden, default=0) < (1 if self.tied else 2):
+            raise PolicyError("hidden needs widths of at least 2: of a single unit, normalisation leaves nothing")
+        if self.tied and len(self.hidden) != 1:
             raise PolicyError("tied weights are those of Eq. 6: give one hidden layer, such as hidden=(32,)")
-        self.epsilon, self.epochs, self.hidden, self.tied = epsilon, epochs, tuple(hidden), tied
-        self.batch_size, self.rate, self.alpha, self.beta, self.gamma = batch_size, rate, alpha, beta, gamma
-        self.steps, self.step, self.gradient, self.seed = steps, step, gradient, seed
+        self.hidden = tuple(self.hidden)
         self.sensitivity = claimed_sensitivity(self.hidden)
         self.labels_from = ""
         self._fitted = False  # until all of a fit went well
+
+    @staticmethod
+    def _refuse(why: str, fits: Callable[[float], bool], **settings: float) -> None:
+        if wrong := [name for name, value in settings.items() if not fits(value)]:
+            raise PolicyError(f"{', '.join(wrong)} {why}")
 
     def __repr__(self) -> str:  # the claim as a claim
         return f"DPC(claimed epsilon={self.epsilon:g}, no guarantee)"

@@ -70,7 +70,7 @@ class Forest:
         return cls(people, single, merged, tuple(edges))
 
     def sample(self, n: int, random: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Draw rows."""
+        """Draw codes of rows, and return the log-probability of each."""
         groups = np.zeros((n, len(self.single)), dtype=np.int32)
         codes = np.zeros_like(groups)
         log_probability = np.zeros(n)
@@ -97,25 +97,18 @@ class Forest:
             waiting = [root]
             while waiting:
                 at = waiting.pop()
-                for edge in self.edges:
-                    if at not in (edge.first, edge.second):
-                        continue
-                    other, counts = edge.toward(at)
-                    if other in seen:
-                        continue
-                    seen.add(other)
-                    waiting.append(other)
-                    raised = counts.T + _FLOOR * self._marginal(other)
-                    out.append((at, other, raised / raised.sum(axis=1, keepdims=True)))
+                for other, counts in (edge.toward(at) for edge in self.edges if at in (edge.first, edge.second)):
+                    if other not in seen:
+                        seen.add(other)
+                        waiting.append(other)
+                        raised = counts.T + _FLOOR * self._marginal(other)
+                        out.append((at, other, raised / raised.sum(axis=1, keepdims=True)))
         return out
 
     def _marginal(self, column: int) -> Counts:
         """Return the probabilities of a column's merged codes, from its own counts and from those of its pairs."""
-        own = np.bincount(self.merged[column], weights=self.single[column])
-        found = [
-            own,
-            *(edge.toward(column)[1].sum(axis=0) for edge in self.edges if column in (edge.first, edge.second)),
-        ]
+        found = [np.bincount(self.merged[column], weights=self.single[column])]
+        found += [e.toward(column)[1].sum(axis=0) for e in self.edges if column in (e.first, e.second)]
         raised = np.mean(found, axis=0) + _FLOOR
         return np.asarray(raised / raised.sum())
 

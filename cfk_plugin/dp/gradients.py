@@ -32,12 +32,11 @@ _ROUNDING = 1e-6  # between a model's own probabilities and those of the weights
 class DenseNetwork:
     """Fully connected layers with one activation between them, and none after the last."""
 
-    weights: tuple[Matrix, ...]  # Of each layer, shapes (n_in, n_out) and (n_out,)
-    offsets: tuple[Matrix, ...]  # Of each layer, shapes (n_in, n_out) and (n_out,)
+    weights: tuple[Matrix, ...]  # Of each layer, shape (n_in, n_out)
+    offsets: tuple[Matrix, ...]  # Of each layer, shape (n_out,)
     activation: str
 
     def __repr__(self) -> str:
-        """Show sizes."""
         return f"DenseNetwork({len(self.weights)} layers, {self.weights[0].shape[0]} inputs)"
 
     def forward(self, x: Matrix) -> list[Matrix]:

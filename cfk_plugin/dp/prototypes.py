@@ -8,7 +8,7 @@ import math
 import secrets
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -86,17 +86,18 @@ def explanations_of(
 
 def policy_of(asked: DPPrototypes) -> PrototypePolicy:
     """Return the settings that a guarantee depends on; refuses those that are out of range."""
-    names = [field.name for field in fields(PrototypePolicy) if field.name != "method"]
+    names = [setting.name for setting in fields(PrototypePolicy) if setting.name != "method"]
     return PrototypePolicy(method="dp", **{name: getattr(asked, name) for name in names})
 
 
+@dataclass(repr=False, eq=False)
 class DPPrototypes:
     """Answers queries with rows of a differentially private model of the training table.
 
-    Protects everybody in the table against whoever sees all answers together, now or later, whatever they know
-    besides: every answer is computed from counts to which noise was added once, in `fit`. What it does not cover is
-    the model that is explained: answers say which rows it accepts, and it may remember people by itself (see
-    `model_access`). A row is nobody's record; that it equals somebody's by chance is possible, and covered.
+    Protects everybody in the table against whoever sees all answers together, whatever they know besides: every answer
+    is computed from counts to which noise was added once, in `fit`. Not covered is the model that is explained: answers
+    say which rows it accepts, and it may remember people (see `model_access`). A row is nobody's record; that it equals
+    somebody's by chance is possible, and covered.
 
     Parameters
     ----------
@@ -124,8 +125,7 @@ class DPPrototypes:
     rows_per_person : int
         With a subject key: rows of one person beyond these are left out. Noise grows with it.
     people : int, optional
-        How many people the table is publicly known to have, about. It bounds `delta` and nothing else; never count
-        them in the table.
+        How many people the table is publicly known to have, about; never counted in it. It bounds `delta` alone.
     accountant : BudgetAccountant, optional
         Takes the budget of every fit before a row is touched. Default: the one in force, else that of the fit before,
         if any. Copies and clones spend from the same one. What comes back from a pickle has lost it, and refuses to be
@@ -137,10 +137,8 @@ class DPPrototypes:
     ----------
     certificate_ : PrototypeCertificate
         What is guaranteed of all answers together.
-    served_ : ServedRows
-        The rows. They may be looked at: they are covered.
-    forest_ : Forest
-        The noised counts that they were drawn from, covered as well.
+    served_, forest_ : ServedRows, Forest
+        The drawn rows, and the noised counts behind them. They may be looked at.
     spent_ : float
         Epsilon that has been spent on this population so far, by what the accountant knows.
 
@@ -157,41 +155,24 @@ class DPPrototypes:
     True
     """
 
-    _account: BudgetAccountant | None = None  # of the last fit
-    _lost_account = False  # it had one, which could not be pickled
+    epsilon: float = 1.0
+    _: KW_ONLY
+    delta: float = 0.0
+    rows: int = 60_000
+    serve: Literal["rows", "prototypes"] = "rows"
+    prototypes: int = 64
+    plausibility: float = 0.2
+    revert: bool = False
+    model_access: ModelAccess = "private"
+    model_epsilon: float | None = None
+    model_delta: float | None = None
+    rows_per_person: int = 1
+    people: int | None = None
+    accountant: BudgetAccountant | None = None
+    seed: int | None = None
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float = 0.0,
-        rows: int = 60_000,
-        serve: Literal["rows", "prototypes"] = "rows",
-        prototypes: int = 64,
-        plausibility: float = 0.2,
-        revert: bool = False,
-        model_access: ModelAccess = "private",
-        model_epsilon: float | None = None,
-        model_delta: float | None = None,
-        rows_per_person: int = 1,
-        people: int | None = None,
-        accountant: BudgetAccountant | None = None,
-        seed: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.rows = rows
-        self.serve = serve
-        self.prototypes = prototypes
-        self.plausibility = plausibility
-        self.revert = revert
-        self.model_access = model_access
-        self.model_epsilon = model_epsilon
-        self.model_delta = model_delta
-        self.rows_per_person = rows_per_person
-        self.people = people
-        self.accountant = accountant
-        self.seed = seed
+    _account: BudgetAccountant | None = field(default=None, init=False)  # of the last fit
+    _lost_account: bool = field(default=False, init=False)  # it had one, which could not be pickled
 
     def fit(self, population: Population, model: Any, desired: Any) -> DPPrototypes:
         """Measure the table with noise, draw rows, and label them.
@@ -217,8 +198,8 @@ class DPPrototypes:
         SchemaError
             If a public domain is not declared.
         BudgetError
-            If the accountant has not enough left, or it is not clear which one counts: several are in force, or this is
-            a copy that lost its own. No row was touched then.
+            If the accountant has not enough left, several are in force, or this is a copy that lost its own. No row was
+            touched then.
         ModelError
             If the model cannot be used on rows of the declared domain, or a surrogate was fitted before.
         PopulationError
@@ -298,15 +279,7 @@ class DPPrototypes:
         return explanations_of(rows, refused, *said, seed=self.seed, spent=self.spent_)
 
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-        """Return one row per query as a table, and which of them answer; the others are to be left out.
-
-        Raises
-        ------
-        InputError
-            If the table lacks features, has doubled columns or no rows.
-        ModelError
-            If the model fails on the queries.
-        """
+        """Return one row per query as a table, and which of them answer; the others are to be left out."""
         served, features = self._fitted().served_, self.features_
         frame = select(require_features(queries, features, "queries"), features)
         labels = self.model_(frame).astype(object) if self.goal_.is_opposite else None
