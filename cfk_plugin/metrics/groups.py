@@ -71,8 +71,8 @@ def group_gap(
 
     Notes
     -----
-    gap(g) = mean(metric in g) - mean(metric outside g), percentile bootstrap over queries; best at 0. It does not say
-    why groups differ, nor that an interval around 0 shows equality.
+    mean(metric in g) - mean(metric outside g), percentile bootstrap over queries; best at 0. An interval around 0 does
+    not show equality.
     """
     metric, column = np.asarray(values, dtype=float), pd.Series(groups).astype(object)
     names = np.array(["missing" if pd.isna(v) else to_text(v) for v in column])

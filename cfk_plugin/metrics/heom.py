@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,14 +72,10 @@ class Heom:
             raise InputError(f"columns both numeric and categorical: {', '.join(both)}")
         object.__setattr__(self, "numeric", tuple(numeric))
         object.__setattr__(self, "categorical", tuple(categorical))
-        widths = {name: float(ranges.get(name, 0.0)) for name in numeric}
-        object.__setattr__(self, "ranges", MappingProxyType(widths))
+        object.__setattr__(self, "ranges", {name: float(ranges.get(name, 0.0)) for name in numeric})
 
     def __repr__(self) -> str:  # ranges are the data's
         return f"Heom(numeric={list(self.numeric)}, categorical={list(self.categorical)})"
-
-    def __reduce__(self) -> tuple[Any, ...]:  # a read-only view of ranges cannot be pickled
-        return Heom, (self.numeric, self.categorical, dict(self.ranges))
 
     @classmethod
     def fit(cls, frame: pd.DataFrame, numeric: Sequence[str] | None = None) -> Heom:
@@ -107,11 +101,10 @@ class Heom:
             numeric = [name for name in frame.columns if is_numeric(frame[name])]
         elif unknown := [name for name in numeric if name not in frame.columns]:
             raise InputError(f"unknown column {', '.join(unknown)}")
-        ranges = {}
-        for name in numeric:
-            numbers = to_numbers(frame[name])[0]
-            finite = numbers[np.isfinite(numbers)]
-            ranges[name] = float(finite.max() - finite.min()) if len(finite) else 0.0
+        numbers = _numbers(frame, numeric)
+        high = np.max(numbers, axis=0, initial=-np.inf, where=~np.isnan(numbers))
+        low = np.min(numbers, axis=0, initial=np.inf, where=~np.isnan(numbers))
+        ranges = dict(zip(numeric, np.maximum(high - low, 0.0).tolist(), strict=True))  # 0 where all are missing
         return cls(numeric, [name for name in frame.columns if name not in ranges], ranges)
 
     @classmethod
@@ -131,14 +124,10 @@ class Heom:
         """
         if lost := [name for name in (*self.numeric, *self.categorical) if name not in frame.columns]:
             raise InputError(f"missing column {', '.join(lost)}")
-        numbers = np.empty((len(frame), len(self.numeric)), order="F")
-        for j, name in enumerate(self.numeric):
-            numbers[:, j] = to_numbers(frame[name])[0]
-        numbers[~np.isfinite(numbers)] = np.nan
         codes = np.empty((len(frame), len(self.categorical)), dtype=np.uint64, order="F")
         for j, name in enumerate(self.categorical):
             codes[:, j] = _hash(frame[name])
-        return HeomCodes(numbers, codes)
+        return HeomCodes(_numbers(frame, self.numeric), codes)
 
     def distances(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
         """Return the distance of every row of `a` to every row of `b`, shape (len(a), len(b))."""
@@ -238,6 +227,19 @@ def _differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray
     if missing.any() or other.any():
         part = np.where(missing | other, missing ^ other, part)
     return part
+
+
+def _numbers(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return columns as numbers by column, NaN where one is missing or infinite; plain ones in one piece."""
+    table = frame[list(names)]
+    if all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(table.dtypes)):
+        numbers = table.to_numpy(dtype=np.float64).copy(order="F")
+    else:
+        numbers = np.empty(table.shape, order="F")
+        for j, name in enumerate(names):
+            numbers[:, j] = to_numbers(table[name])[0]
+    numbers[~np.isfinite(numbers)] = np.nan
+    return numbers
 
 
 def _smallest(block: NDArray[np.float64], k: int) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ def ncp(region: Region, population: Population) -> float:
     Parameters
     ----------
     region : Region
-        Must have a part for every quasi-identifier of the schema.
+        With a part for every quasi-identifier of the schema.
     population : Population
         Its domains are the denominators; its schema has the weights.
 
@@ -39,7 +39,7 @@ def ncp(region: Region, population: Population) -> float:
 
     Notes
     -----
-    NCP = sum_j w_j NCP_j with sum_j w_j = 1. It does not say whether the advice is right, see `pureness`.
+    NCP = sum_j w_j NCP_j with sum_j w_j = 1; NCP_j is in `ncp_by_attribute`.
 
     References
     ----------
@@ -71,9 +71,8 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
 
     Notes
     -----
-    Numeric, ordinal: (high - low) / range, of numbers or ranks. Nominal: 0 for one value, else |R| / |A|. Hierarchy:
-    0 for one value, else leaves of the lowest node over the values / all leaves. Missing together with values costs 1
-    for ranges and hierarchies; for nominal attributes it is one more value.
+    (high - low) / range, of numbers or ranks; for sets of several values |R| / |A|, of leaves under the lowest node
+    in a hierarchy. Missing together with values costs 1, but for nominal attributes, where it is one more value.
     """
     losses = {}
     for name in population.schema.quasi_identifiers:
@@ -146,12 +145,11 @@ def discernibility(
     Returns
     -------
     float
-        Lower is better; one release of k people costs k. A sum: compare only sets of the same size.
+        Lower is better. A sum: compare only sets of the same size.
 
     Notes
     -----
-    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed. It does not say how far the generalised values are
-    from the original ones.
+    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed.
 
     References
     ----------
@@ -184,8 +182,7 @@ def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Ite
 
     Notes
     -----
-    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty. It looks at existing rows
-    with their own private values: whether the advice holds, `pureness` says.
+    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty.
 
     References
     ----------

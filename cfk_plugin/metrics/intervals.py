@@ -33,7 +33,6 @@ class Estimate(NamedTuple):
     low, high : float
         Clopper-Pearson for a share, (0, 1) without cases; percentile bootstrap for a mean, NaN without cases.
     n : int
-        Number of cases.
     """
 
     value: float
@@ -76,7 +75,7 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
 
     Notes
     -----
-    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s). It says nothing about draws that were not random.
+    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s).
 
     References
     ----------
@@ -149,8 +148,8 @@ def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -
 
     Notes
     -----
-    DeLong's variance S10/m + S01/n on the scale of ln(A / (1 - A)), which knows no spread where the area is 0 or 1; and
-    Newcombe's method 5: all T with |A - T| <= z·sqrt(T(1-T)(1 + N((1-T)/(2-T) + T/(1+T))) / mn), N = (m+n)/2 - 1.
+    DeLong's, on the scale of ln(A / (1 - A)), which knows no spread where A is 0 or 1; and Newcombe's method 5: all T
+    with |A - T| <= z·sqrt(T(1-T)(1 + N((1-T)/(2-T) + T/(1+T))) / mn), N = (m+n)/2 - 1.
 
     References
     ----------
@@ -230,11 +229,11 @@ def bootstrap(
     Returns
     -------
     Bounds
-        (NaN, NaN) when a sample is empty.
+        (NaN, NaN) when a sample is empty; too narrow for samples of a few values.
 
     Notes
     -----
-    The (a/2, 1-a/2) quantiles of the statistic over resamples. Too narrow for samples of a few values.
+    The (a/2, 1-a/2) quantiles of the statistic over resamples.
 
     References
     ----------

@@ -21,18 +21,18 @@ def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
     Parameters
     ----------
     members : DataFrame
-        Rows of the population inside the region.
+        Rows inside the region.
     released : mapping
         Private attribute to released value.
 
     Returns
     -------
     int
-        More is better, but 0 means nobody; 1 singles somebody out for whoever knows the private values.
+        1 singles somebody out for whoever knows the private values; 0 means that nobody has them.
 
     Notes
     -----
-    |{i in E(r): x_iS = s_r}|. CF-K generalises quasi-identifiers only, so no policy bounds this number.
+    |{i in E(r): x_iS = s_r}|. Quasi-identifiers alone are generalised, so no policy bounds this number.
     """
     same = np.ones(len(members), dtype=bool)
     for name, value in released.items():
@@ -51,16 +51,16 @@ def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LDiversity:
-    """Diversity of a sensitive attribute inside a region; higher `distinct` and `entropy` are better.
+    """Diversity of a sensitive attribute inside a region.
 
     Attributes
     ----------
     distinct : int
-        Number of distinct values.
+        Number of distinct values; higher is better.
     entropy : float
-        exp of the entropy: as many equally frequent values would be as uncertain. In [1, distinct].
+        As many equally frequent values would be as uncertain, in [1, distinct]; higher is better.
     recursive : float
-        Least c of recursive (c, l)-diversity; infinite with fewer than l values. Lower is better.
+        Least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better.
     """
 
     distinct: int
@@ -84,8 +84,7 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
 
     Notes
     -----
-    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m). They do not say whether
-    distinct values mean the same (salaries of 3,000 and 3,001), or how the population is distributed.
+    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m).
 
     References
     ----------
@@ -111,7 +110,7 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
     values, population_values : array
         Sensitive values of the people inside, and of everybody.
     ordered : bool
-        Whether moving between neighbouring values costs less (numbers, dates, ranks) or every move the same.
+        Whether neighbouring values are nearer (numbers, dates, ranks), or all equally far.
 
     Returns
     -------
@@ -121,8 +120,7 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
     Notes
     -----
     Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values, an upper bound where some are
-    missing. Otherwise: half the sum of the absolute differences. It does not see rare values of a large population
-    well.
+    missing. Otherwise: half the sum of the absolute differences.
 
     References
     ----------
@@ -151,7 +149,7 @@ def attribute_disclosure(values: ArrayLike | pd.Series, population_values: Array
 
     Notes
     -----
-    max_v (share of v in E(r) - share of v in D). It does not see small shifts of many values, as `t_closeness` does.
+    max_v (share of v in E(r) - share of v in D).
     """
     inside, everybody, _ = _distributions(values, population_values, False)
     return float(np.max(inside - everybody))
@@ -214,7 +212,6 @@ class Risk:
     Attributes
     ----------
     highest, mean : float
-        Over releases.
     at_risk : float
         Share of the releases whose risk exceeds the threshold.
     """
@@ -230,7 +227,7 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
     Parameters
     ----------
     class_sizes : iterable of int
-        Distinct people of the training data inside the region of each release.
+        People of the training data inside the region of each release.
     threshold : float
         Risk above which a release counts as at risk.
 
@@ -240,8 +237,7 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
 
     Notes
     -----
-    risk(r) = 1 / k(r), as if everybody inside were equally likely: an attacker who reruns the algorithm or asks the
-    model does better.
+    risk(r) = 1 / k(r). Who reruns the algorithm or asks the model does better.
 
     References
     ----------
@@ -262,9 +258,9 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
     Parameters
     ----------
     reference_class_sizes : iterable of int
-        People of a declared reference population (of which the training data is a part) inside each region.
+        People of a declared reference population, which has the training data in it, inside each region.
     threshold : float
-        Risk above which a release counts as at risk.
+        As of `prosecutor_risk`.
 
     Returns
     -------
@@ -272,7 +268,7 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
 
     Notes
     -----
-    risk(r) = 1 / |E_P(r)|. Without a reference population it is only known to be at most the prosecutor risk.
+    risk(r) = 1 / |E_P(r)|; unknown without a reference population, but at most the prosecutor risk.
     """
     return prosecutor_risk(reference_class_sizes, threshold)
 
@@ -292,7 +288,7 @@ def marketer_risk(class_sizes: Iterable[int]) -> float:
 
     Notes
     -----
-    mean over *releases* of 1 / |E(r)|. Other tools average over records or over classes; the figures differ.
+    mean over *releases* of 1 / |E(r)|; other tools average over records or over classes.
     """
     return prosecutor_risk(class_sizes).mean
 

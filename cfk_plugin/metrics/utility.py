@@ -86,8 +86,7 @@ class Chance:
 class Utility:
     """Figures of a set of counterfactuals, whatever made them. Means are over the answered queries.
 
-    Counts, means and shares alone: nothing in it is a value of a row. Figures of copies and of people who are singled
-    out are for the data holder all the same. None of the figures is a guarantee.
+    Counts, means and shares, for the data holder; none of them is a guarantee.
 
     Attributes
     ----------

@@ -71,7 +71,6 @@ def pureness(
     n : int
         Draws, without replacement, of the sampled method.
     cell_budget : int
-        Most combinations that "auto" asks for.
     random_state : int or Generator, optional
 
     Returns
@@ -87,8 +86,7 @@ def pureness(
 
     Notes
     -----
-    |{cells of R with f(cell, private values) = desired}| / |cells of R|, however rare or impossible a cell is. It does
-    not say that the model is right.
+    |{cells of R with f(cell, private values) = desired}| / |cells of R|, however rare or impossible a cell is.
 
     References
     ----------

@@ -26,28 +26,16 @@ class HeomSum:
     A number differs by |x - y| / range (0 where the range is 0), a category by 0 or 1, as in `Heom`.
     """
 
-    heom: Heom | None
-    widths: Floats
+    heom: Heom
 
     @classmethod
     def fit(cls, pool: pd.DataFrame) -> HeomSum:
         """Take kinds of columns and ranges from a table."""
-        if not plain(pool):
-            return cls(Heom.fit(pool), np.empty(0))
-        values = pool.to_numpy(dtype=np.float64)
-        values = np.where(np.isfinite(values), values, np.nan)
-        empty = np.isnan(values).all(axis=0)
-        values[:, empty] = 0.0
-        return cls(None, np.nanmax(values, axis=0) - np.nanmin(values, axis=0))
+        return cls(Heom.fit(pool))
 
     def __call__(self, a: pd.DataFrame, b: pd.DataFrame) -> Floats:
         """Return the distance of each row of `a` to the row of `b` at its place."""
-        if self.heom is not None:
-            return np.asarray(self.heom.parts(a, b).sum(axis=1))
-        x, y = _numbers(a), _numbers(b)
-        part = np.abs(x - y) / np.where(self.widths > 0, self.widths, np.inf)
-        missing, other = ~np.isfinite(x), ~np.isfinite(y)
-        return np.asarray(np.where(missing | other, missing ^ other, part).sum(axis=1))
+        return np.asarray(self.heom.parts(a, b).sum(axis=1))
 
     def __repr__(self) -> str:
         """Show no range; they are the data's."""
