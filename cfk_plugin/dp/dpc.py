@@ -124,16 +124,13 @@ class DPC(HostOnly):
     ----------
     epsilon : float
         The budget that the paper would claim; infinite for no noise.
-    epochs : int
-        Of training.
+    epochs, batch_size, rate : int, int, float
+        Of training with Adam. Without a batch size all rows are one batch, equal ones merged, which is fast where many
+        are equal. The paper does not give the rate.
     hidden : sequence of int
         Widths of the encoder's layers; the decoder mirrors them. The paper's for mixed tables.
     tied : bool
         The net of Eq. 6, with one hidden layer, instead.
-    batch_size : int, optional
-        Rows of a training step. None: all of them at once, equal ones merged, which is fast where many are equal.
-    rate : float
-        Step size of Adam in training. The paper does not give it.
     alpha, beta, gamma : float
         Weights of prediction, distance and prototype in the search (Eq. 18); the paper's for mixed tables.
     steps, step : int, float
@@ -145,9 +142,8 @@ class DPC(HostOnly):
 
     Attributes
     ----------
-    guarantee : str
-    sensitivity : float
-        Eq. 13, as claimed.
+    guarantee, sensitivity : str, float
+        That there is none; and Eq. 13, as claimed.
     labels_from : str
         After `fit`: whether classes are the target column's or the model's predictions.
 
@@ -205,13 +201,11 @@ class DPC(HostOnly):
     def fit(self, population: Population, model: Any, desired: Any) -> DPC:
         """Train the autoencoder and average the codes of each class (Algorithm 1).
 
-        Classes are those of the schema's target column, as in the paper, where the population holds it; else the
-        model's predictions.
-
         Parameters
         ----------
         population : Population
-            Training rows, whose schema declares every feature's domain.
+            Training rows, whose schema declares every feature's domain. Classes are those of its target column, as in
+            the paper, where it holds one; else the model's predictions.
         model : Pipeline, or any model where `gradient` is given
             A fitted Pipeline of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
         desired : label or "opposite"
@@ -220,7 +214,6 @@ class DPC(HostOnly):
         Returns
         -------
         DPC
-            Itself.
 
         Raises
         ------
@@ -267,8 +260,6 @@ class DPC(HostOnly):
     ) -> Explanations:
         """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says "no guarantee".
 
-        A row at which the model does not decide as desired is withheld (``not_desired``).
-
         Parameters
         ----------
         queries : DataFrame
@@ -281,6 +272,7 @@ class DPC(HostOnly):
         Returns
         -------
         Explanations
+            A row at which the model does not decide as desired is withheld (``not_desired``).
 
         Raises
         ------
@@ -321,13 +313,12 @@ class DPC(HostOnly):
         queries : DataFrame
             With all features.
         per_query : int
-            The paper does not say how several are derived: here the first search starts at the prototype and others
-            start around it.
+            The first search starts at the prototype and further ones around it, which the paper leaves open.
 
         Returns
         -------
         DataFrame
-            `per_query` rows for each query, in the order of the queries and in the dtypes of the training table.
+            `per_query` rows for each query, in order and in the dtypes of the training table.
 
         Raises
         ------
@@ -342,7 +333,7 @@ class DPC(HostOnly):
         return self._encoder.decode(found)
 
     def search(self, queries: pd.DataFrame, *, per_query: int = 1) -> Matrix:
-        """Do as `generate`, but return what the decoder gives, (n, n_inputs) in [0, 1], not yet rounded to rows."""
+        """Return what the decoder gives, (n, n_inputs) in [0, 1], which `generate` rounds to rows."""
         if not self._fitted:
             raise NotFittedError("call fit before counterfactuals are asked for")
         if per_query < 1:

@@ -17,7 +17,7 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.intervals import Estimate, mean_of, share_of
 
@@ -267,7 +267,7 @@ def _positions(answered: ArrayLike | None, given: int, asked: int) -> NDArray[np
     return at.astype(np.int64)
 
 
-class _Outcomes:
+class _Outcomes(HostOnly):
     """The model's labels, judged: who has an outcome that is wanted, and which rows that is held against."""
 
     def __init__(self, goal: Goal, model: LabelModel, queries: pd.DataFrame, train: pd.DataFrame) -> None:
@@ -306,7 +306,7 @@ class _Outcomes:
         return outside.take(at), [(labels[at] == label, self._own == label) for label in pd.unique(labels[at])]
 
 
-class _TrainingRows:
+class _TrainingRows(HostOnly):
     """The rows of a population, and what makes values near, equal or alike: ranges, precision, bins."""
 
     def __init__(self, population: Population) -> None:
