@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -12,9 +14,9 @@ from pandas.api import types
 
 from cfk_plugin.commands.files import read_schema, read_table
 from cfk_plugin.data.columns import conform
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, LedgerError, quiet
 from cfk_plugin.records.chain import BrokenLedgerError
-from cfk_plugin.records.ledger import Ledger, Status, check_target, write_rows
+from cfk_plugin.records.ledger import COLUMNS, Ledger, Status
 from cfk_plugin.release.pipeline import handles_of
 
 if TYPE_CHECKING:
@@ -62,10 +64,23 @@ def _show(found: Status, console: Console) -> int:
 
 
 def export(url: str, key_file: Path | None, output: Path, console: Console) -> int:
-    """Write all rows of a ledger to a file; return the exit code."""
-    check_target(output)
-    with Ledger(url, key_file=key_file) as ledger:
-        number = write_rows(ledger.export(), output)
+    """Write all rows of a ledger to a file, as CSV or JSON lines as its name ends; return the exit code."""
+    as_csv, number = output.suffix.lower() == ".csv", 0
+    if not as_csv and output.suffix.lower() != ".jsonl":
+        raise LedgerError(f"{output}: the export must end in .csv or .jsonl")
+    with (
+        Ledger(url, key_file=key_file) as ledger,
+        quiet(f"{output}: cannot be written", LedgerError, let=LedgerError),
+        output.open("w", encoding="utf-8", newline="") as file,
+    ):
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if as_csv:
+            table.writeheader()
+        for number, row in enumerate(ledger.export(), start=1):  # noqa: B007 - the number of the last one
+            if as_csv:
+                table.writerow(row)
+            else:
+                file.write(json.dumps(row) + "\n")
     console.print(f"{number} rows in {output}", highlight=False, soft_wrap=True)
     return 0
 

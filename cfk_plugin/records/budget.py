@@ -100,8 +100,8 @@ class Account:
     """An account as it is on record."""
 
     name: str  # A scope, or another name that was given
-    ceilings: Sequence[Budget]  # All that it had, today's at the end
-    spends: Sequence[Spend]  # The first at the beginning
+    ceilings: list[Budget]  # All that it had, today's at the end
+    spends: list[Spend]  # The first at the beginning
 
     @property
     def ceiling(self) -> Budget:
@@ -406,8 +406,8 @@ class BudgetAccountant(HostOnly):
         BudgetError
             As of `spend`.
         """
-        name, asked = self.account(account), Budget.read(epsilon, delta)
-        if refusal := self._allowed(name).excess(self._ceiling, asked):
+        asked = Budget.read(epsilon, delta)
+        if refusal := self._allowed(account).excess(self._ceiling, asked):
             raise BudgetError(refusal)
 
     def remaining(self, account: Population | str | None = None) -> Budget:
@@ -418,15 +418,15 @@ class BudgetAccountant(HostOnly):
         BudgetError
             If the accountant's ceiling is above the one on record.
         """
-        return self._allowed(self.account(account)).left_of(self._ceiling)
+        return self._allowed(account).left_of(self._ceiling)
 
     def spent(self, account: Population | str | None = None) -> Budget:
         """Return what was spent in total, rounded up."""
-        return self._known(self.account(account)).spent
+        return self._known(account).spent
 
     def spends(self, account: Population | str | None = None) -> list[Spend]:
         """Return what was spent, one by one, the first at the beginning."""
-        return list(self._known(self.account(account)).spends)
+        return self._known(account).spends
 
     @staticmethod
     def set_default(accountant: BudgetAccountant | None) -> None:
@@ -500,12 +500,13 @@ class BudgetAccountant(HostOnly):
             )
         return self._ledger.run(work, mode)
 
-    def _known(self, name: str) -> Account:
+    def _known(self, account: Population | str | None) -> Account:
+        name = self.account(account)
         return self._run(lambda chain: _read_account(chain, name), "read")
 
-    def _allowed(self, name: str) -> Account:
+    def _allowed(self, account: Population | str | None) -> Account:
         """Return an account whose ceiling is not below the accountant's."""
-        known = self._known(name)
+        known = self._known(account)
         if refusal := known.contradiction(self._ceiling):
             raise BudgetError(refusal)
         return known

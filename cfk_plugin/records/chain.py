@@ -10,28 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Integer,
-    MetaData,
-    Select,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    inspect,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cfk_plugin.errors import LedgerError
@@ -43,75 +22,75 @@ from cfk_plugin.records.keys import Key
 VERSION = 2
 """Of the tables; a ledger of another one is refused. Version 1 had no chain."""
 
-_metadata = MetaData()
+_metadata = sa.MetaData()
 
 # Version, key and identity of the ledger, and the head of its chain.
-meta = Table(
+meta = sa.Table(
     "cfk_ledger_meta",
     _metadata,
-    Column("name", String, primary_key=True),
-    Column("value", String, nullable=False),
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.String, nullable=False),
 )
 
 # On PostgreSQL, whoever settles a record locks its row here; SQLite has one writer at a time and leaves it empty.
-locks = Table("cfk_ledger_locks", _metadata, Column("record", String(64), primary_key=True))
+locks = sa.Table("cfk_ledger_locks", _metadata, sa.Column("record", sa.String(64), primary_key=True))
 
 # One entry for each row of the tables below, whenever it was made, changed in what is chained, or erased.
-entries = Table(
+entries = sa.Table(
     "cfk_ledger_chain",
     _metadata,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3, ...
-    Column("replaces", BigInteger, unique=True),  # the entry of the row until then
-    Column("content", String(64)),  # keyed digest of the row; none where it was erased
-    Column("link", String(64), nullable=False),  # keyed digest of all this and of the link before
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3, ...
+    sa.Column("replaces", sa.BigInteger, unique=True),  # the entry of the row until then
+    sa.Column("content", sa.String(64)),  # keyed digest of the row; none where it was erased
+    sa.Column("link", sa.String(64), nullable=False),  # keyed digest of all this and of the link before
 )
 
 
-def _chained(name: str, *columns: Column[str] | Column[int] | UniqueConstraint) -> Table:
+def _chained(name: str, *columns: sa.Column[str] | sa.Column[int] | sa.UniqueConstraint) -> sa.Table:
     """Return a table whose rows are in the chain, each by its latest entry."""
-    seq = Column("seq", BigInteger, primary_key=True, autoincrement=False)
+    seq = sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False)
     # Goes with the row: whoever has the key cannot tell from the entry of an erased row what the row was.
-    salt: Column[str] = Column("salt", String(32), nullable=False)
-    return Table(name, _metadata, seq, salt, *columns)
+    salt: sa.Column[str] = sa.Column("salt", sa.String(32), nullable=False)
+    return sa.Table(name, _metadata, seq, salt, *columns)
 
 
 releases = _chained(
     "cfk_ledger_releases",
-    Column("record", String(64), nullable=False),
-    Column("digest", String(64), nullable=False),  # keyed hash of the region
-    Column("policy", String, nullable=False),
-    Column("population", String, nullable=False),
-    Column("region", Text, nullable=False),
-    Column("guarantee", String, nullable=False),
-    Column("k", Integer, nullable=False),
-    Column("effective", Integer),
+    sa.Column("record", sa.String(64), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),  # keyed hash of the region
+    sa.Column("policy", sa.String, nullable=False),
+    sa.Column("population", sa.String, nullable=False),
+    sa.Column("region", sa.Text, nullable=False),
+    sa.Column("guarantee", sa.String, nullable=False),
+    sa.Column("k", sa.Integer, nullable=False),
+    sa.Column("effective", sa.Integer),
     # UTC as text of fixed length, which sorts as time does and reads the same in both databases.
-    Column("first", String(27), nullable=False),
-    Column("last", String(27), nullable=False),
-    Column("times", Integer, nullable=False),
-    UniqueConstraint("record", "digest", "policy", "population"),
+    sa.Column("first", sa.String(27), nullable=False),
+    sa.Column("last", sa.String(27), nullable=False),
+    sa.Column("times", sa.Integer, nullable=False),
+    sa.UniqueConstraint("record", "digest", "policy", "population"),
 )
 
 # Whoever spends locks the row of the account on PostgreSQL; SQLite has one writer at a time.
-accounts = Table("cfk_budget_accounts", _metadata, Column("account", String, primary_key=True))
+accounts = sa.Table("cfk_budget_accounts", _metadata, sa.Column("account", sa.String, primary_key=True))
 
 # Amounts are text: a database would round a number in its own way.
 ceilings = _chained(
     "cfk_budget_ceilings",
-    Column("account", String, nullable=False, index=True),
-    Column("epsilon", String, nullable=False),
-    Column("delta", String, nullable=False),
-    Column("at", String(27), nullable=False),
+    sa.Column("account", sa.String, nullable=False, index=True),
+    sa.Column("epsilon", sa.String, nullable=False),
+    sa.Column("delta", sa.String, nullable=False),
+    sa.Column("at", sa.String(27), nullable=False),
 )
 
 spends = _chained(
     "cfk_budget_spends",
-    Column("account", String, nullable=False, index=True),
-    Column("epsilon", String, nullable=False),
-    Column("delta", String, nullable=False),
-    Column("what", String, nullable=False),
-    Column("at", String(27), nullable=False),
-    Column("token", String(32), nullable=False, unique=True),
+    sa.Column("account", sa.String, nullable=False, index=True),
+    sa.Column("epsilon", sa.String, nullable=False),
+    sa.Column("delta", sa.String, nullable=False),
+    sa.Column("what", sa.String, nullable=False),
+    sa.Column("at", sa.String(27), nullable=False),
+    sa.Column("token", sa.String(32), nullable=False, unique=True),
 )
 
 _CHAINED = (releases, ceilings, spends)
@@ -176,28 +155,28 @@ class Head:
 class Chain:
     """The tables within one transaction: whoever reads or writes chained rows does it here."""
 
-    def __init__(self, connection: Connection, key: Key) -> None:
+    def __init__(self, connection: sa.Connection, key: Key) -> None:
         self.connection, self._key = connection, key
         self.head = Head.read(key, _facts(connection))
 
-    def lock(self, table: Table, names: Iterable[str]) -> None:
+    def lock(self, table: sa.Table, names: Iterable[str]) -> None:
         """Wait until nobody else works under these names, and keep everybody else waiting until the end."""
         (column,) = table.columns
         insert_into = postgresql.insert if self.connection.dialect.name == "postgresql" else sqlite.insert
         # In one order everywhere, so that two batches never wait for each other.
         for part in chunks(sorted(set(names))):
             new = insert_into(table).values([{column.name: name} for name in part]).on_conflict_do_nothing()
-            held = select(table).where(column.in_(part)).order_by(column).with_for_update()
+            held = sa.select(table).where(column.in_(part)).order_by(column).with_for_update()
             for statement in (new, held):
                 set_limits(self.connection)
                 self.connection.execute(statement)
 
-    def names(self, table: Table) -> list[str]:
+    def names(self, table: sa.Table) -> list[str]:
         """Return the names that were locked in a table."""
         (column,) = table.columns
-        return list(self.connection.execute(select(column).order_by(column)).scalars())
+        return list(self.connection.scalars(sa.select(column).order_by(column)))
 
-    def rows(self, table: Table, condition: ColumnElement[bool], most: int | None = None) -> list[Row]:
+    def rows(self, table: sa.Table, condition: sa.ColumnElement[bool], most: int | None = None) -> list[Row]:
         """Return rows in the order of their entries, each as it was recorded; with `most`, the first of them."""
         found = _with_entries(table).where(condition)
         if most is not None:
@@ -209,7 +188,7 @@ class Chain:
             raise LedgerError(f"{damaged}: restore it from a backup")
         return sorted(rows, key=lambda row: int(row["seq"]))
 
-    def write(self, table: Table, rows: Sequence[Row]) -> None:
+    def write(self, table: sa.Table, rows: Sequence[Row]) -> None:
         """Write rows: new ones, and such as `rows` returned them, which are known by their `seq` until now."""
         for row in rows:
             row.setdefault("salt", secrets.token_hex(16))
@@ -219,16 +198,16 @@ class Chain:
             row["seq"] = seq
         names = [column.name for column in table.columns]
         if new := [{name: row[name] for name in names} for row in rows if row["was"] is None]:
-            self.connection.execute(insert(table), new)
+            self.connection.execute(sa.insert(table), new)
         if old := [{name: row[name] for name in (*names, "was")} for row in rows if row["was"] is not None]:
-            self.connection.execute(update(table).where(table.c.seq == bindparam("was")), old)
+            self.connection.execute(sa.update(table).where(table.c.seq == sa.bindparam("was")), old)
 
-    def erase(self, table: Table, condition: ColumnElement[bool]) -> list[Row]:
+    def erase(self, table: sa.Table, condition: sa.ColumnElement[bool]) -> list[Row]:
         """Erase rows, and return them; their entries stay, and tell nothing of them."""
-        found = select(table).where(condition).order_by(table.c.seq)
+        found = sa.select(table).where(condition).order_by(table.c.seq)
         gone = [dict(row) for row in self.connection.execute(found).mappings()]
         self._append([(row["seq"], None) for row in gone])
-        self.connection.execute(delete(table).where(condition))
+        self.connection.execute(sa.delete(table).where(condition))
         return gone
 
     def check_after(self, seen: Head) -> None:
@@ -267,31 +246,32 @@ class Chain:
         for replaces, content in changes:
             head = head.next(self._key, replaces, content)
             rows.append({"seq": head.seq, "replaces": replaces, "content": content, "link": head.link})
-        self.connection.execute(insert(entries), rows)
-        self.connection.execute(update(meta).where(meta.c.name == _HEAD).values(value=head.sealed(self._key)))
+        self.connection.execute(sa.insert(entries), rows)
+        self.connection.execute(sa.update(meta).where(meta.c.name == _HEAD).values(value=head.sealed(self._key)))
         self.head = head
         return [row["seq"] for row in rows]
 
     def _check_counts(self) -> None:
-        number = self.connection.execute(select(func.count()).select_from(entries)).scalar_one()
+        number, *rows = (
+            self.connection.scalar(sa.select(sa.func.count()).select_from(t)) for t in (entries, *_CHAINED)
+        )
         if number != self.head.seq:
             raise BrokenLedgerError(f"its chain should have {self.head.seq} entries and has {number}")
-        there = sum(self.connection.execute(select(func.count()).select_from(t)).scalar_one() for t in _CHAINED)
-        if (should := self._live(0)) != there:
-            raise BrokenLedgerError(f"it should have {should} rows and has {there}")
+        if (should := self._live(0)) != sum(rows):
+            raise BrokenLedgerError(f"it should have {should} rows and has {sum(rows)}")
 
     def _live(self, after: int) -> int:
         """Return how many rows there are whose entry is after another: all but those that a later entry replaced."""
-        written = func.count(entries.c.content).filter(entries.c.seq > after)
-        replaced = func.count().filter(entries.c.replaces > after)
-        return int(self.connection.execute(select(written - replaced)).scalar_one())
+        written = sa.func.count(entries.c.content).filter(entries.c.seq > after)
+        replaced = sa.func.count().filter(entries.c.replaces > after)
+        return int(self.connection.scalar(sa.select(written - replaced)) or 0)
 
     def _check_links(self, after: int, wanted: str | None) -> None:
         head = Head.of_new(self._key, self.head.identity)
         if after:
             head = Head(head.identity, after, self._link(after) or "")
         found = wanted in (None, head.link)
-        for row in self._pages(select(entries), entries, after):
+        for row in self._pages(sa.select(entries), entries, after):
             head = head.next(self._key, row["replaces"], row["content"])
             found = found or wanted == row["link"]
             if (row["seq"], row["link"]) != (head.seq, head.link):
@@ -302,9 +282,9 @@ class Chain:
             raise BrokenLedgerError("the head that was given is not in its chain; this is an older or another one")
 
     def _link(self, seq: int) -> str | None:
-        return self.connection.execute(select(entries.c.link).where(entries.c.seq == seq)).scalar_one_or_none()
+        return self.connection.scalar(sa.select(entries.c.link).where(entries.c.seq == seq))
 
-    def _pages(self, statement: Select[Any], table: Table, after: int) -> Iterator[Mapping[Any, Any]]:
+    def _pages(self, statement: sa.Select[Any], table: sa.Table, after: int) -> Iterator[Mapping[Any, Any]]:
         """Yield the rows of a statement by number, a page at a time."""
         while (
             page := self.connection.execute(statement.where(table.c.seq > after).order_by(table.c.seq).limit(_PAGE))
@@ -314,20 +294,20 @@ class Chain:
             yield from page
             after = page[-1]["seq"]
 
-    def _fits(self, table: Table, row: Mapping[Any, Any]) -> bool:
+    def _fits(self, table: sa.Table, row: Mapping[Any, Any]) -> bool:
         return not row["replaced"] and self._content(table, row) == row["content"]
 
-    def _content(self, table: Table, row: Mapping[Any, Any]) -> str:
+    def _content(self, table: sa.Table, row: Mapping[Any, Any]) -> str:
         """Return the keyed digest of a row."""
         values = [row[column.name] for column in table.columns if column.name not in _UNCHAINED]
         return self._key.digest(table.name, json.dumps(values, ensure_ascii=True, separators=(",", ":")))
 
 
-def _with_entries(table: Table) -> Select[Any]:
+def _with_entries(table: sa.Table) -> sa.Select[Any]:
     """Return the rows of a table, each with what its entry says of it and whether another came after that."""
     later = entries.alias()
-    replaced = exists().where(later.c.replaces == table.c.seq).label("replaced")
-    return select(table, entries.c.content, replaced).outerjoin(entries, entries.c.seq == table.c.seq)
+    replaced = sa.exists().where(later.c.replaces == table.c.seq).label("replaced")
+    return sa.select(table, entries.c.content, replaced).outerjoin(entries, entries.c.seq == table.c.seq)
 
 
 def chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -347,7 +327,7 @@ def missing_ledger(where: object) -> LedgerError:
     )
 
 
-def look(connection: Connection, key: Key, where: str, seen: Head | None) -> Chain:
+def look(connection: sa.Connection, key: Key, where: str, seen: Head | None) -> Chain:
     """Return the chain of a ledger that can be used, and that is still the one that was seen before."""
     if seen is None and (version := _version(connection, key, where)) != VERSION:
         instead = (
@@ -362,53 +342,53 @@ def look(connection: Connection, key: Key, where: str, seen: Head | None) -> Cha
     return chain
 
 
-def make(connection: Connection, key: Key, where: str) -> None:
+def make(connection: sa.Connection, key: Key, where: str) -> None:
     """Make the tables."""
-    if inspect(connection).has_table(meta.name):
+    if sa.inspect(connection).has_table(meta.name):
         raise LedgerError(f"{where}: there is a ledger already; open it without create=True")
     _make(connection, key, stamp())
 
 
-def upgrade(connection: Connection, key: Key, where: str) -> int:
+def upgrade(connection: sa.Connection, key: Key, where: str) -> int:
     """Put all that a ledger of version 1 holds into a chain; return how many rows."""
     if _version(connection, key, where) >= VERSION:
         raise LedgerError(f"{where}: the ledger has a chain already; nothing was changed")
     created = _facts(connection).get("created", "")
-    old = [table for table in _CHAINED if inspect(connection).has_table(table.name)]
+    old = [table for table in _CHAINED if sa.inspect(connection).has_table(table.name)]
     for table in old:
         for index in table.indexes:
-            connection.execute(text(f"DROP INDEX IF EXISTS {index.name}"))
-        connection.execute(text(f"ALTER TABLE {table.name} RENAME TO {table.name}_1"))
+            connection.execute(sa.text(f"DROP INDEX IF EXISTS {index.name}"))
+        connection.execute(sa.text(f"ALTER TABLE {table.name} RENAME TO {table.name}_1"))
     connection.execute(meta.delete())
     chain = _make(connection, key, created)
     for table in old:
         names = ", ".join(column.name for column in table.columns if column.name not in ("seq", "salt"))
-        found = text(f"SELECT {names} FROM {table.name}_1 ORDER BY id")  # noqa: S608 - names of ours
+        found = sa.text(f"SELECT {names} FROM {table.name}_1 ORDER BY id")  # noqa: S608 - names of ours
         for page in connection.execute(found, execution_options={"yield_per": _PAGE}).mappings().partitions():
             chain.write(table, [dict(row) for row in page])
-        connection.execute(text(f"DROP TABLE {table.name}_1"))
+        connection.execute(sa.text(f"DROP TABLE {table.name}_1"))
     return chain.head.seq
 
 
-def _make(connection: Connection, key: Key, created: str) -> Chain:
+def _make(connection: sa.Connection, key: Key, created: str) -> Chain:
     _metadata.create_all(connection)
     head = Head.of_new(key, secrets.token_hex(16))
     facts = {"version": str(VERSION), "key": key.id, "created": created}
     facts |= {_IDENTITY: head.identity, _HEAD: head.sealed(key)}
-    connection.execute(insert(meta), [{"name": name, "value": value} for name, value in facts.items()])
+    connection.execute(sa.insert(meta), [{"name": name, "value": value} for name, value in facts.items()])
     return Chain(connection, key)
 
 
-def _facts(connection: Connection, lock: bool = False) -> dict[str, str]:
-    found = select(meta)
+def _facts(connection: sa.Connection, lock: bool = False) -> dict[str, str]:
+    found = sa.select(meta)
     if lock:
         found = found.where(meta.c.name.in_((_HEAD, _IDENTITY))).with_for_update()
     return {row.name: row.value for row in connection.execute(found)}
 
 
-def _version(connection: Connection, key: Key, where: str) -> int:
+def _version(connection: sa.Connection, key: Key, where: str) -> int:
     """Return the version of a ledger that was made with a key."""
-    if not inspect(connection).has_table(meta.name):
+    if not sa.inspect(connection).has_table(meta.name):
         raise missing_ledger(where)
     facts = _facts(connection)
     version = facts.get("version", "")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select
 
-from cfk_plugin.errors import HostOnly, LedgerError, quiet
+from cfk_plugin.errors import HostOnly, LedgerError
 from cfk_plugin.records.chain import (
     VERSION,
     Chain,
@@ -52,18 +49,7 @@ _T = TypeVar("_T")
 AT_OPENING = 20_000
 """Entries of the chain that are recomputed when a ledger is opened, the last ones; earlier ones are counted."""
 _PAGE = 500  # rows of an export that are read at a time
-COLUMNS = (
-    "record",
-    "region",
-    "policy",
-    "population",
-    "guarantee",
-    "k",
-    "effective",
-    "first",
-    "last",
-    "times",
-)
+COLUMNS = ("record", "region", "policy", "population", "guarantee", "k", "effective", "first", "last", "times")
 """Of an exported row: handles, hashes, counts and times; no value."""
 
 
@@ -301,7 +287,7 @@ class Ledger(HostOnly):
         """
         last = 0
         # Page by page, so that no transaction stays open while the caller takes its time.
-        while page := self.run(functools.partial(_page, last=last), "read"):
+        while page := self.run(lambda chain, last=last: chain.rows(releases, releases.c.seq > last, _PAGE), "read"):  # type: ignore[misc]
             for row in page:
                 yield {name: row["digest" if name == "region" else name] for name in COLUMNS}
             last = page[-1]["seq"]
@@ -461,36 +447,3 @@ def _released(row: Row) -> ReleasedRegion:
 def _row(release: ReleasedRegion, moment: str) -> Row:
     same = {name: getattr(release, name) for name in _SAME}
     return {**same, "region": release.text, "first": moment, "last": moment, "times": 0}
-
-
-def _page(chain: Chain, last: int) -> list[Row]:
-    return chain.rows(releases, releases.c.seq > last, most=_PAGE)
-
-
-# Writing a ledger's rows to a file for an audit.
-
-
-def check_target(path: Path) -> None:
-    """Refuse, before any work, a file name that says no format."""
-    if path.suffix.lower() not in (".csv", ".jsonl"):
-        raise LedgerError(f"{path}: the export must end in .csv or .jsonl")
-
-
-def write_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> int:
-    """Write rows of `Ledger.export` as CSV or JSON lines, as the file name ends; return how many."""
-    path, number = Path(path), 0
-    check_target(path)
-    with (
-        quiet(f"{path}: cannot be written", LedgerError, let=LedgerError),
-        path.open("w", encoding="utf-8", newline="") as file,
-    ):
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n") if path.suffix.lower() == ".csv" else None
-        if table is not None:
-            table.writeheader()
-        for row in rows:
-            number += 1
-            if table is None:
-                file.write(json.dumps(dict(row)) + "\n")
-            else:
-                table.writerow(row)
-    return number

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy
+from typer.testing import CliRunner
 
+from cfk_plugin.cli import app
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import CFKError, LedgerError
-from cfk_plugin.records.ledger import Forgotten, Ledger, write_rows
+from cfk_plugin.records.ledger import Forgotten, Ledger
 from cfk_plugin.records.rule import Candidate
 
 Open = Callable[..., Ledger]
@@ -321,11 +323,18 @@ def test_purge_erases_what_was_last_given_before(open_ledger: Open, database: sq
 # --- what can be seen ------------------------------------------------------------------------------------------
 
 
-def test_export_holds_no_value(ledger: Ledger, tmp_path: Path) -> None:
+def export(url: str, key: bytes, to: Path, code: int = 0) -> str:
+    """Run `cfk ledger export`; return what it says."""
+    done = CliRunner().invoke(app, ["ledger", "export", url, "-o", str(to)], env={"CFK_LEDGER_KEY": key.hex()})
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_export_holds_no_value(ledger: Ledger, url: str, key: bytes, tmp_path: Path) -> None:
     settle(ledger, *(candidate(ledger, i) for i in range(3)))
     settle(ledger, candidate(ledger, 1, OTHER))
-    assert write_rows(ledger.export(), tmp_path / "ledger.csv") == 4
-    assert write_rows(ledger.export(), tmp_path / "ledger.jsonl") == 4
+    for name in ("ledger.csv", "ledger.jsonl"):
+        assert export(url, key, tmp_path / name).startswith("4 rows in")
     table = list(csv.DictReader((tmp_path / "ledger.csv").read_text().splitlines()))
     lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert [{n: "" if v is None else str(v) for n, v in line.items()} for line in lines] == table
@@ -339,9 +348,11 @@ def test_export_holds_no_value(ledger: Ledger, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ledger.txt", "no/ledger.csv"])
-def test_export_that_cannot_be_written_is_refused(ledger: Ledger, tmp_path: Path, name: str) -> None:
-    with pytest.raises(LedgerError, match=r"\.csv"):
-        write_rows(ledger.export(), tmp_path / name)
+def test_export_that_cannot_be_written_is_refused(
+    ledger: Ledger, url: str, key: bytes, tmp_path: Path, name: str
+) -> None:
+    assert f"{name}: " in export(url, key, tmp_path / name, code=2)
+    assert not (tmp_path / name).exists()
 
 
 def test_export_that_is_left_halfway_keeps_nothing_open(ledger: Ledger) -> None:
