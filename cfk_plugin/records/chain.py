@@ -182,7 +182,7 @@ class Chain:
         if most is not None:
             found = found.order_by(table.c.seq).limit(most)
         set_limits(self.connection)
-        rows = [dict(row) for row in self.connection.execute(found).mappings()]
+        rows = self._all(found)
         if not all(self._fits(table, row) for row in rows):
             damaged = "a row of the ledger does not fit its key; the database was changed or damaged"
             raise LedgerError(f"{damaged}: restore it from a backup")
@@ -204,8 +204,7 @@ class Chain:
 
     def erase(self, table: sa.Table, condition: sa.ColumnElement[bool]) -> list[Row]:
         """Erase rows, and return them; their entries stay, and tell nothing of them."""
-        found = sa.select(table).where(condition).order_by(table.c.seq)
-        gone = [dict(row) for row in self.connection.execute(found).mappings()]
+        gone = self._all(sa.select(table).where(condition).order_by(table.c.seq))
         self._append([(row["seq"], None) for row in gone])
         self.connection.execute(sa.delete(table).where(condition))
         return gone
@@ -252,9 +251,7 @@ class Chain:
         return [row["seq"] for row in rows]
 
     def _check_counts(self) -> None:
-        number, *rows = (
-            self.connection.scalar(sa.select(sa.func.count()).select_from(t)) for t in (entries, *_CHAINED)
-        )
+        number, *rows = (self._number(sa.select(sa.func.count()).select_from(t)) for t in (entries, *_CHAINED))
         if number != self.head.seq:
             raise BrokenLedgerError(f"its chain should have {self.head.seq} entries and has {number}")
         if (should := self._live(0)) != sum(rows):
@@ -264,12 +261,14 @@ class Chain:
         """Return how many rows there are whose entry is after another: all but those that a later entry replaced."""
         written = sa.func.count(entries.c.content).filter(entries.c.seq > after)
         replaced = sa.func.count().filter(entries.c.replaces > after)
-        return int(self.connection.scalar(sa.select(written - replaced)) or 0)
+        return self._number(sa.select(written - replaced))
+
+    def _number(self, statement: sa.Select[Any]) -> int:
+        return int(self.connection.execute(statement).scalar_one())
 
     def _check_links(self, after: int, wanted: str | None) -> None:
-        head = Head.of_new(self._key, self.head.identity)
-        if after:
-            head = Head(head.identity, after, self._link(after) or "")
+        identity = self.head.identity
+        head = Head(identity, after, self._link(after) or "") if after else Head.of_new(self._key, identity)
         found = wanted in (None, head.link)
         for row in self._pages(sa.select(entries), entries, after):
             head = head.next(self._key, row["replaces"], row["content"])
@@ -284,20 +283,19 @@ class Chain:
     def _link(self, seq: int) -> str | None:
         return self.connection.scalar(sa.select(entries.c.link).where(entries.c.seq == seq))
 
-    def _pages(self, statement: sa.Select[Any], table: sa.Table, after: int) -> Iterator[Mapping[Any, Any]]:
+    def _pages(self, statement: sa.Select[Any], table: sa.Table, after: int) -> Iterator[Row]:
         """Yield the rows of a statement by number, a page at a time."""
-        while (
-            page := self.connection.execute(statement.where(table.c.seq > after).order_by(table.c.seq).limit(_PAGE))
-            .mappings()
-            .all()
-        ):
+        while page := self._all(statement.where(table.c.seq > after).order_by(table.c.seq).limit(_PAGE)):
             yield from page
             after = page[-1]["seq"]
 
-    def _fits(self, table: sa.Table, row: Mapping[Any, Any]) -> bool:
+    def _all(self, statement: sa.Select[Any]) -> list[Row]:
+        return [dict(row) for row in self.connection.execute(statement).mappings()]
+
+    def _fits(self, table: sa.Table, row: Row) -> bool:
         return not row["replaced"] and self._content(table, row) == row["content"]
 
-    def _content(self, table: sa.Table, row: Mapping[Any, Any]) -> str:
+    def _content(self, table: sa.Table, row: Row) -> str:
         """Return the keyed digest of a row."""
         values = [row[column.name] for column in table.columns if column.name not in _UNCHAINED]
         return self._key.digest(table.name, json.dumps(values, ensure_ascii=True, separators=(",", ":")))
@@ -342,11 +340,16 @@ def look(connection: sa.Connection, key: Key, where: str, seen: Head | None) -> 
     return chain
 
 
-def make(connection: sa.Connection, key: Key, where: str) -> None:
+def make(connection: sa.Connection, key: Key, where: str, created: str = "") -> Chain:
     """Make the tables."""
     if sa.inspect(connection).has_table(meta.name):
         raise LedgerError(f"{where}: there is a ledger already; open it without create=True")
-    _make(connection, key, stamp())
+    _metadata.create_all(connection)
+    head = Head.of_new(key, secrets.token_hex(16))
+    facts = {"version": str(VERSION), "key": key.id, "created": created or stamp()}
+    facts |= {_IDENTITY: head.identity, _HEAD: head.sealed(key)}
+    connection.execute(sa.insert(meta), [{"name": name, "value": value} for name, value in facts.items()])
+    return Chain(connection, key)
 
 
 def upgrade(connection: sa.Connection, key: Key, where: str) -> int:
@@ -359,8 +362,8 @@ def upgrade(connection: sa.Connection, key: Key, where: str) -> int:
         for index in table.indexes:
             connection.execute(sa.text(f"DROP INDEX IF EXISTS {index.name}"))
         connection.execute(sa.text(f"ALTER TABLE {table.name} RENAME TO {table.name}_1"))
-    connection.execute(meta.delete())
-    chain = _make(connection, key, created)
+    meta.drop(connection)
+    chain = make(connection, key, where, created)
     for table in old:
         names = ", ".join(column.name for column in table.columns if column.name not in ("seq", "salt"))
         found = sa.text(f"SELECT {names} FROM {table.name}_1 ORDER BY id")  # noqa: S608 - names of ours
@@ -368,15 +371,6 @@ def upgrade(connection: sa.Connection, key: Key, where: str) -> int:
             chain.write(table, [dict(row) for row in page])
         connection.execute(sa.text(f"DROP TABLE {table.name}_1"))
     return chain.head.seq
-
-
-def _make(connection: sa.Connection, key: Key, created: str) -> Chain:
-    _metadata.create_all(connection)
-    head = Head.of_new(key, secrets.token_hex(16))
-    facts = {"version": str(VERSION), "key": key.id, "created": created}
-    facts |= {_IDENTITY: head.identity, _HEAD: head.sealed(key)}
-    connection.execute(sa.insert(meta), [{"name": name, "value": value} for name, value in facts.items()])
-    return Chain(connection, key)
 
 
 def _facts(connection: sa.Connection, lock: bool = False) -> dict[str, str]:
