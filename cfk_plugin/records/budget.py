@@ -246,10 +246,9 @@ _lock = threading.Lock()
 class BudgetAccountant(HostOnly):
     """A ceiling on the differential privacy that the people of a population lose in total.
 
-    Everything that is fitted on a population under differential privacy spends some ε and δ; what the same person loses
-    to several fits adds up. An accountant adds up and refuses what goes above the ceiling, before any row is read. It
-    protects against nothing that is not spent through it: explanations that are k-anonymous, figures and plots of the
-    data holder, models trained without differential privacy, and fits that count on another account.
+    What a person loses to several fits under differential privacy adds up. An accountant adds up, and refuses what
+    goes above the ceiling before any row is read. It protects against nothing that is not spent through it: k-anonymous
+    explanations, the data holder's figures and plots, models without differential privacy, fits on another account.
 
     Give it to a mechanism; or make it the default of this process with `set_default`; or of a block with ``with``.
 
@@ -260,12 +259,11 @@ class BudgetAccountant(HostOnly):
     delta : float
         Ceiling of Σδ, at least 0 and below 1.
     ledger : Ledger, str or path, optional
-        Where ceilings and spends are kept: the database of a ledger, as `Ledger` takes it. Default: in the memory of
-        this process, where they end with it.
+        Where ceilings and spends are kept, as `Ledger` takes it. Default: in memory, where they end with the
+        accountant.
     scope : str, optional
-        Name of the account, for whatever population is given: of the people, and not of one version of their table, as
-        people who are in several versions lose to all. A ledger needs one. Default: everything that is spent through
-        an accountant in memory counts on one account, whatever the population. Nothing of a table decides on which
+        Name of the account: of the people, and not of one version of their table, as who is in several versions loses
+        to all. A ledger needs one; in memory all counts on one account without it. Nothing of a table decides on which
         account a fit counts: that would tell whether two tables are the same.
 
     Raises
@@ -278,12 +276,11 @@ class BudgetAccountant(HostOnly):
     Notes
     -----
     Basic composition: fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where a fit,
-    or its ε, was chosen after looking at earlier ones. That is an upper bound; tighter ones, such as for fits with
-    Gaussian noise, are not used. What counts as a neighbouring table, and how many rows a person may have, is up to
-    the mechanism; add up only what agrees in that.
+    or its ε, was chosen after looking at earlier ones. Tighter bounds are not used. What counts as a neighboring table,
+    and how many rows a person may have, is up to the mechanism; add up only what agrees in that.
 
-    The account's ceiling is put on record by the first accountant that spends from it. One with a lower ceiling lowers
-    it for all; one with a higher ceiling is refused until ``cfk budget raise`` has raised it.
+    The first accountant that spends puts the account's ceiling on record. One with a lower ceiling lowers it for all;
+    one with a higher ceiling is refused until ``cfk budget raise`` has raised it.
 
     A copy is the same accountant, and pickling is refused.
 
@@ -356,8 +353,8 @@ class BudgetAccountant(HostOnly):
     def spend(self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, what: str) -> None:
         """Put a spend on record, before any row is read; it is never given back.
 
-        Checking and recording are one transaction for all threads and processes that share the books. What fails
-        after it has spent: nobody can tell how much of the data it has shown.
+        One transaction for all threads and processes that share the account. What fails afterwards has spent: nobody
+        can tell how much of the data it has shown.
 
         Parameters
         ----------
@@ -439,8 +436,8 @@ class BudgetAccountant(HostOnly):
     def default() -> BudgetAccountant | None:
         """Return the accountant of the innermost ``with``, else that of this process, else None.
 
-        A thread does not know which block it was started in. So, in one that has entered none itself, the accountant of
-        any block that is open in the process is in force.
+        In a thread that has entered no block itself, that of any block that is open in the process is in force, as it
+        cannot know in which one it was started.
 
         Raises
         ------

@@ -94,8 +94,9 @@ spends = _chained(
 )
 
 _CHAINED = (releases, ceilings, spends)
-_UNCHAINED = ("seq", "last", "times")
-"""Columns that no digest covers: an answer that is repeated changes the last two, and adds nothing to the chain."""
+# No digest covers the columns "seq", "last" and "times": an answer that is repeated changes the last two, and adds
+# nothing to the chain.
+_COVERED = {t.name: [c.name for c in t.columns if c.name not in ("seq", "last", "times")] for t in _CHAINED}
 
 
 def stamp(moment: datetime | None = None) -> str:
@@ -290,14 +291,16 @@ class Chain:
             after = page[-1]["seq"]
 
     def _all(self, statement: sa.Select[Any]) -> list[Row]:
-        return [dict(row) for row in self.connection.execute(statement).mappings()]
+        found = self.connection.execute(statement)
+        names = tuple(found.keys())
+        return [dict(zip(names, row, strict=True)) for row in found]
 
     def _fits(self, table: sa.Table, row: Row) -> bool:
         return not row["replaced"] and self._content(table, row) == row["content"]
 
     def _content(self, table: sa.Table, row: Row) -> str:
         """Return the keyed digest of a row."""
-        values = [row[column.name] for column in table.columns if column.name not in _UNCHAINED]
+        values = [row[name] for name in _COVERED[table.name]]
         return self._key.digest(table.name, json.dumps(values, ensure_ascii=True, separators=(",", ":")))
 
 

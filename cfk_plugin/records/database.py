@@ -288,20 +288,17 @@ class Database:
             return sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         if not self.file.is_file():
             raise self._gone()
-        self._refuse_other_file(self.file)
-        return connect(self.file, _patience.get().milliseconds / 1000)
-
-    def _refuse_other_file(self, path: Path) -> None:
-        """Look at a file that came in the place of a ledger before SQLite puts into it what it finds beside it."""
-        state = path.stat()
+        state = self.file.stat()
         mark = state.st_dev, state.st_ino
         if self.identity is not None and self._mark not in (None, mark):
-            found = None
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, 0, "ro&immutable=1")) as alone:
+            # Another file: looked at before SQLite puts into it what it finds beside it.
+            found, read_only = None, "ro&immutable=1"
+            with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(self.file, 0, read_only)) as alone:
                 found = alone.execute("SELECT value FROM cfk_ledger_meta WHERE name = 'identity'").fetchone()
             if found != (self.identity,):
                 raise self._gone()
         self._mark = mark
+        return connect(self.file, _patience.get().milliseconds / 1000)
 
     def _prepare_sqlite(self, connection: sqlite3.Connection, record: Any) -> None:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON"):

@@ -80,18 +80,16 @@ class Forgotten:
 class Ledger(HostOnly):
     """Remembers what was released for each record, so that releases of one record never add up to a few people.
 
-    Two regions that were released with the same private values are recognisably about the same record. With a nominal
+    Two regions that were released with the same private values are recognizably about the same record. With a nominal
     guarantee a region leaves only if at least k people are inside of everything that was ever released for its record;
-    else an earlier region is released again, or nothing. With the other guarantees a record keeps its first region: it
-    is released again, or nothing.
+    else an earlier region leaves again, or nothing. With the other guarantees a record keeps its first region.
 
     It protects as long as all that is released goes through it: all processes and servers share one database. It
-    knows a record by its values, so it does not connect two records of one person, and it does not see what was
-    released without it, before `purge` or before `forget`, nor what was asked for and withheld.
+    knows a record by its values, so it does not connect two records of one person. It does not see what was released
+    without it, before `purge` or before `forget`, nor what was withheld.
 
     The database holds keyed hashes of records, the released regions, hashes of policies, counts and times; no other
-    value, and nothing about anybody whose record was not released. Keep it with the training data all the same:
-    whoever has its key can try values.
+    value. Keep it with the training data all the same: whoever has its key can try values.
 
     Parameters
     ----------
@@ -99,17 +97,17 @@ class Ledger(HostOnly):
         A SQLite file, or a ``postgresql://`` URL. Default: the environment variable ``CFK_LEDGER``, else
         ``cfk_plugin/ledger.db`` in the user's state folder. A SQLite file must lie on a local disk.
     key : bytes, optional
-        Key of the handles, at least 16 bytes. Default: `key_file`, else the environment variable
-        ``CFK_LEDGER_KEY`` (64 hex digits are read as such), else ``<file>.key`` beside a SQLite file, which is made
-        with the ledger. A ledger can only be opened with its own key.
+        At least 16 bytes; a ledger can only be opened with its own key. Default: `key_file`, else the environment
+        variable ``CFK_LEDGER_KEY`` (64 hex digits are read as such), else ``<file>.key`` beside a SQLite file, which
+        is made with the ledger.
     key_file : path, optional
         File with the key, readable by its owner alone.
     timeout : float, optional
         Seconds that one request may wait for others, or for a server that is away; what takes longer fails. Default:
         the environment variable ``CFK_LEDGER_TIMEOUT``, else 5.
     create : bool
-        Whether to make a new ledger, which must not be there yet. Nothing else ever makes one: an empty ledger in the
-        place of one that is gone would know of no release.
+        Whether to make a new ledger. Nothing else ever does: an empty one in the place of one that is gone would know
+        of no release.
 
     Attributes
     ----------
@@ -224,8 +222,8 @@ class Ledger(HostOnly):
     def settle(self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable) -> list[Decision]:
         """Decide what may leave for each candidate, and put it on record before it does.
 
-        One transaction, committed when this returns: nothing leaves that is not on record, and what is on record
-        may not have left when the process died in between. Candidates of one record see each other.
+        One transaction, committed when this returns: nothing leaves that is not on record. Candidates of one record
+        see each other.
 
         Parameters
         ----------
@@ -233,10 +231,9 @@ class Ledger(HostOnly):
         count : callable
             Returns how many people of today's population are inside all of the regions that it is given.
         acceptable : callable
-            Says whether an earlier region may leave for the candidate at a position under today's policy. With
-            another guarantee than "nominal" it is asked about the candidate's own region as well, once that is on
-            record, and its answer must depend on nothing that tells apart who has this region on record. Both are
-            called while others wait, maybe several times: they must be fast and change nothing.
+            Says whether a region on record may leave for the candidate at a position under today's policy. With another
+            guarantee than "nominal", its answer must depend on nothing that tells apart who has this region on record.
+            Both are called while others wait, maybe several times: they must be fast and change nothing.
 
         Returns
         -------
