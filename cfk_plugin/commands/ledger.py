@@ -13,7 +13,7 @@ import pandas as pd
 from pandas.api import types
 
 from cfk_plugin.commands.files import read_schema, read_table
-from cfk_plugin.data.columns import conform
+from cfk_plugin.data.values import conform
 from cfk_plugin.errors import InputError, LedgerError, quiet
 from cfk_plugin.records.chain import BrokenLedgerError
 from cfk_plugin.records.ledger import COLUMNS, Ledger, Status

@@ -15,9 +15,9 @@ import pandas as pd
 from cfk_plugin.commands.form import Finding
 from cfk_plugin.commands.recount import CELLS, NEAR, SAMPLES, largest, sizes, undiverse
 from cfk_plugin.commands.released import Released
-from cfk_plugin.data.columns import to_number, to_text
 from cfk_plugin.data.model import OPPOSITE, Goal, Grid, LabelModel, rows_for_cells
-from cfk_plugin.data.region import Interval, json_value
+from cfk_plugin.data.region import Interval
+from cfk_plugin.data.values import json_value, to_number, to_text
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import DesiredRange
 from cfk_plugin.metrics.intervals import clopper_pearson
@@ -89,7 +89,7 @@ class Judge:
         person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # replaced
         table = population.conform(pd.DataFrame([{**person, **found.exact}], dtype=object).infer_objects())
         which = np.zeros(len(cells), dtype=np.int64)
-        said = self.labels(rows_for_cells(population, table, which, self._outside(found, cells))).astype(object)
+        said = self.labels(rows_for_cells(population.encoder, table, which, self._outside(found, cells))).astype(object)
         outcome, goal = found.entry["outcome"], Goal(self.desired)
         if outcome is not None and "low" in outcome:
             return [DesiredRange(outcome["low"], outcome["high"])(said)]

@@ -5,136 +5,126 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from cfk_plugin.data.coding import Coding, KeyedOrder, NoRows, find_rows, index_rows, require_columns
-from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.domain import Codes, Domain
+from cfk_plugin.data.intake import Encoder
+from cfk_plugin.data.population import CodeIndex, RowStore, collapse
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import CFKError, MissingDependencyError, PopulationError, quiet
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cfk_plugin.data.schema import Schema
 
 Work = Callable[[pd.DataFrame], pd.DataFrame]
 _TOP = np.uint64(1 << 63)  # keyed numbers are unsigned, Spark's are signed: flipping the top bit keeps their order
-
-
-class Counted(NamedTuple):
-    """What is known of a table on a cluster: how to read it, its cells, and the people of each."""
-
-    coding: Coding
-    cells: NDArray[np.int32]
-    people: NDArray[np.int64]
-
-
-class Sent:
-    """How workers read and number records: made for a job and nowhere kept, as it is pickled with values and key.
-
-    Coding, domains and order refuse to be pickled. Workers are the data holder's, and have the rows.
-    """
-
-    def __init__(self, coding: Coding, order: KeyedOrder | None = None) -> None:
-        self.coding, self.order = coding, order
-
-    def numbers(self, frame: pd.DataFrame) -> NDArray[np.uint64]:
-        """Return the keyed number of each record of a table; 0 without an order."""
-        return np.zeros(len(frame), dtype=np.uint64) if self.order is None else self.order.of(frame)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Travel in parts."""
-        names = [field.name for field in fields(Domain)]
-        parts = {name: [getattr(domain, n) for n in names] for name, domain in self.coding.domains.items()}
-        return _arrived, (self.coding.schema, parts, None if self.order is None else self.order.key)
-
-
-def _arrived(schema: Schema, parts: Mapping[str, Sequence[Any]], key: bytes | None) -> Sent:
-    coding = Coding(schema, {name: Domain(*values) for name, values in parts.items()})
-    return Sent(coding, None if key is None else KeyedOrder(coding, key))
-
-
-class RowsOnCluster(NoRows):
-    """The rows of a Spark DataFrame. Here, each person stands for one row; people of a cell are in keyed order."""
-
-    are_told_apart = True
-    _advice = "the rows are on a cluster and stay there; nothing that reads them one by one can be asked for"
-
-    def __init__(self, df: Any, counted: Counted) -> None:
-        super().__init__(counted.people)
-        self._df, self._counted = df, counted
-        self._number = np.zeros(len(self.cell_of_row), dtype=np.uint64)
-        self._known = np.zeros(len(counted.cells), dtype=bool)
-
-    def numbers(self, order: KeyedOrder, at: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the keyed numbers of some people; those of whole cells are computed on the cluster, once."""
-        asked = np.unique(self.cell_of_row[at])
-        if len(new := asked[~self._known[asked]]):
-            found = _to_pandas(_people(self._df, self._counted, order, new))
-            cell = found["cell"].to_numpy(dtype=np.int64)
-            if not np.array_equal(np.bincount(cell, minlength=len(self._known))[new], self._counted.people[new]):
-                raise PopulationError(_CHANGED)
-            number = unsigned(found["number"])
-            self._number[np.isin(self.cell_of_row, new)] = number[np.lexsort((number, cell))]
-            self._known[new] = True
-        return self._number[at]
-
-    def map(self, work: Work, columns: str) -> pd.DataFrame:
-        """Return what a function makes of the rows, a few thousand at a time, on the workers."""
-        sent = Sent(self._counted.coding)
-        names = sent.coding.schema.features
-        table = selected(self._df, names)
-        return _to_pandas(spread(table, names, lambda frame: work(sent.coding.conform(frame)), columns))
-
-
 _CHANGED = "the table on the cluster is not what it was when it was counted; cache or store it, and count it again"
-
 _NOT_INSTALLED = (
     "a worker lacks a package; install cfk-plugin[spark] and the model's packages in the Python of the workers, "
     "which PYSPARK_PYTHON names (default: the first python3 of their PATH)"
 )
 
 
-def counted(df: Any, schema: Schema) -> Counted:
+class RecordReader:
+    """How workers read and number records: made for a job and nowhere kept, as it is pickled with values and key.
+
+    Encoder and domains refuse to be pickled. Workers are the data holder's, and have the rows.
+    """
+
+    def __init__(self, encoder: Encoder, key: bytes | None = None, cells: Codes | None = None) -> None:
+        self.encoder, self.key, self.cells = encoder, key, cells
+
+    def numbers(self, frame: pd.DataFrame) -> NDArray[np.uint64]:
+        """Return the keyed number of each record of a table; 0 without a key."""
+        if self.key is None:
+            return np.zeros(len(frame), dtype=np.uint64)
+        return self.encoder.keyed_order(self.key, *self.encoder.encode(frame))
+
+    @cached_property
+    def index(self) -> CodeIndex:
+        """Where the cells are; each worker makes its own."""
+        return CodeIndex(np.empty((0, 0), dtype=np.int32) if self.cells is None else self.cells)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel in parts."""
+        names = [field.name for field in fields(Domain) if field.init]
+        parts = {name: [getattr(domain, n) for n in names] for name, domain in self.encoder.domains.items()}
+        return _arrived, (self.encoder.schema, parts, self.key, self.cells)
+
+
+def _arrived(
+    schema: Schema, parts: Mapping[str, Sequence[Any]], key: bytes | None, cells: Codes | None
+) -> RecordReader:
+    return RecordReader(Encoder(schema, {name: Domain(*values) for name, values in parts.items()}), key, cells)
+
+
+class RowsOnCluster(RowStore):
+    """The rows of a Spark DataFrame. Here, each person stands for one row; people of a cell are in keyed order."""
+
+    is_divisible = True
+    _advice = "the rows are on a cluster and stay there; nothing that reads them one by one can be asked for"
+
+    def __init__(self, df: Any, schema: Schema, key: bytes) -> None:
+        self._df, self._key = df, key
+        self.encoder, self.cells, self.people = _counted(df, schema)
+        super().__init__(np.repeat(np.arange(len(self.people)), self.people))
+        self._number = np.zeros(len(self), dtype=np.uint64)
+        self._known = np.zeros(len(self.cells), dtype=bool)
+
+    def numbers(self, at: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the keyed numbers of some people; those of whole cells are computed on the cluster, once."""
+        asked = np.unique(self.cell_of_row[at])
+        if len(new := asked[~self._known[asked]]):
+            found = _to_pandas(_people(self._df, RecordReader(self.encoder, self._key, self.cells), new))
+            cell = found["cell"].to_numpy(dtype=np.int64)
+            if not np.array_equal(np.bincount(cell, minlength=len(self._known))[new], self.people[new]):
+                raise PopulationError(_CHANGED)
+            number = unsigned(found["number"])
+            self._number[np.isin(self.cell_of_row, new)] = number[np.lexsort((number, cell))]
+            self._known[new] = True
+        return self._number[at]
+
+    def map(self, work: Callable[[pd.DataFrame, RecordReader], pd.DataFrame], columns: str) -> pd.DataFrame:
+        """Return what a function makes of the rows, a few thousand at a time, on the workers."""
+        reader, names = RecordReader(self.encoder, self._key), self.encoder.schema.features
+        table = selected(self._df, names)
+        return _to_pandas(spread(table, names, lambda frame: work(reader.encoder.conform(frame), reader), columns))
+
+
+def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]]:
     """Count the people of each combination of quasi-identifiers on the cluster; learn how to read the table."""
-    functions = spark_functions()
-    require_columns(df.columns, schema)
-    quasi = schema.quasi_identifiers
-    cells = selected(df, quasi)
-    found = _to_pandas(cells.groupBy(*cells.columns).agg(functions.count(functions.lit(1)).alias("people")))
+    functions, quasi = spark_functions(), schema.quasi_identifiers
+    table = selected(df, quasi)
+    found = _to_pandas(table.groupBy(*table.columns).agg(functions.count(functions.lit(1)).alias("people")))
     if found.empty:
         raise PopulationError("a population needs a table with at least one row")
     people = found.pop("people").to_numpy(dtype=np.float64)
     found.columns = pd.Index(quasi)
     known = {name: Domain.of(found[name], schema[name]) for name in quasi}
-    coding = Coding(schema, {**known, **_private_domains(df, schema)})
-    codes, cell = coding.collapse(found)
-    number = np.bincount(cell, weights=people, minlength=len(codes)).astype(np.int64)
-    if schema.subject is None:
-        return Counted(coding, codes, number)
-    once = _to_pandas(_people(df, Counted(coding, codes, number)).groupBy("cell").count())
-    number = np.bincount(once["cell"], weights=once["count"], minlength=len(codes)).astype(np.int64)
-    return Counted(coding, codes, number)
+    encoder = Encoder(schema, {**known, **_private_domains(df, schema)})
+    cells, cell = collapse(encoder, found)
+    if schema.subject is not None:
+        once = _to_pandas(_people(df, RecordReader(encoder, cells=cells)).groupBy("cell").count())
+        cell, people = once["cell"].to_numpy(), once["count"].to_numpy()
+    return encoder, cells, np.bincount(cell, weights=people, minlength=len(cells)).astype(np.int64)
 
 
-def _people(df: Any, known: Counted, order: KeyedOrder | None = None, wanted: NDArray[np.int64] | None = None) -> Any:
+def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = None) -> Any:
     """Return a Spark table with the cell, and the keyed number, of each person."""
-    functions, schema = spark_functions(), known.coding.schema
+    functions, schema = spark_functions(), reader.encoder.schema
     names, subject = schema.features, schema.subject
-    cells, sent = known.cells, Sent(known.coding, order)
-    index = index_rows(cells)
 
     def places(frame: pd.DataFrame) -> pd.DataFrame:
-        cell = find_rows(cells, np.column_stack(sent.coding.quasi(frame)), index)
+        domains = [reader.encoder.domains[name] for name in schema.quasi_identifiers]
+        codes = np.column_stack([domain.encode(frame[domain.attribute.name])[0] for domain in domains])
+        cell = reader.index.find(codes)
         if (cell < 0).any():
             raise PopulationError(_CHANGED)
         number = np.zeros(len(frame), dtype=np.uint64)
-        asked = np.ones(len(frame), dtype=bool)
-        if wanted is not None:
-            asked = np.isin(cell, wanted)
-        number[asked] = sent.numbers(frame[asked])
+        asked = np.ones(len(frame), dtype=bool) if wanted is None else np.isin(cell, wanted)
+        number[asked] = reader.numbers(frame[asked])
         table = pd.DataFrame({"cell": cell, "number": signed(number)})
         return table[asked] if subject is None else table.assign(asked=asked, person=frame[subject].to_numpy())
 
@@ -155,7 +145,10 @@ def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:
     def each(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
             batch.columns = pd.Index(names)
-            yield _constant(work, batch)
+            # Spark sends what is raised here to the driver and to its logs, text and all; ours name columns at most
+            with quiet("{} on a worker", PopulationError, let=CFKError):
+                found = work(batch)
+            yield found
 
     return table.mapInPandas(each, columns)
 
@@ -170,45 +163,39 @@ def unsigned(numbers: pd.Series) -> NDArray[np.uint64]:
     return np.asarray(numbers.to_numpy(dtype=np.int64).view(np.uint64) ^ _TOP, dtype=np.uint64)
 
 
-def _constant(work: Work, batch: pd.DataFrame) -> pd.DataFrame:
-    """Run on a worker; Spark sends what is raised there to the driver and to its logs, text and all."""
-    with quiet("{} on a worker", PopulationError, let=CFKError):  # ours name columns at most
-        return work(batch)
-
-
 def _to_pandas(table: Any) -> pd.DataFrame:
     """Run a job; of its failure only the class is told, and no warning, in which Spark repeats it."""
     with quiet("the job on the cluster failed", PopulationError, let=PopulationError):
         try:
             with warnings.catch_warnings(action="ignore"):
                 found: pd.DataFrame = table.toPandas()
-        except Exception as error:  # noqa: BLE001 - its text says which of our sentences it is, and goes no further
-            raise PopulationError(_told(str(error), type(error).__name__)) from None
+        except Exception as error:
+            text = str(error)  # it says which of our sentences it is, and goes no further
+            if _CHANGED in text:
+                raise PopulationError(_CHANGED) from None
+            if "ModuleNotFoundError" in text:
+                raise PopulationError(_NOT_INSTALLED) from None
+            raise
     return found
 
 
-def _told(text: str, kind: str) -> str:
-    """Return what may be said of a job's failure: one of our own sentences."""
-    if _CHANGED in text:
-        return _CHANGED
-    if "ModuleNotFoundError" in text:
-        return _NOT_INSTALLED
-    return f"the job on the cluster failed ({kind})"
-
-
-def _private_domains(df: Any, schema: Schema) -> Mapping[str, Domain]:
+def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
     """Return what may be known of private attributes: type, and whether values are missing."""
+    from pyspark.sql.types import StructField, StructType
+
     if not schema.private:
         return {}
     functions, table = spark_functions(), selected(df, schema.private)
-    counts = [functions.max(_gap(table, name).cast("int")) for name in table.columns]
-    has_missing = _to_pandas(table.agg(*counts)).iloc[0].astype(bool).tolist()
-    return {
-        name: Domain.unlisted(
-            schema[name], _dtype(df, field, missing=missing), has_missing=missing, is_date=_is_date(field)
-        )
-        for name, field, missing in zip(schema.private, table.schema, has_missing, strict=True)
-    }
+    gaps = [functions.max(_gap(table, name).cast("int")) for name in table.columns]
+    domains = {}
+    for name, field, gap in zip(schema.private, table.schema, _to_pandas(table.agg(*gaps)).iloc[0], strict=True):
+        # the dtype that pandas gives to a column of Spark, by asking for a made-up one
+        form = StructType([StructField("made_up", field.dataType)])
+        made_up = _to_pandas(df.sparkSession.createDataFrame([(None,)] if gap else [], form))
+        is_date = field.dataType.typeName() in ("date", "timestamp", "timestamp_ntz")
+        dtype = made_up["made_up"].dtype
+        domains[name] = Domain.unlisted(schema[name], dtype, has_missing=bool(gap), is_date=is_date)
+    return domains
 
 
 def _gap(table: Any, name: str) -> Any:
@@ -216,18 +203,6 @@ def _gap(table: Any, name: str) -> Any:
     missing = table[name].isNull()
     is_float = table.schema[name].dataType.typeName() in ("float", "double")
     return missing | spark_functions().isnan(table[name]) if is_float else missing
-
-
-def _dtype(df: Any, field: Any, *, missing: bool) -> Any:
-    """Return the dtype that pandas gives to a column of Spark, by asking for a made-up one."""
-    from pyspark.sql.types import StructField, StructType
-
-    form = StructType([StructField("made_up", field.dataType)])
-    return _to_pandas(df.sparkSession.createDataFrame([(None,)] if missing else [], form))["made_up"].dtype
-
-
-def _is_date(field: Any) -> bool:
-    return field.dataType.typeName() in ("date", "timestamp", "timestamp_ntz")
 
 
 def selected(df: Any, names: Sequence[str]) -> Any:

@@ -1,14 +1,10 @@
-"""Values and codes: the values that an attribute takes in a population, what stands for them in digests, and bins."""
+"""Domains: the values that an attribute takes in a population, their codes, what stands for them in digests, bins."""
 
 from __future__ import annotations
 
 import hashlib
-import hmac
-import os
-import secrets
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from typing import Any
@@ -18,88 +14,23 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.columns import conform, dates_of, holds_dates, to_bound, to_numbers, to_text, why_inexact
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.schema import Attribute
-from cfk_plugin.errors import HostOnly, InputError, PopulationError
+from cfk_plugin.data.values import conform, dates_of, holds_dates, to_bound, to_numbers, to_text, why_inexact
+from cfk_plugin.errors import HostOnly, PopulationError
 
-# Keyed digests: identities and orders that nobody without the key can compute.
-
-_PROCESS_KEY = secrets.token_bytes(32)
-
-
-def configured_key(key: bytes | None) -> bytes:
-    """Return the given key, else that of the environment variable ``CFK_KEY``; empty when there is none."""
-    if key is not None and not isinstance(key, bytes):
-        raise InputError(f"key must be bytes, got {type(key).__name__}; encode a text with .encode()")
-    return key or os.environ.get("CFK_KEY", "").encode()
-
-
-def key_of_this_process() -> bytes:
-    """Return a random key that lives as long as this process."""
-    return _PROCESS_KEY
-
-
-def keyed_digest(key: bytes, parts: Iterable[bytes]) -> bytes:
-    """Return HMAC-SHA256 of some bytes."""
-    code = hmac.new(key, digestmod=hashlib.sha256)
-    for part in parts:
-        code.update(part)
-    return code.digest()
-
-
-def keyed_order(key: bytes, tokens: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a number per row of tokens (64 bits of HMAC-SHA256) that says who comes first."""
-    rows = np.ascontiguousarray(tokens, dtype="<u8")
-    digests = b"".join(hmac.digest(key, row.tobytes(), "sha256")[:8] for row in rows)
-    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
-
-
-def token_of_text(text: str) -> int:
-    """Return 48 bits that stand for a text, which a float holds exactly. No key is in it."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
-
-
-# Tokens: 64 bits per value that stand for it in keyed digests, and follow from the value, not from the table.
-
-BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "false", "0", "0.0")}
-
-
-def token_of(text: str, *, is_bool: bool) -> int:
-    """Return what stands for a category: the same for all its spellings."""
-    if is_bool:
-        text = next((name for name, aliases in BOOL_SPELLINGS.items() if text in aliases), text)
-    whole = text.removesuffix(".0")
-    return token_of_text(whole if whole.lstrip("-").isdigit() else text)
-
-
-def tokens_of(domain: Domain, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return the tokens of coded values (`Domain.encode`).
-
-    Numbers that went through single precision, and other spellings of a category, are the same; missing is a value of
-    its own.
-    """
-    known = (codes >= 0) & (codes < len(domain.values))
-    if domain.attribute.kind != "numeric":
-        unlisted = np.nan_to_num(numbers).astype(np.uint64)
-        return np.where(known, np.append(domain.tokens, np.uint64(0))[np.where(known, codes, -1)], unlisted)
-    if len(domain.values):
-        numbers = np.where(known, domain.values[np.where(known, codes, 0)], numbers)
-    if not domain.is_date:
-        with np.errstate(over="ignore"):
-            numbers = numbers.astype(np.float32).astype(np.float64)
-    return np.where(np.isnan(numbers), np.nan, numbers + 0.0).view(np.uint64)
-
-
-# Domains: the values that an attribute takes in a population, and their codes.
+Codes = NDArray[np.int32]
+Numbers = NDArray[np.float64]
 
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 """Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
 
 _SNAP = 1e-9  # two numbers closer than this share of the range are the same value
+_WHOLE = 2**53  # below it, every whole number is a float64
+_BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "false", "0", "0.0")}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Domain(HostOnly):
     """The distinct values of one attribute, coded 0 .. n-1; a missing value has the last code.
 
@@ -115,11 +46,39 @@ class Domain(HostOnly):
     has_missing: bool  # Whether the population has a missing value here
     is_date: bool = False  # Whether the numbers are seconds of a date
     is_open: bool = False  # Whether values are not known and any will do: a private attribute whose rows are elsewhere
+    size: int = field(init=False)  # Number of codes, the one for missing included
+    missing_code: int = field(init=False)  # `UNKNOWN` when the population has no missing value
+    is_numeric: bool = field(init=False)
+    is_interval: bool = field(init=False)  # Whether the attribute generalises to ranges
+    width: float = field(init=False)  # Of the range of numbers
+    _code_if_missing: int = field(init=False)
+    _is_bool: bool = field(init=False)
+    _is_float: bool = field(init=False)
+
+    _refusal = PopulationError, "a {} holds values of rows and refuses to be pickled"
+
+    def __post_init__(self) -> None:
+        """Work out once what every call asks for."""
+        kind, n = self.attribute.kind, len(self.values)
+        is_numeric = kind == "numeric"
+        self.__dict__.update(
+            size=n + self.has_missing,
+            missing_code=n if self.has_missing else UNKNOWN,
+            is_numeric=is_numeric,
+            is_interval=kind in ("numeric", "ordinal"),
+            width=float(self.values[-1]) - float(self.values[0]) if is_numeric and n else 0.0,
+            _code_if_missing=n if self.has_missing else UNEXPECTED_MISSING,
+            _is_bool=bool(types.is_bool_dtype(self.dtype)),
+            _is_float=bool(types.is_float_dtype(self.dtype)),
+        )
+
+    def _counts(self) -> str:
+        return f"{self.attribute.name!r}, {self.attribute.kind}, {self.size} values"
 
     @classmethod
     def unlisted(cls, attribute: Attribute, dtype: Any, *, has_missing: bool, is_date: bool) -> Domain:
         """Return a domain of which no value of a row is known; levels and leaves that are declared are."""
-        declared = attribute.levels or (attribute.hierarchy.leaves if attribute.hierarchy else ())
+        declared = attribute.declared_values or ()
         listed = np.array(declared, dtype=object)
         values = np.empty(0) if attribute.kind == "numeric" else listed
         return cls(attribute, values, listed, dtype, np.nan, has_missing, is_date, is_open=not declared)
@@ -127,64 +86,75 @@ class Domain(HostOnly):
     @classmethod
     def of(cls, column: pd.Series, attribute: Attribute) -> Domain:
         """Learn the domain of a column."""
-        has_missing = bool(column.isna().any())
-        missing = column[column.isna()].iloc[0] if has_missing else np.nan
+        gaps = column.isna()
+        has_missing = bool(gaps.any())
+        missing = column[gaps].iloc[0] if has_missing else np.nan
+        name = attribute.name
         if attribute.kind == "numeric":
             numbers, invalid = to_numbers(column)
             if invalid.any():
-                raise PopulationError(f"column {attribute.name!r} holds infinite or non-numeric values")
+                raise PopulationError(f"column {name!r} holds infinite or non-numeric values")
             if why := why_inexact(column):
-                raise PopulationError(f"column {attribute.name!r} holds {why}")
+                raise PopulationError(f"column {name!r} holds {why}")
             values = np.unique(numbers[~np.isnan(numbers)]) + 0.0  # no negative zero: it is 0, in whatever order
             if len(values) and not isfinite(float(values[-1]) - float(values[0])):
-                raise PopulationError(f"column {attribute.name!r} has a wider range than float64 holds; scale it")
+                raise PopulationError(f"column {name!r} has a wider range than float64 holds; scale it")
             originals = np.empty(0, object)
             return cls(attribute, values, originals, column.dtype, missing, has_missing, holds_dates(column))
         present = pd.unique(column.dropna().astype(object))
         by_text = {to_text(v): v for v in present}
         if len(by_text) != len(present):
-            raise PopulationError(f"column {attribute.name!r} spells one category in two ways; use one dtype")
-        declared = attribute.levels or (attribute.hierarchy.leaves if attribute.hierarchy else None)
-        order = list(declared) if declared is not None else sorted(by_text)
+            raise PopulationError(f"column {name!r} spells one category in two ways; use one dtype")
+        order = attribute.declared_values or sorted(by_text)
         if unknown := set(by_text) - set(order):
-            raise PopulationError(
-                f"column {attribute.name!r} has {len(unknown)} values that its levels or hierarchy do not list"
-            )
+            raise PopulationError(f"column {name!r} has {len(unknown)} values that its levels or hierarchy do not list")
         originals = np.empty(len(order), object)
         originals[:] = [by_text.get(text, text) for text in order]
         return cls(attribute, np.asarray(order, object), originals, column.dtype, missing, has_missing)
 
-    _refusal = PopulationError, "a {} holds values of rows and refuses to be pickled"
-
-    def _counts(self) -> str:
-        return f"{self.attribute.name!r}, {self.attribute.kind}, {self.size} values"
-
-    @property
-    def size(self) -> int:
-        """Number of codes, the one for missing included."""
-        return len(self.values) + self.has_missing
-
-    @property
-    def missing_code(self) -> int:
-        """Code of a missing value; -1 when the population has none."""
-        return len(self.values) if self.has_missing else UNKNOWN
-
-    @property
-    def is_interval(self) -> bool:
-        """Whether the attribute generalises to ranges."""
-        return self.attribute.kind in ("numeric", "ordinal")
-
     @cached_property
-    def positions(self) -> NDArray[np.float64]:
+    def positions(self) -> Numbers:
         """Place of each value on [0, 1] (range attributes): value or rank, divided by the range."""
-        line = self.values if self.attribute.kind == "numeric" else np.arange(len(self.values), dtype=float)
+        line = self.values if self.is_numeric else np.arange(len(self.values), dtype=float)
         width = float(line[-1] - line[0]) if len(line) else 0.0
         return np.asarray((line - line[0]) / width if width > 0 else np.zeros(len(line)), dtype=np.float64)
 
     @cached_property
-    def scaled(self) -> NDArray[np.float64]:
+    def scaled(self) -> Numbers:
         """Positions in terms of what generalising costs: times the attribute's weight."""
         return self.positions * self.attribute.weight
+
+    def place(self, numbers: Numbers) -> Numbers:
+        """Return where numbers stand on the [0, 1] line of the population; outside of it if they are."""
+        if self.width <= 0:
+            return np.zeros(len(numbers))
+        return np.asarray((numbers - self.values[0]) / self.width, dtype=np.float64)
+
+    # From values to codes
+
+    def encode(self, column: pd.Series) -> tuple[Codes, Numbers]:
+        """Return code and number of every value of a column, whatever its dtype."""
+        if self.is_numeric:
+            return self._code_numbers(*to_numbers(column))
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            at, distinct = column.cat.codes.to_numpy(), column.cat.categories
+        else:
+            at, distinct = pd.factorize(column)
+        codes, numbers = self._code_categories([*distinct, None])  # the last one is for missing values, which are at -1
+        return codes[at], numbers[at]
+
+    def encode_values(self, values: list[Any]) -> tuple[Codes, Numbers]:
+        """Do as `encode`, for a few values, whose types are looked at one by one."""
+        if not self.is_numeric:
+            return self._code_categories(values)
+        if not {*map(type, values)} <= {int, float}:
+            return self.encode(pd.Series(values, dtype=object))
+        numbers = np.array(values, dtype=np.float64)
+        return self._code_numbers(numbers, np.isinf(numbers))
+
+    def code(self, value: Any) -> int:
+        """Return the code of one category, however it is spelled; `UNKNOWN` for one that the population lacks."""
+        return self._code_of.get(value if type(value) is str else to_text(value), UNKNOWN)
 
     @cached_property
     def _code_of(self) -> dict[str, int]:
@@ -193,126 +163,45 @@ class Domain(HostOnly):
             whole = text.removesuffix(".0")
             if whole.lstrip("-").isdigit():
                 codes.setdefault(whole if whole != text else f"{text}.0", code)
-        if types.is_bool_dtype(self.dtype):
-            codes = {alias: codes[text] for text in codes for alias in BOOL_SPELLINGS[text]}
+        if self._is_bool:
+            codes = {alias: codes[text] for text in codes for alias in _BOOL_SPELLINGS[text]}
         return codes
 
-    def code(self, value: Any) -> int:
-        """Return the code of one category, however it is spelled; `UNKNOWN` for one that the population lacks."""
-        return self._code_of.get(to_text(value), UNKNOWN)
+    def _code_categories(self, values: list[Any]) -> tuple[Codes, Numbers]:
+        codes = np.empty(len(values), dtype=np.int32)
+        numbers = np.full(len(values), np.nan)
+        for i, value in enumerate(values):
+            if type(value) is not str and pd.isna(value):
+                codes[i] = self._code_if_missing
+                continue
+            codes[i] = self.code(value)
+            if self.is_open and codes[i] == UNKNOWN:
+                numbers[i] = token_of(to_text(value), is_bool=self._is_bool)
+        return codes, numbers
 
-    def encode(self, column: pd.Series) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Return code and number of every value of a column, whatever its dtype."""
-        if self.attribute.kind != "numeric":
-            distinct, inverse = _factorize(column)
-            codes, numbers = self._encode_categories(distinct)
-            return codes[inverse], numbers[inverse]
-        numbers, invalid = to_numbers(column)
-        return self._encode_numbers(numbers, invalid), numbers
-
-    def encode_values(self, values: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Do as `encode`, for a few values, whose types are looked at one by one."""
-        if self.attribute.kind != "numeric":
-            codes, numbers = self._encode_categories(values)
-            return codes[:-1], numbers[:-1]
-        if not all(type(value) in (int, float) for value in values):
-            return self.encode(pd.Series(values, dtype=object))
-        numbers = np.array(values, dtype=np.float64)
-        return self._encode_numbers(numbers, np.isinf(numbers)), numbers
-
-    @cached_property
-    def _is_bool(self) -> bool:
-        return bool(types.is_bool_dtype(self.dtype))
-
-    @cached_property
-    def tokens(self) -> NDArray[np.uint64]:
-        """What stands for each value of a categorical domain in keyed digests; see `cfk_plugin.data.domain`."""
-        return np.array([token_of(text, is_bool=self._is_bool) for text in self.values], dtype=np.uint64)
-
-    def restores(self, values: list[Any], codes: NDArray[np.int32]) -> bool:
-        """Say whether `restore` gives a few coded values back as they are, if they have the population's dtype."""
-        return all(
-            code < 0 or code == self.missing_code or (value == spelled and type(value) is type(spelled))
-            for value, code, spelled in zip(values, codes.tolist(), self._spelled(codes), strict=True)
-        )
-
-    def _spelled(self, codes: NDArray[np.int32]) -> list[Any]:
-        pool = self._pool_values
-        return [pool[code] if 0 <= code < len(pool) else None for code in codes.tolist()]
-
-    @cached_property
-    def _pool_values(self) -> list[Any]:
-        return list(self._pool.tolist())
-
-    def _encode_numbers(self, numbers: NDArray[np.float64], invalid: NDArray[np.bool_]) -> NDArray[np.int32]:
-        codes = self._codes_of_numbers(numbers)
+    def _code_numbers(self, numbers: Numbers, invalid: NDArray[np.bool_]) -> tuple[Codes, Numbers]:
+        codes = np.full(len(numbers), UNKNOWN, dtype=np.int32)
+        if last := len(self.values):
+            right = np.searchsorted(self.values, numbers).clip(max=last - 1)
+            left = (right - 1).clip(min=0)
+            nearest = np.where(np.abs(self.values[left] - numbers) < np.abs(self.values[right] - numbers), left, right)
+            scale = max(self.width, abs(float(self.values[-1])) * 1e-3, 1e-300)
+            with np.errstate(invalid="ignore"):
+                same = np.abs(self.values[nearest] - numbers) <= _SNAP * scale
+            codes[same] = nearest[same]
         codes[np.isnan(numbers)] = self._code_if_missing
         codes[invalid] = INVALID
-        return codes
+        return codes, numbers
 
-    def _encode_categories(self, values: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Return codes, and what stands for unlisted values; both for a missing value at the end."""
-        codes = [self._code_if_missing if pd.isna(value) else self.code(value) for value in values]
-        numbers = [
-            token_of(to_text(value), is_bool=self._is_bool) if self.is_open and code == UNKNOWN else np.nan
-            for value, code in zip(values, codes, strict=True)
-        ]
-        return np.array([*codes, self._code_if_missing], dtype=np.int32), np.array([*numbers, np.nan])
-
-    @property
-    def _code_if_missing(self) -> int:
-        return self.missing_code if self.has_missing else UNEXPECTED_MISSING
-
-    def _codes_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
-        if not len(self.values):
-            return np.full(len(numbers), UNKNOWN, dtype=np.int32)
-        right = np.searchsorted(self.values, numbers).clip(max=len(self.values) - 1)
-        left = (right - 1).clip(min=0)
-        nearest = np.where(np.abs(self.values[left] - numbers) < np.abs(self.values[right] - numbers), left, right)
-        scale = max(float(self.values[-1] - self.values[0]), abs(float(self.values[-1])) * 1e-3, 1e-300)
-        with np.errstate(invalid="ignore"):
-            same = np.abs(self.values[nearest] - numbers) <= _SNAP * scale
-        return np.where(same, nearest, UNKNOWN).astype(np.int32)
-
-    def place(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return where numbers stand on the [0, 1] line of the population; outside of it if they are."""
-        width = float(self.values[-1] - self.values[0]) if len(self.values) else 0.0
-        if width <= 0:
-            return np.zeros(len(numbers))
-        return np.asarray((numbers - self.values[0]) / width, dtype=np.float64)
-
-    def inside(self, part: Part) -> NDArray[np.bool_]:
-        """Say of every code whether its value is inside one part of a region."""
-        allowed = np.zeros(self.size, dtype=bool)
-        if isinstance(part, Interval):
-            if part.low is not None and part.levels is not None:
-                allowed[: len(self.values)] = np.isin(self.values, list(part.levels))
-            elif part.low is not None:
-                low, high = to_bound(part.low, upwards=True), to_bound(part.high, upwards=False)
-                allowed[: len(self.values)] = (self.values >= low) & (self.values <= high)
-            if part.missing and self.has_missing:
-                allowed[-1] = True
-            return allowed
-        known = (self.code(v) for v in part if v is not None)
-        allowed[[code for code in known if code != UNKNOWN]] = True
-        if None in part and self.has_missing:
-            allowed[-1] = True
-        return allowed
-
-    def label(self, part: Part) -> str | None:
-        """Return the name of the hierarchy's node that a part of several values is; None where there is none."""
-        hierarchy = self.attribute.hierarchy
-        if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
-            return None
-        return hierarchy.labels[hierarchy.cover([to_text(value) for value in part])]
+    # From codes to values
 
     def value(self, code: int) -> Any:
         """Return the value of a code in natural form: a number, a Timestamp, a category; None when missing."""
         if code == self.missing_code and self.has_missing:
             return None
-        if self.attribute.kind == "numeric":
+        if self.is_numeric:
             return self.natural(float(self.values[code]))
-        return self.values[code] if self.attribute.kind == "ordinal" else self.originals[code]
+        return self.values[code] if self.is_interval else self.originals[code]
 
     def natural(self, number: float) -> Any:
         """Return a number as the column would show it: int, float or Timestamp."""
@@ -320,9 +209,7 @@ class Domain(HostOnly):
             zone = getattr(self.dtype, "tz", None)
             stamp = pd.Timestamp(dates_of(np.array([number]))[0])
             return stamp if zone is None else stamp.tz_localize("UTC").tz_convert(zone)
-        if number.is_integer() and not types.is_float_dtype(self.dtype):
-            return int(number)
-        return number
+        return number if self._is_float or not number.is_integer() else int(number)
 
     def restore(self, codes: NDArray[np.integer[Any]]) -> pd.Series:
         """Rebuild a column in the population's dtype."""
@@ -340,15 +227,85 @@ class Domain(HostOnly):
         if self.attribute.kind == "ordinal":
             pool[: len(self.values)] = self.originals
         if self.has_missing:
-            pool[self.size - 1] = self.missing
+            pool[-1] = self.missing
         return conform(pd.Series(pool, dtype=object), self.dtype)
 
+    @cached_property
+    def _spelled(self) -> list[Any]:
+        return list(self._pool.tolist())
 
-def _factorize(column: pd.Series) -> tuple[list[Any], NDArray[np.int64]]:
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return list(column.cat.categories), np.asarray(column.cat.codes, dtype=np.int64)
-    codes, distinct = pd.factorize(column)
-    return list(distinct), np.asarray(codes, dtype=np.int64)
+    def restores(self, values: list[Any], codes: Codes) -> bool:
+        """Say whether `restore` gives a few coded values back as they are, if they have the population's dtype."""
+        spelled = self._spelled
+        for value, code in zip(values, codes.tolist(), strict=True):
+            if code < 0 or code == self.missing_code:
+                continue
+            if value != spelled[code] or type(value) is not type(spelled[code]):
+                return False
+        return True
+
+    # Parts of a region
+
+    def inside(self, part: Part) -> NDArray[np.bool_]:
+        """Say of every code whether its value is inside one part of a region."""
+        allowed = np.zeros(self.size, dtype=bool)
+        if not isinstance(part, Interval):
+            for value in part:
+                code = self.missing_code if value is None else self.code(value)
+                if code != UNKNOWN:
+                    allowed[code] = True
+            return allowed
+        low, high, values = part.low, part.high, allowed[: len(self.values)]
+        if part.levels is not None and low is not None:
+            values[:] = np.isin(self.values, list(part.levels))
+        elif low is not None:
+            if type(low) is not float and not (type(low) is int and abs(low) < _WHOLE):
+                low = to_bound(low, upwards=True)
+            if type(high) is not float and not (type(high) is int and abs(high) < _WHOLE):
+                high = to_bound(high, upwards=False)
+            values[:] = (self.values >= low) & (self.values <= high)
+        if part.missing and self.has_missing:
+            allowed[-1] = True
+        return allowed
+
+    def label(self, part: Part) -> str | None:
+        """Return the name of the hierarchy's node that a part of several values is; None where there is none."""
+        hierarchy = self.attribute.hierarchy
+        if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
+            return None
+        return hierarchy.labels[hierarchy.cover([to_text(value) for value in part])]
+
+    # Tokens: 64 bits per value that stand for it in keyed digests, and follow from the value, not from the table
+
+    @cached_property
+    def _tokens(self) -> NDArray[np.uint64]:
+        texts = [] if self.is_numeric else self.values.tolist()
+        return np.array([*(token_of(text, is_bool=self._is_bool) for text in texts), 0], dtype=np.uint64)
+
+    def tokens(self, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
+        """Return the tokens of coded values (`encode`).
+
+        Numbers that went through single precision, and other spellings of a category, are the same; missing is a value
+        of its own.
+        """
+        known = (codes >= 0) & (codes < len(self.values))
+        if not self.is_numeric:
+            return np.where(known, self._tokens[np.where(known, codes, -1)], np.nan_to_num(numbers).astype(np.uint64))
+        if len(self.values):
+            numbers = np.where(known, self.values[np.where(known, codes, 0)], numbers)
+        if not self.is_date:
+            with np.errstate(over="ignore"):
+                numbers = numbers.astype(np.float32).astype(np.float64)
+        return np.where(np.isnan(numbers), np.nan, numbers + 0.0).view(np.uint64)
+
+
+def token_of(text: str, *, is_bool: bool) -> int:
+    """Return 48 bits, which a float holds exactly, that stand for a category: the same for all its spellings."""
+    if is_bool:
+        text = next((name for name, aliases in _BOOL_SPELLINGS.items() if text in aliases), text)
+    whole = text.removesuffix(".0")
+    text = whole if whole.lstrip("-").isdigit() else text
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
 
 
 # Declared bins of a numeric private attribute: which one a number falls into, and what is released of it.

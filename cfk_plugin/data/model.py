@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -12,64 +12,38 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.coding import Coding
-from cfk_plugin.data.columns import conform, lent, select, table_of
-from cfk_plugin.data.domain import UNKNOWN, Domain
+from cfk_plugin.data.domain import UNKNOWN, Codes
+from cfk_plugin.data.intake import Encoder, select, table_of
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Region, json_value, natural, part_to_text
+from cfk_plugin.data.region import Interval, Region, part_to_text
+from cfk_plugin.data.values import conform, json_value, natural
 from cfk_plugin.errors import HostOnly, InputError, ModelError, quiet
 
+Mask = NDArray[np.bool_]
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a certificate is about: the outcome that was asked of the model."""
-
-    # The desired label, or with `is_other` the one that any other is desired to. None where neither is known, as a
-    # function says what is desired.
-    label: Any = None
-    is_other: bool = False  # Whether any label but `label` is desired
-    bounds: tuple[float, float] | None = None  # Lowest and highest number desired of a regressor, both included
-
-    def __str__(self) -> str:
-        """Say it in words."""
-        if self.bounds is not None:
-            return part_to_text(Interval(*self.bounds))
-        if self.label is None:
-            return "as desired"
-        return f"not {self.label}" if self.is_other else str(self.label)
-
-    def to_dict(self) -> dict[str, Any] | None:
-        """Return it as JSON-ready values; None where a function says what is desired."""
-        if self.bounds is not None:
-            return {"low": json_value(self.bounds[0]), "high": json_value(self.bounds[1])}
-        return None if self.label is None else {"not" if self.is_other else "label": json_value(self.label)}
-
-
-# A model reduced to what protection needs of it: one label per row, checked, and no text that quotes rows.
-
-Predict = Callable[[pd.DataFrame], Any]
+_COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # from pandas 3 on, what is changed is copied then
 
 
 class LabelModel:
-    """A model reduced to what is needed of it: one label per row, checked."""
+    """A model reduced to what protection needs of it: one label per row, checked, and no text that quotes rows."""
 
     def __init__(self, model: Any, features: Sequence[str], *, fractions: bool = True) -> None:
         predict = getattr(model, "predict", None) or (model if callable(model) else None)
         if not callable(predict):
             raise ModelError(f"a model needs a predict method or to be callable; got {type(model).__name__}")
-        self._predict: Predict = predict
+        self._predict: Callable[[pd.DataFrame], Any] = predict
         wanted = getattr(model, "feature_names_in_", None)
         self.columns = list(features) if wanted is None else [str(name) for name in wanted]
         if lost := [name for name in self.columns if name not in features]:
             raise ModelError(f"the model was fitted on columns that the schema does not have as features: {lost}")
-        self.classes = _one_output(getattr(model, "classes_", None))
+        classes = getattr(model, "classes_", None)
+        has_one_output = classes is not None and not any(np.ndim(label) for label in classes)
+        self.classes: tuple[Any, ...] | None = tuple(np.asarray(classes).tolist()) if has_one_output else None
         self._fractions = fractions
-        self.calls = 0
-        self.rows = 0
+        self.calls = self.rows = 0
         self.seconds = 0.0
 
     def __repr__(self) -> str:
-        """Show how much was asked."""
         return f"LabelModel({self.calls} calls, {self.rows} rows)"
 
     def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
@@ -77,7 +51,8 @@ class LabelModel:
         started = perf_counter()
         try:
             with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError):
-                labels = np.asarray(self._predict(lent(select(frame, self.columns))))
+                lent = select(frame, self.columns).copy(deep=_COPIES_EAGERLY)  # to somebody who may change it
+                labels = np.asarray(self._predict(lent))
             with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
                 return self._checked(labels, len(frame))
         finally:
@@ -86,7 +61,6 @@ class LabelModel:
             self.seconds += perf_counter() - started
 
     def _checked(self, labels: NDArray[Any], n: int) -> NDArray[Any]:
-        """Return one label per row, or say what the answer is instead."""
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if labels.ndim != 1:
@@ -97,24 +71,14 @@ class LabelModel:
             raise ModelError("the model returned missing labels")
         if not self._fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
             raise ModelError("the model returned fractions (probabilities?); give labels or a callable `desired`")
-        if self.classes is not None and not _only(labels, frozenset(self.classes)):
-            raise ModelError("the model returned a label that is not one of its classes")
+        if self.classes is not None:
+            try:
+                is_known = frozenset(self.classes).issuperset(pd.unique(labels).tolist())
+            except TypeError:  # unhashable, so no label
+                is_known = False
+            if not is_known:
+                raise ModelError("the model returned a label that is not one of its classes")
         return labels
-
-
-def _one_output(classes: Any) -> tuple[Any, ...] | None:
-    """Return the classes of a classifier with one output; None where they are not known."""
-    if classes is None or any(np.ndim(label) for label in classes):
-        return None
-    return tuple(np.asarray(classes).tolist())
-
-
-def _only(labels: NDArray[Any], known: frozenset[Any]) -> bool:
-    """Say whether all labels are known ones."""
-    try:
-        return known.issuperset(pd.unique(labels).tolist())
-    except TypeError:  # unhashable, so no label
-        return False
 
 
 # Grids: the value combinations that a region stands for, and the rows that ask a model about them.
@@ -130,35 +94,28 @@ class Grid:
 
     # Codes inside the region, per quasi-identifier; then, where private attributes are generalised as well, the codes
     # that each private attribute stands for
-    codes: tuple[NDArray[np.int32], ...]
+    codes: tuple[Codes, ...]
 
     @classmethod
-    def of(
-        cls,
-        region: Region,
-        population: Population,
-        own: Sequence[int],
-        private: Sequence[NDArray[np.int32]] = (),
-    ) -> Grid:
+    def of(cls, region: Region, population: Population, own: Sequence[int], private: Sequence[Codes] = ()) -> Grid:
         """Enumerate the codes inside a region; `own` are the counterfactual's, `private` further axes."""
-        axes: list[NDArray[np.int32]] = []
+        axes: list[Codes] = []
         for code, name in zip(own, population.schema.quasi_identifiers, strict=True):
             domain = population.domains[name]
-            inside = np.flatnonzero(domain.inside(region[name])).astype(np.int32)
+            inside = np.flatnonzero(domain.inside(region.parts[name])).astype(np.int32)
             axes.append(np.append(inside, np.int32(domain.size)) if code == UNKNOWN else inside)
         return cls((*axes, *private))
 
     @property
     def size(self) -> int:
         """Number of combinations (a Python integer: it may be huge)."""
-        return prod(len(axis) for axis in self.codes)
+        return prod(map(len, self.codes))
 
-    def all(self) -> NDArray[np.int32]:
+    def all(self) -> Codes:
         """Return every combination, shape (size, number of axes)."""
-        mesh = np.meshgrid(*self.codes, indexing="ij")
-        return np.stack([axis.reshape(-1) for axis in mesh], axis=1)
+        return np.stack(np.meshgrid(*self.codes, indexing="ij"), axis=-1).reshape(-1, len(self.codes))
 
-    def sample(self, n: int, random: np.random.Generator) -> NDArray[np.int32]:
+    def sample(self, n: int, random: np.random.Generator) -> Codes:
         """Return n different combinations drawn uniformly without replacement (all of them if n >= size)."""
         if n >= self.size:
             return self.all()
@@ -172,35 +129,56 @@ class Grid:
 
 
 def rows_for_cells(
-    population: Population | Coding, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: NDArray[np.int32]
+    encoder: Encoder, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: Codes
 ) -> pd.DataFrame:
     """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from counterfactual ``which[i]``."""
-    named = (*population.schema.quasi_identifiers, *population.schema.private)[: cells.shape[1]]
-    place = {name: j for j, name in enumerate(named)}
+    named = (*encoder.schema.quasi_identifiers, *encoder.schema.private)[: cells.shape[1]]
     columns = {}
-    for name in population.schema.features:
+    for name, domain in zip(encoder.schema.features, encoder.columns, strict=True):
         own = counterfactuals[name].array
-        columns[name] = (
-            _column(population.domains[name], cells[:, place[name]], own, which) if name in place else own.take(which)
-        )
+        if name not in named:
+            columns[name] = own.take(which)
+            continue
+        codes = cells[:, named.index(name)]
+        is_own = codes == domain.size
+        if not is_own.any():
+            columns[name] = domain.restored(codes)
+            continue
+        column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
+        column[is_own] = own.take(which[is_own]).astype(object)
+        columns[name] = conform(column, domain.dtype).array
     return table_of(columns)
-
-
-def _column(domain: Domain, codes: NDArray[np.int32], own: Any, which: NDArray[np.int64]) -> Any:
-    """Return the values of codes, and the counterfactuals' own ones where a code asks for them."""
-    is_own = codes == domain.size
-    if not is_own.any():
-        return domain.restored(codes)
-    column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
-    column[is_own] = own.take(which[is_own]).astype(object)
-    return conform(column, domain.dtype).array
 
 
 # The goal of an explanation: which of the model's labels are desired.
 
-Judge = Callable[[NDArray[Any], NDArray[np.int64]], NDArray[np.bool_]]
+Judge = Callable[[NDArray[Any], NDArray[np.int64]], Mask]
 """From labels, and the counterfactual each belongs to, to whether they are desired."""
 OPPOSITE = "opposite"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a certificate is about: the outcome that was asked of the model."""
+
+    # The desired label, or with `is_other` the one that any other is desired to. None where neither is known, as a
+    # function says what is desired.
+    label: Any = None
+    is_other: bool = False  # Whether any label but `label` is desired
+    bounds: tuple[float, float] | None = None  # Lowest and highest number desired of a regressor, both included
+
+    def __str__(self) -> str:
+        if self.bounds is not None:
+            return part_to_text(Interval(*self.bounds))
+        if self.label is None:
+            return "as desired"
+        return f"not {self.label}" if self.is_other else str(self.label)
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return it as JSON-ready values; None where a function says what is desired."""
+        if self.bounds is not None:
+            return {"low": json_value(self.bounds[0]), "high": json_value(self.bounds[1])}
+        return None if self.label is None else {"not" if self.is_other else "label": json_value(self.label)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +188,11 @@ class Goal:
     # A label; a callable from labels to booleans (for a regressor, say); or ``"opposite"``: any label but the factual's
     # own
     desired: Any
+    is_opposite: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def is_opposite(self) -> bool:
-        """Whether the goal depends on the factual's own label."""
-        return isinstance(self.desired, str) and self.desired == OPPOSITE
+    def __post_init__(self) -> None:
+        """Say whether the goal depends on the factual's own label."""
+        object.__setattr__(self, "is_opposite", isinstance(self.desired, str) and self.desired == OPPOSITE)
 
     def check(self, model: LabelModel, labels: NDArray[Any] | None) -> None:
         """Refuse goals that the model cannot meet, before anything is protected."""
@@ -244,14 +222,14 @@ class Goal:
             return self
         if self.is_opposite:
             return own
-        if not callable(desired):
-            if not self.met(np.array([desired], dtype=object))[0]:
-                raise InputError(
-                    "the call asks for another outcome than explanations are protected for; leave it out, or protect "
-                    'the explainer with desired="opposite", where each call may name its own'
-                )
-            return own if callable(self.desired) else self
-        return Goal(Both(desired, self))
+        if callable(desired):
+            return Goal(Both(desired, self))
+        if not self.met(np.array([desired], dtype=object))[0]:
+            raise InputError(
+                "the call asks for another outcome than explanations are protected for; leave it out, or protect "
+                'the explainer with desired="opposite", where each call may name its own'
+            )
+        return own if callable(self.desired) else self
 
     def outcome(self, model: LabelModel, factual: Any = None, own: Any = None) -> Outcome:
         """Return what is certified of a counterfactual, from the factual's label or, without it, its own."""
@@ -265,17 +243,15 @@ class Goal:
         others = [label for label in model.classes or () if label != factual]
         return Outcome(natural(others[0])) if len(others) == 1 else Outcome(natural(factual), is_other=True)
 
-    def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> NDArray[np.bool_]:
+    def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> Mask:
         """Say of every label whether it is desired; `factual_labels` are needed for ``"opposite"``."""
-        if callable(self.desired):
-            with quiet("the callable `desired` raised {}", ModelError):
-                met = np.asarray(self.desired(labels.copy()))
-            if met.shape != labels.shape or met.dtype != np.bool_:
-                raise ModelError("a callable `desired` must return one boolean per label")
-            return met
-        if self.is_opposite:
-            return np.asarray(labels != factual_labels, dtype=bool)
-        return np.asarray(labels == self.desired, dtype=bool)
+        if not callable(self.desired):
+            return np.asarray(labels != factual_labels if self.is_opposite else labels == self.desired, dtype=bool)
+        with quiet("the callable `desired` raised {}", ModelError):
+            met = np.asarray(self.desired(labels.copy()))
+        if met.shape != labels.shape or met.dtype != np.bool_:
+            raise ModelError("a callable `desired` must return one boolean per label")
+        return met
 
     def judge(self, factual_labels: NDArray[Any] | None, own_labels: NDArray[Any]) -> Judge:
         """Return what counts as desired for each of several counterfactuals."""
@@ -298,8 +274,7 @@ class Both:
         """Of the function, where it is a range: what meets both is within it."""
         return getattr(self.desired, "bounds", None)
 
-    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say of each label whether both desire it."""
+    def __call__(self, labels: NDArray[Any]) -> Mask:
         return Goal(self.desired).met(labels) & self.goal.met(labels)
 
 
@@ -312,21 +287,16 @@ class RowOracle(HostOnly):
     """Predictions for the population's own rows, each asked at most once."""
 
     def __init__(self, model: LabelModel, population: Population) -> None:
-        self._model = model
-        self.population = population
+        self.model, self.population = model, population
         self._label: NDArray[Any] = np.empty(population.n_rows, dtype=object)
         self._known = np.zeros(population.n_rows, dtype=bool)
 
-    @property
-    def model(self) -> LabelModel:
-        """The model that is asked."""
-        return self._model
-
     def labels(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the model's labels for rows of the population."""
-        unknown = np.unique(rows[~self._known[rows]])
+        unknown = rows[~self._known[rows]]
         if len(unknown):
-            self._label[unknown] = self._model(self.population.rows(unknown)).astype(object)
+            unknown = np.unique(unknown)
+            self._label[unknown] = self.model(self.population.rows(unknown)).astype(object)
             self._known[unknown] = True
         return self._label[rows]
 
@@ -334,11 +304,11 @@ class RowOracle(HostOnly):
         """Return labels of the first rows, to see whether the model works; None where there are no rows."""
         if not self.population.has_rows:
             return None
-        return self._model(self.population.rows(np.arange(min(_TRIED, self.population.n_rows))))
+        return self.model(self.population.rows(np.arange(min(_TRIED, self.population.n_rows))))
 
     def ask(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the model's labels for rows that the population does not have."""
-        return self._model(frame).astype(object)
+        return self.model(frame).astype(object)
 
 
 class Oracle(HostOnly):
@@ -364,19 +334,19 @@ class Oracle(HostOnly):
         judge: Judge,
         rows: RowOracle,
         counterfactuals: pd.DataFrame,
-        desired_at: NDArray[np.int32] | None = None,
+        desired_at: Codes | None = None,
     ) -> None:
-        population = rows.population
-        self._model, self._judge, self._rows = model, judge, rows
-        self._population, self._counterfactuals = population, counterfactuals
+        self._model, self._judge, self._rows, self._counterfactuals = model, judge, rows, counterfactuals
         self._answers: dict[Any, bool] = {}
         self._at = np.arange(len(counterfactuals))
-        sizes = [population.domains[q].size + 1 for q in population.schema.quasi_identifiers]
-        fits = prod(sizes) * max(len(counterfactuals), 1) < np.iinfo(np.int64).max
-        self._radix = np.array([prod(sizes[j + 1 :]) for j in range(len(sizes))], np.int64) if fits else None
-        self._span = prod(sizes)
+        # one number per counterfactual and cell, where 64 bits hold it
+        sizes = rows.population.sizes + 1
+        self._radix: NDArray[np.int64] | None = None
+        if prod(sizes.tolist()) * max(len(counterfactuals), 1) < np.iinfo(np.int64).max:
+            self._radix = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
+            self._span = int(sizes.prod())
         if desired_at is not None:
-            own = np.where(desired_at < 0, np.array(sizes) - 1, desired_at).astype(np.int32)
+            own = np.where(desired_at < 0, sizes - 1, desired_at).astype(np.int32)
             self._answers.update(dict.fromkeys(self._keys(self._at, own), True))
 
     def _counts(self) -> str:
@@ -385,11 +355,10 @@ class Oracle(HostOnly):
     def restrict(self, at: NDArray[np.int64]) -> Oracle:
         """Return this oracle for some of its counterfactuals, renumbered from 0; answers stay shared."""
         part = object.__new__(Oracle)
-        part.__dict__.update(vars(self))
-        part._at = self._at[at]
+        part.__dict__.update(vars(self), _at=self._at[at])
         return part
 
-    def ask(self, which: NDArray[np.int64], cells: NDArray[np.int32], *, reuse: bool = True) -> NDArray[np.bool_]:
+    def ask(self, which: NDArray[np.int64], cells: Codes, *, reuse: bool = True) -> Mask:
         """Say of every cell whether it gets the desired outcome, in one model call.
 
         Parameters
@@ -413,26 +382,24 @@ class Oracle(HostOnly):
         which = self._at[which]
         if not reuse:
             return self._evaluate(which, cells)
-        keys = self._keys(which, cells)
-        answers = self._answers
-        new = [i for i, key in enumerate(keys) if key not in answers]
-        if new:
-            first = {keys[i]: i for i in new}
+        keys, answers = self._keys(which, cells), self._answers
+        first = {key: i for i, key in enumerate(keys) if key not in answers}
+        if first:
             at = np.fromiter(first.values(), dtype=np.int64, count=len(first))
             answers.update(zip(first, self._evaluate(which[at], cells[at]).tolist(), strict=True))
-        return np.fromiter((answers[key] for key in keys), dtype=bool, count=len(keys))
+        return np.fromiter(map(answers.__getitem__, keys), dtype=bool, count=len(keys))
 
-    def desired_rows(self, which: int, rows: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    def desired_rows(self, which: int, rows: NDArray[np.int64]) -> Mask | None:
         """Say of training rows whether their own prediction is what a counterfactual is after; None without rows."""
-        if not self._population.has_rows:
+        if not self._rows.population.has_rows:
             return None
         return self._judge(self._rows.labels(rows), np.full(len(rows), self._at[which]))
 
-    def _evaluate(self, which: NDArray[np.int64], cells: NDArray[np.int32]) -> NDArray[np.bool_]:
-        frame = rows_for_cells(self._population, self._counterfactuals, which, cells)
+    def _evaluate(self, which: NDArray[np.int64], cells: Codes) -> Mask:
+        frame = rows_for_cells(self._rows.population.encoder, self._counterfactuals, which, cells)
         return self._judge(self._model(frame), which)
 
-    def _keys(self, which: NDArray[np.int64], cells: NDArray[np.int32]) -> list[Any]:
+    def _keys(self, which: NDArray[np.int64], cells: Codes) -> list[Any]:
         if self._radix is not None:
             keys: list[Any] = (cells.astype(np.int64) @ self._radix + which * self._span).tolist()
             return keys

@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cfk_plugin.errors import PolicyError
 
@@ -18,6 +19,16 @@ OnInfeasible = Literal["suppress", "raise"]
 PrivateForm = Literal["exact", "bins"]
 RareValues = Literal["release", "withhold"]
 OnHomogeneous = Literal["coarsen", "suppress"]
+
+_CHOICES: Mapping[str, Any] = {
+    "guarantee": Guarantee,
+    "anonymity_set": AnonymitySet,
+    "objective": Objective,
+    "on_infeasible": OnInfeasible,
+    "private_values": PrivateForm,
+    "rare_values": RareValues,
+    "on_homogeneous": OnHomogeneous,
+}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -43,7 +54,7 @@ NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Guarantee to the attacks that it does not stop; see the threat model in the documentation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
     """The rules a released explanation has to meet; checked again after protection, by other code.
 
@@ -127,23 +138,23 @@ class PrivacyPolicy:
 
     def __post_init__(self) -> None:
         """Validate every setting."""
-        _whole_number("k", self.k, 2)
-        if self.l is not None:
-            _whole_number("l", self.l, 1)
-        _one_of("guarantee", self.guarantee, tuple(NOT_STOPPED))
-        _one_of("anonymity_set", self.anonymity_set, ("population", "eligible"))
+        for name, least in (("k", 2), ("l", 1)):
+            value = getattr(self, name)
+            if (value is not None or name == "k") and (
+                not isinstance(value, int) or isinstance(value, bool) or value < least
+            ):
+                raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in get_args(choices):
+                raise PolicyError(f"{name} must be one of {', '.join(get_args(choices))}; got {value!r}")
         if self.guarantee == "nominal" and self.anonymity_set == "eligible":
             raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
-        _one_of("objective", self.objective, ("pureness", "ncp", "weighted"))
-        _one_of("on_infeasible", self.on_infeasible, ("suppress", "raise"))
-        _one_of("private_values", self.private_values, ("exact", "bins"))
-        _one_of("rare_values", self.rare_values, ("release", "withhold"))
-        _one_of("on_homogeneous", self.on_homogeneous, ("coarsen", "suppress"))
-        for name in ("min_pureness", "max_ncp", "t", "alpha"):
-            if getattr(self, name) is not None:
-                _share(name, getattr(self, name))
-        if self.near_native != "auto":
-            _share("near_native", self.near_native)
+        for name in ("min_pureness", "max_ncp", "t", "alpha", "near_native"):
+            value = getattr(self, name)
+            if value is None or (name == "near_native" and value == "auto"):
+                continue
+            if not _is_number(value) or not 0 <= value <= 1:
+                raise PolicyError(f"{name} must be a number between 0 and 1, got {value!r}")
         for name in ("pureness_weight", "min_lift"):
             if not _is_number(getattr(self, name)) or not 0 <= getattr(self, name) < float("inf"):
                 raise PolicyError(f"{name} must be a finite number >= 0")
@@ -176,12 +187,12 @@ class PrivacyPolicy:
         """Return the settings as plain values."""
         return asdict(self)
 
-    @property
+    @cached_property
     def counts_eligible(self) -> bool:
         """Whether only people with the desired predicted outcome count among the k."""
         return self.guarantee == "catalogue" or self.anonymity_set == "eligible"
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """SHA-256 of the settings as canonical JSON: the policy's identity in certificates and runs."""
         return sha256_of(self.to_dict())
@@ -194,18 +205,3 @@ def sha256_of(settings: Mapping[str, Any]) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _whole_number(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
-
-
-def _share(name: str, value: object) -> None:
-    if not _is_number(value) or not 0 <= value <= 1:  # type: ignore[operator]
-        raise PolicyError(f"{name} must be a number between 0 and 1, got {value!r}")
-
-
-def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise PolicyError(f"{name} must be one of {', '.join(choices)}; got {value!r}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
+import os
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,25 +16,132 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.coding import (
-    Coding,
-    KeyedOrder,
-    NoRows,
-    Reading,
-    Rows,
-    RowsInMemory,
-    counted_once,
-    identity_of_counts,
-    identity_of_rows,
-    require_columns,
-    subjects_of,
-)
-from cfk_plugin.data.domain import Domain, configured_key, key_of_this_process, keyed_digest
+from cfk_plugin.data.domain import Codes, Domain, Numbers
+from cfk_plugin.data.intake import Encoder
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.sealing import Counts, Sealed, read_bundle, write_bundle
-from cfk_plugin.errors import HostOnly, PopulationError, quiet
+from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
+from cfk_plugin.data.values import to_text
+from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet
+
+Rows = NDArray[np.int64]
+
+# Rows of codes: which are the same, and in which order they are.
+
+
+def mix(codes: Codes) -> NDArray[np.uint64]:
+    """Mix each row of codes into 64 bits; equal rows alike, different ones almost surely not."""
+    key = np.zeros(len(codes), dtype=np.uint64)
+    for column in codes.T:
+        key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        key ^= key >> np.uint64(29)
+    return key
+
+
+class CodeIndex(HostOnly):
+    """Finds rows among distinct rows of codes."""
+
+    def __init__(self, codes: Codes) -> None:
+        keys = mix(codes)
+        self._order = np.argsort(keys, kind="stable")
+        self._codes, self._keys = codes, keys[self._order]
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def find(self, wanted: Codes) -> Rows:
+        """Return where each of the wanted rows is; -1 where it is not."""
+        at = self._order[np.searchsorted(self._keys, mix(wanted)).clip(max=len(self._keys) - 1)]
+        return np.where((self._codes[at] == wanted).all(axis=1), at, -1).astype(np.int64)
+
+
+def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
+    """Return the distinct combinations of quasi-identifiers of a table, and for each row which of them it has."""
+    domains = [encoder.domains[name] for name in encoder.schema.quasi_identifiers]
+    columns = [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
+    key, span = np.zeros(len(frame), dtype=np.int64), 1
+    for codes, domain in zip(columns, domains, strict=True):
+        if span > np.iinfo(np.int64).max // (domain.size + 1):  # renumber before the mixed-radix key overflows
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            span = int(key.max()) + 1
+        key = key * domain.size + codes
+        span *= domain.size
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return np.column_stack([codes[first] for codes in columns]).astype(np.int32), inverse.astype(np.int64)
+
+
+def counted_once(cell_of_row: Rows, subjects: Rows | None) -> Rows:
+    """Return the rows at which people are counted: each at one row of the first of their cells."""
+    if subjects is None:
+        return np.arange(len(cell_of_row))
+    line = np.argsort(cell_of_row, kind="stable")
+    return line[np.unique(subjects[line], return_index=True)[1]]
+
+
+def in_order(codes: Codes, schema: Schema, *before: NDArray[Any]) -> Rows:
+    """Return coded records in an order that follows from their values, whatever the order of rows and columns."""
+    if before:
+        line = np.lexsort(before[::-1])
+        tied = np.all([np.diff(key[line]) == 0 for key in before], axis=0)
+        if not (codes[line[1:]] != codes[line[:-1]])[tied].any():  # as good as always, and much faster
+            return line
+    return np.lexsort((*codes.T[list(schema.canonical)], *before[::-1]))
+
+
+def check_columns(found: list[str], schema: Schema) -> None:
+    """Refuse a table of which columns are missing or doubled."""
+    if len(set(found)) != len(found):
+        raise PopulationError("the table has duplicate columns")
+    needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
+    if lost := [name for name in needed if name not in found]:
+        raise PopulationError(f"missing columns: {lost}")
+
+
+def configured_key(key: bytes | None) -> bytes:
+    """Return the given key, else that of the environment variable ``CFK_KEY``; empty when there is none."""
+    if key is not None and not isinstance(key, bytes):
+        raise InputError(f"key must be bytes, got {type(key).__name__}; encode a text with .encode()")
+    return key or os.environ.get("CFK_KEY", "").encode()
+
+
+# The rows behind the cells: a table here, or counted people alone, or a table on a cluster.
+
+
+class RowStore(HostOnly):
+    """The rows behind the cells. Without a table, each person stands for one row, and no more is known of them."""
+
+    is_divisible = False  # Whether people of one cell can be told apart without a table, and so be divided
+    _refusal = PopulationError, "{} holds training rows, or their cells, and refuses to be pickled"
+    _advice = "a sealed population has no rows; use the population that it was sealed from"
+
+    def __init__(self, cell_of_row: Rows, subjects: Rows | None = None, table: pd.DataFrame | None = None) -> None:
+        self.cell_of_row = cell_of_row
+        self.subjects = subjects  # Number of the person of each row; None where each row is a person
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self.cell_of_row)
+
+    @property
+    def has_table(self) -> bool:
+        return self._table is not None
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The rows themselves, without a copy."""
+        if self._table is None:
+            raise PopulationError(self._advice)
+        return self._table
+
+    def numbers(self, at: Rows) -> NDArray[np.uint64]:  # noqa: ARG002
+        """Return the keyed numbers of some people who have no rows here."""
+        raise PopulationError(self._advice)
+
+    def map(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:  # noqa: ARG002
+        """Return what a function makes of rows that are elsewhere; `columns` are its names and Spark types."""
+        raise PopulationError(self._advice)
+
 
 # How exposed a population is before any protection: people whom nobody, or hardly anybody, is like.
 
@@ -47,173 +157,11 @@ class RiskProfile:
     classes: int  # Number of equivalence classes
 
 
-def risk_profile(cell_of_row: NDArray[np.int64], people: NDArray[np.int64] | None, k: int) -> RiskProfile:
-    """Return how many people are unique and how many are in a class of fewer than k; see `Population.risk_profile`."""
-    smallest = smallest_classes(cell_of_row, people)
-    n = len(smallest)
-    return RiskProfile(
-        unique=float((smallest == 1).sum() / n),
-        below_k=float((smallest < k).sum() / n),
-        k=k,
-        people=n,
-        classes=int(cell_of_row.max()) + 1,
-    )
-
-
-def smallest_classes(cell_of_row: NDArray[np.int64], people: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Return for every person how many people the smallest class that they are in has."""
-    if people is None:
-        return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)
-    classes = int(cell_of_row.max()) + 1
-    pairs = np.sort(people * classes + cell_of_row)
-    person, cell = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], classes)  # each person once in each class
-    first = np.flatnonzero(np.diff(person, prepend=-1))
-    return np.asarray(np.minimum.reduceat(np.bincount(cell)[cell], first), dtype=np.int64)
-
-
-# People in cells: who has which combination of quasi-identifiers, and how many are in a region.
-
-
-class People(HostOnly):
-    """The counting of a population; where the rows are makes no difference to it. Read-only once it is made."""
-
-    def __init__(self, coding: Coding, cells: NDArray[np.int32], cell_people: NDArray[np.int64], rows: Rows) -> None:
-        self.schema, self.coding, self.cells, self.cell_people = coding.schema, coding, cells, cell_people
-        self.domains: Mapping[str, Domain] = MappingProxyType(dict(coding.domains))
-        self._rows = rows
-        arrays: list[NDArray[Any]] = [cells, cell_people, rows.cell_of_row]
-        for domain in self.domains.values():
-            arrays += [domain.values, domain.originals]
-        for array in arrays:
-            array.setflags(write=False)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of training rows; of people, where there are no rows."""
-        return len(self._rows.cell_of_row)
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether training rows are in this process; a sealed population has counts alone."""
-        return self._rows.in_memory
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether nothing is known of people but their numbers, so that no partition can be made."""
-        return not self._rows.are_told_apart
-
-    @property
-    def has_several_rows(self) -> bool:
-        """Whether a person may have several rows: where the schema has a subject key, and the rows are here."""
-        return self._rows.subjects is not None
-
-    @property
-    def n_people(self) -> int:
-        """Number of distinct people (of rows, without a subject key)."""
-        return int(self.cell_people.sum())
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """Return a copy of the training rows. Host code only; nothing of it may be released or logged."""
-        return self._rows.table.copy()
-
-    def rows(self, at: NDArray[np.int64]) -> pd.DataFrame:
-        """Return a copy of some of the training rows. Host code only, as `frame`."""
-        return self._rows.table.take(at)
-
-    def column(self, name: str) -> pd.Series:
-        """Return a copy of one column. Host code only, as `frame`."""
-        return self._rows.table[name].copy()
-
-    def map_rows(self, work: Callable[[pd.DataFrame], pd.DataFrame], columns: str) -> pd.DataFrame:
-        """Return what a function makes of rows that are on a cluster, there; see `RowsOnCluster.map`."""
-        return self._rows.map(work, columns)
-
-    def members(self, region: Region) -> NDArray[np.int64]:
-        """Return the positions of the rows inside a region."""
-        cells = np.flatnonzero(self.cells_inside(region))
-        order, start = self._rows_by_cell
-        if not len(cells):
-            return np.empty(0, dtype=np.int64)
-        return np.sort(np.concatenate([order[start[c] : start[c + 1]] for c in cells]))
-
-    def count(self, region: Region) -> int:
-        """Return the number of distinct people inside a region."""
-        if self._rows.subjects is None:
-            return int(self.cell_people[self.cells_inside(region)].sum())
-        return self.people(self.members(region))
-
-    def people(self, rows: NDArray[np.int64]) -> int:
-        """Return the number of distinct people behind rows."""
-        subjects = self._rows.subjects
-        return len(rows) if subjects is None else len(np.unique(subjects[rows]))
-
-    def first_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return, of some rows, the places where a person occurs for the first time."""
-        subjects = self._rows.subjects
-        return np.arange(len(rows)) if subjects is None else np.unique(subjects[rows], return_index=True)[1]
-
-    def limited_rows(self, most: int) -> NDArray[np.int64]:
-        """Return the rows in order, at most so many of each person: their first ones, whoever else is there.
-
-        Rows of nobody, whose subject key is missing, are not among them.
-        """
-        subjects = self._rows.subjects
-        if subjects is None:
-            return np.arange(len(self._rows.table))
-        rows = np.flatnonzero(subjects >= 0)
-        return rows[pd.Series(subjects[rows]).groupby(subjects[rows]).cumcount().to_numpy() < most]
-
-    @property
-    def counted_rows(self) -> NDArray[np.int64]:
-        """The rows at which people are counted in `cell_people`: one of each."""
-        return counted_once(self._rows.cell_of_row, self._rows.subjects)
-
-    def cells_inside(self, region: Region) -> NDArray[np.bool_]:
-        """Say of every cell whether it is inside a region."""
-        inside = np.ones(len(self.cells), dtype=bool)
-        for j, name in enumerate(self.schema.quasi_identifiers):
-            inside &= self.domains[name].inside(region[name])[self.cells[:, j]]
-        return inside
-
-    def cell_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cell of each row."""
-        return self._rows.cell_of_row[rows]
-
-    def encode(self, frame: pd.DataFrame) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Return codes and numbers of every feature of a table, each of shape (n, n_features); see `Domain.encode`."""
-        return self.coding.encode(frame)
-
-    def read(self, frame: pd.DataFrame) -> Reading:
-        """Return codes and numbers of a table, and what `conform` needs; see `Coding.read`."""
-        return self.coding.read(frame)
-
-    def conform(self, frame: pd.DataFrame, reading: Reading | None = None) -> pd.DataFrame:
-        """Return the features of a table as the training table has them; see `Coding.conform`."""
-        return self.coding.conform(frame, reading)
-
-    def risk_profile(self, k: int = 10) -> RiskProfile:
-        """Return how many people are unique and how many are in a class of fewer than k."""
-        return risk_profile(self._rows.cell_of_row, self._rows.subjects, k)
-
-    def smallest_classes(self) -> NDArray[np.int64]:
-        """Return for every person how many people are in the smallest class that they are in."""
-        return smallest_classes(self._rows.cell_of_row, self._rows.subjects)
-
-    @cached_property
-    def _rows_by_cell(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        order = np.argsort(self._rows.cell_of_row, kind="stable")
-        start = np.searchsorted(self._rows.cell_of_row[order], np.arange(len(self.cells) + 1))
-        return order, start
-
-
-# The population: the training rows, coded and collapsed to equivalence classes.
-
 _NO_ROWS = "a population needs a pandas DataFrame with at least one row"
-_NOTHING = Sealed(MappingProxyType({}), MappingProxyType({}))
+_PROCESS_KEY = secrets.token_bytes(32)  # where there is no key, fingerprints are comparable within this process
 
 
-class Population(People):
+class Population(HostOnly):
     """Training rows as the crowd to hide in. Build it with `Population.from_frame`.
 
     It holds training rows, so it stays with the data holder: its `repr` shows counts alone and it refuses to be
@@ -228,25 +176,76 @@ class Population(People):
         Codes of the distinct combinations, in the order of ``schema.quasi_identifiers``.
     cell_people : int64 array, shape (n_cells,)
         Additive people count of a cell: rows, or, with a subject key, people counted at the first of their cells only.
+    n_rows : int
+        Number of training rows; of people, where there are no rows.
+    n_people : int
+        Number of distinct people (of rows, without a subject key).
+    has_rows : bool
+        Whether training rows are in this process; a sealed population has counts alone.
+    is_sealed : bool
+        Whether nothing is known of people but their numbers, so that no partition can be made.
     """
 
-    def __init__(
-        self,
-        coding: Coding,
-        cells: NDArray[np.int32],
-        cell_people: NDArray[np.int64],
-        rows: Rows,
-        key: bytes,
-        sealed: Sealed = _NOTHING,
-    ) -> None:
-        super().__init__(coding, cells, cell_people, rows)
-        self._key, self.sealed = key, sealed
-        self._built = True
+    schema: Schema
+    encoder: Encoder
+    domains: Mapping[str, Domain]
+    cells: Codes
+    cell_people: Rows
+    n_rows: int
+    n_people: int
+    has_rows: bool
+    is_sealed: bool
+    _sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})
+    _sealed_policy: Mapping[str, Any] | None = None
+    _rows: RowStore
+    _cell_of_row: Rows
+    _key: bytes
 
     _refusal = PopulationError, "a Population holds training rows and refuses to be pickled; rebuild it instead"
 
+    def __init__(
+        self,
+        encoder: Encoder,
+        cells: Codes,
+        cell_people: Rows,
+        rows: RowStore,
+        key: bytes,
+        **known: Any,
+    ) -> None:
+        for array in (cells, cell_people, rows.cell_of_row):
+            array.setflags(write=False)
+        for domain in encoder.columns:
+            domain.values.setflags(write=False)
+            domain.originals.setflags(write=False)
+        self.__dict__.update(
+            schema=encoder.schema,
+            encoder=encoder,
+            domains=encoder.domains,
+            cells=cells,
+            cell_people=cell_people,
+            n_rows=len(rows),
+            n_people=int(cell_people.sum()),
+            has_rows=rows.has_table,
+            is_sealed=not (rows.has_table or rows.is_divisible),
+            _rows=rows,
+            _cell_of_row=rows.cell_of_row,
+            _key=key,
+            **known,
+        )
+
     def _counts(self) -> str:
+        if "_uncounted" in vars(self):
+            return "not counted"
         return f"{self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells"
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Population cannot be changed; build another one")
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse what follows from counting, where a value that the schema does not declare cannot be counted."""
+        if name.startswith("__") or "_uncounted" not in vars(self):
+            raise AttributeError(name)
+        raise PopulationError(vars(self)["_uncounted"])
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, schema: Schema, *, key: bytes | None = None) -> Population:
@@ -275,31 +274,32 @@ class Population(People):
         """
         if not isinstance(frame, pd.DataFrame) or (frame.empty and not schema.is_public):
             raise PopulationError(_NO_ROWS)
-        require_columns(list(frame.columns), schema)
+        check_columns(list(frame.columns), schema)
         kept = [c for c in (*schema.features, *schema.names("target")) if c in frame.columns]
-        table, subjects = frame[kept].reset_index(drop=True), subjects_of(frame, schema)
+        table, key = frame[kept].reset_index(drop=True), configured_key(key)
+        subjects = _subjects_of(frame, schema)
         if not schema.is_public:
-            return cls._counted(table, schema, subjects, configured_key(key))
+            return cls._counted(table, schema, subjects, key)
         try:
             with quiet("the table holds values that cannot be counted ({})", PopulationError, let=PopulationError):
-                return cls._counted(table, schema, subjects, configured_key(key))
+                return cls._counted(table, schema, subjects, key)
         except PopulationError as error:
             refusal = str(error)
-        return _Uncounted(schema, table, subjects, configured_key(key), refusal)
+        self = cls.__new__(cls)
+        rows = RowStore(np.empty(0, dtype=np.int64), subjects, table)
+        vars(self).update(schema=schema, has_rows=True, is_sealed=False, _rows=rows, _key=key, _uncounted=refusal)
+        return self
 
     @classmethod
-    def _counted(
-        cls, table: pd.DataFrame, schema: Schema, subjects: NDArray[np.int64] | None, key: bytes
-    ) -> Population:
+    def _counted(cls, table: pd.DataFrame, schema: Schema, subjects: Rows | None, key: bytes) -> Population:
         if table.empty:
             raise PopulationError(_NO_ROWS)
         if subjects is not None and (subjects < 0).any():
             raise PopulationError(f"subject key {schema.subject!r} has missing values; every row needs its person")
-        coding = Coding(schema, {name: Domain.of(table[name], schema[name]) for name in schema.features})
-        cells, cell_of_row = coding.collapse(table)
-        counted = cell_of_row[counted_once(cell_of_row, subjects)]
-        cell_people = np.bincount(counted, minlength=len(cells)).astype(np.int64)
-        return cls(coding, cells, cell_people, RowsInMemory(table, cell_of_row, subjects), key)
+        encoder = Encoder(schema, {name: Domain.of(table[name], schema[name]) for name in schema.features})
+        cells, cell_of_row = collapse(encoder, table)
+        people = np.bincount(cell_of_row[counted_once(cell_of_row, subjects)], minlength=len(cells)).astype(np.int64)
+        return cls(encoder, cells, people, RowStore(cell_of_row, subjects, table), key)
 
     @classmethod
     def from_parquet(cls, path: str | Path, schema: Schema, *, key: bytes | None = None) -> Population:
@@ -338,7 +338,7 @@ class Population(People):
         MissingDependencyError
             If PySpark is not installed.
         """
-        from cfk_plugin.data.cluster import RowsOnCluster, counted
+        from cfk_plugin.data.cluster import RowsOnCluster
 
         found = configured_key(key)
         if not found:
@@ -346,15 +346,16 @@ class Population(People):
                 "from_spark needs a key: who of a crowded combination is in which group follows from it, and not from "
                 "a table that nobody holds; give key=, or set CFK_KEY"
             )
-        table = counted(df, schema)
-        return cls(table.coding, table.cells, table.people, RowsOnCluster(df, table), found)
+        check_columns(list(df.columns), schema)
+        rows = RowsOnCluster(df, schema, found)
+        return cls(rows.encoder, rows.cells, rows.people, rows, found)
 
     def seal(
         self,
         path: str | Path,
         *,
-        facts: Mapping[str, Any] = _NOTHING.facts,
-        arrays: Mapping[str, NDArray[Any]] = _NOTHING.arrays,
+        facts: Mapping[str, Any] = MappingProxyType({}),
+        arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     ) -> None:
         """Write what is needed to protect explanations elsewhere, and nothing else, to one file.
 
@@ -374,10 +375,10 @@ class Population(People):
         BundleError
             If the file cannot be written.
         """
-        key = None if self._key else self._order_key
-        counts = Counts(self.schema, self.domains, self.cells, self.cell_people, self.fingerprint, key)
-        own, numbers = counts.to_plain()
-        write_bundle(path, {**facts, "population": own}, {**arrays, **numbers}, self._key)
+        own = to_plain(self.schema, self.domains)
+        own |= {"fingerprint": self.fingerprint, "order_key": None if self._key else self._order_key.hex()}
+        counts: dict[str, NDArray[Any]] = {"cells": self.cells, "people": self.cell_people}
+        write_bundle(path, {**facts, "population": own}, {**arrays, **counts}, self._key)
 
     @classmethod
     def open(cls, path: str | Path | IO[bytes], *, key: bytes | None = None) -> Population:
@@ -396,32 +397,163 @@ class Population(People):
         """
         found = configured_key(key)
         facts, arrays = read_bundle(path, found)
-        counts = Counts.from_plain(facts["population"], arrays)
-        coding = Coding(counts.schema, counts.domains)
-        others = {name: fact for name, fact in facts.items() if name != "population"}  # that one lists values
-        sealed = Sealed(MappingProxyType(others), MappingProxyType(arrays))
-        self = cls(coding, counts.cells, counts.people, NoRows(counts.people), found, sealed)
-        self.__dict__["fingerprint"] = counts.fingerprint
-        if counts.order_key is not None:
-            self.__dict__["_order_key"] = counts.order_key
-        return self
+        own = facts.pop("population")
+        schema, domains = from_plain(own)
+        people = arrays["people"]
+        known: dict[str, Any] = {"fingerprint": own["fingerprint"], "_sealed_policy": facts.get("policy")}
+        known["_sealed_arrays"] = arrays
+        if own["order_key"] is not None:
+            known["_order_key"] = bytes.fromhex(own["order_key"])
+        rows = RowStore(np.repeat(np.arange(len(people)), people))
+        return cls(Encoder(schema, domains), arrays["cells"], people, rows, found, **known)
 
     @property
     def policy(self) -> PrivacyPolicy | None:
         """The policy that was sealed with the population; None where none was."""
-        settings = self.sealed.facts.get("policy")
-        return None if settings is None else PrivacyPolicy(**settings)
+        return None if self._sealed_policy is None else PrivacyPolicy(**self._sealed_policy)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse changes: what was counted for one explanation must hold for the next."""
-        if hasattr(self, "_built"):
-            raise AttributeError("a Population cannot be changed; build another one")
-        super().__setattr__(name, value)
+    def sealed_arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Return what else was sealed with the population: arrays of numbers."""
+        return self._sealed_arrays
+
+    @property
+    def has_several_rows(self) -> bool:
+        """Whether a person may have several rows: where the schema has a subject key, and the rows are here."""
+        return self._rows.subjects is not None
 
     @property
     def has_key(self) -> bool:
         """Whether a secret key is behind the fingerprint, so that it is the same in every process that has the key."""
         return bool(self._key)
+
+    # Rows: host code only, nothing of them may be released or logged
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Return a copy of the training rows."""
+        return self._rows.table.copy()
+
+    def rows(self, at: Rows) -> pd.DataFrame:
+        """Return a copy of some of the training rows."""
+        return self._rows.table.take(at)
+
+    def column(self, name: str) -> pd.Series:
+        """Return a copy of one column."""
+        return self._rows.table[name].copy()
+
+    def map_rows(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:
+        """Return what a function of rows and a `RecordReader` makes of rows that are on a cluster, there."""
+        return self._rows.map(work, columns)
+
+    @cached_property
+    def codes(self) -> Codes:
+        """Codes of every feature of every row, shape (n_rows, n_features), stored by column; computed once."""
+        codes = np.empty((self.n_rows, len(self.schema.features)), dtype=np.int32, order="F")
+        codes[:, self.schema.quasi_positions] = self.cells[self._cell_of_row]
+        for j, (name, domain) in enumerate(zip(self.schema.features, self.encoder.columns, strict=True)):
+            if name in self.schema.private:
+                codes[:, j] = domain.encode(self._rows.table[name])[0]
+        codes.setflags(write=False)
+        return codes
+
+    # Who is where
+
+    def cells_inside(self, region: Region) -> NDArray[np.bool_]:
+        """Say of every cell whether it is inside a region."""
+        inside = np.ones(len(self.cells), dtype=bool)
+        for j, name in enumerate(self.schema.quasi_identifiers):
+            inside &= self.domains[name].inside(region.parts[name])[self.cells[:, j]]
+        return inside
+
+    def members(self, region: Region) -> Rows:
+        """Return the positions of the rows inside a region."""
+        cells = np.flatnonzero(self.cells_inside(region))
+        order, start = self._rows_by_cell
+        sizes = start[cells + 1] - start[cells]
+        places = np.arange(sizes.sum()) + np.repeat(start[cells] - (sizes.cumsum() - sizes), sizes)
+        return np.sort(order[places])
+
+    @cached_property
+    def _rows_by_cell(self) -> tuple[Rows, Rows]:
+        order = np.argsort(self._cell_of_row, kind="stable")
+        return order, np.searchsorted(self._cell_of_row[order], np.arange(len(self.cells) + 1))
+
+    def count(self, region: Region) -> int:
+        """Return the number of distinct people inside a region."""
+        if self._rows.subjects is None:
+            return int(self.cell_people[self.cells_inside(region)].sum())
+        return self.people(self.members(region))
+
+    def people(self, rows: Rows) -> int:
+        """Return the number of distinct people behind rows."""
+        subjects = self._rows.subjects
+        return len(rows) if subjects is None else len(np.unique(subjects[rows]))
+
+    def cell_of(self, rows: Rows) -> Rows:
+        """Return the cell of each row."""
+        return self._cell_of_row[rows]
+
+    def first_rows(self, rows: Rows) -> Rows:
+        """Return, of some rows, the places where a person occurs for the first time."""
+        subjects = self._rows.subjects
+        return np.arange(len(rows)) if subjects is None else np.unique(subjects[rows], return_index=True)[1]
+
+    def limited_rows(self, most: int) -> Rows:
+        """Return the rows in order, at most so many of each person: their first ones, whoever else is there.
+
+        Rows of nobody, whose subject key is missing, are not among them.
+        """
+        subjects = self._rows.subjects
+        if subjects is None:
+            return np.arange(len(self._rows.table))
+        rows = np.flatnonzero(subjects >= 0)
+        return rows[pd.Series(subjects[rows]).groupby(subjects[rows]).cumcount().to_numpy() < most]
+
+    @property
+    def counted_rows(self) -> Rows:
+        """The rows at which people are counted in `cell_people`: one of each."""
+        return counted_once(self._cell_of_row, self._rows.subjects)
+
+    def smallest_classes(self) -> Rows:
+        """Return for every person how many people are in the smallest class that they are in."""
+        cell_of_row, subjects = self._cell_of_row, self._rows.subjects
+        if subjects is None:
+            return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)
+        pairs = np.sort(subjects * len(self.cells) + cell_of_row)
+        person, cell = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(self.cells))  # once in each class
+        first = np.flatnonzero(np.diff(person, prepend=-1))
+        return np.asarray(np.minimum.reduceat(np.bincount(cell)[cell], first), dtype=np.int64)
+
+    def risk_profile(self, k: int = 10) -> RiskProfile:
+        """Return how many people are unique and how many are in a class of fewer than k."""
+        smallest = self.smallest_classes()
+        unique, below_k = float(np.mean(smallest == 1)), float(np.mean(smallest < k))
+        return RiskProfile(unique, below_k, k, len(smallest), int(self._cell_of_row.max()) + 1)
+
+    @cached_property
+    def sizes(self) -> Rows:
+        """Number of codes of each quasi-identifier."""
+        return np.array([self.domains[name].size for name in self.schema.quasi_identifiers], dtype=np.int64)
+
+    # Records in the population's terms
+
+    def encode(self, frame: pd.DataFrame) -> tuple[Codes, Numbers]:
+        """Return codes and numbers of every feature of a table, each of shape (n, n_features); see `Domain.encode`."""
+        return self.encoder.encode(frame)
+
+    def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the features of a table as the training table has them; see `Encoder.conform`."""
+        return self.encoder.conform(frame)
+
+    def keyed_order(self, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
+        """Return a number per coded record that needs the key, else this very table; the same in every process."""
+        return self.encoder.keyed_order(self._order_key, codes, numbers)
+
+    def keyed_numbers(self, rows: Rows) -> NDArray[np.uint64]:
+        """Return the keyed number (`keyed_order`) of rows, wherever they are."""
+        if not self.has_rows:
+            return self._rows.numbers(rows)
+        return self.keyed_order(*self.encode(self.rows(rows)))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -430,64 +562,32 @@ class Population(People):
         Equal for the same table in whatever order of rows and columns, read from wherever, with the same key. Private
         values are not in it.
         """
-        identity = identity_of_counts(self.schema, self.domains, self.cells, self.cell_people)
-        return keyed_digest(self._key or key_of_this_process(), identity).hex()[:16]
-
-    def keyed_order(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
-        """Return a number per record that needs the key to compute, else this very table; the same in every process.
-
-        Parameters
-        ----------
-        codes, numbers : arrays, shape (n, n_features)
-            The records, coded (`encode`).
-        """
-        return self.order(codes, numbers)
-
-    def keyed_numbers(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the keyed number (`keyed_order`) of rows, wherever they are."""
-        return self._rows.numbers(self.order, rows)
-
-    @cached_property
-    def order(self) -> KeyedOrder:
-        """What `keyed_order` computes with; it has the key."""
-        return KeyedOrder(self.coding, self._order_key)
+        counts = self.cells.astype("<i4").tobytes() + self.cell_people.astype("<i8").tobytes()
+        declared = self._declared(self.schema.quasi_identifiers)
+        return hmac.digest(self._key or _PROCESS_KEY, declared + counts, "sha256").hex()[:16]
 
     @cached_property
     def _order_key(self) -> bytes:
         """Key of the order within cells; without a secret one, that of the table, which a sealed population brings."""
         if self._key:
             return self._key
-        codes = self.encode(self._rows.table)[0]
-        return keyed_digest(b"", identity_of_rows(self.schema, self.domains, codes))
+        rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
+        for column in self.codes.T[list(self.schema.canonical)]:
+            rows = rows * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64)
+        return hmac.digest(b"", self._declared(self.domains) + np.sort(rows).tobytes(), "sha256")
+
+    def _declared(self, names: Any) -> bytes:
+        """Return bytes that are the same for the same schema and the same values of some attributes."""
+        attributes = repr(sorted((a.name, a.role, a.kind, a.weight) for a in self.schema.attributes))
+        values = ["\x1f".join(map(str, self.domains[name].values)) for name in sorted(names)]
+        return "".join([attributes, *values]).encode()
 
 
-class _UncountedRows(RowsInMemory):
-    """Rows with a value that no cell has."""
-
-    def __init__(self, table: pd.DataFrame, subjects: NDArray[np.int64] | None, refusal: str) -> None:
-        self.table, self.subjects, self._reason = table, subjects, refusal
-
-    @property
-    def cell_of_row(self) -> NDArray[np.int64]:  # type: ignore[override]
-        """Refuse."""
-        raise PopulationError(self._reason)
-
-
-class _Uncounted(Population):
-    """A population with a value that its schema does not declare: it has rows, and whatever counts them is refused."""
-
-    def __init__(
-        self, schema: Schema, table: pd.DataFrame, subjects: NDArray[np.int64] | None, key: bytes, refusal: str
-    ) -> None:
-        rows = _UncountedRows(table, subjects, refusal)
-        self.__dict__.update(schema=schema, _rows=rows, _key=key, sealed=_NOTHING, _built=True)
-
-    def __getattr__(self, name: str) -> Any:
-        """Refuse what follows from counting."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self.__dict__["_rows"].cell_of_row
-
-    def __repr__(self) -> str:
-        """Name it as what it is to its users."""
-        return "Population(not counted)"
+def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
+    """Return a number per row that says whose it is, -1 where nobody does; None where each is a person of their own."""
+    if schema.subject is None:
+        return None
+    keys = frame[schema.subject]
+    # Of one type, different keys stay apart; among objects, pandas would take True for 1, and for 1.0.
+    keys = keys.map(to_text, na_action="ignore") if keys.dtype == object else keys
+    return np.asarray(pd.factorize(keys, use_na_sentinel=True)[0], dtype=np.int64)

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from cfk_plugin.data.domain import Domain
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.data.schema import Attribute, Role, Schema
-    from cfk_plugin.records.ledger import Ledger
-
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.population import Population, Rows
+from cfk_plugin.data.schema import Attribute, Schema
 
 # What a run says of its population, for the data holder: counts before any protection, and how it is declared.
 
 SCHEMA_VERSION = 1
 FEW = 10
 """A number of people from 1 to this is not written; nor one from which, with the others, such a number follows."""
-
-_FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
 def facts_of(population: Population, k: int) -> dict[str, Any]:
@@ -45,7 +38,8 @@ def facts_of(population: Population, k: int) -> dict[str, Any]:
         "below_k": shown,
         "classes": _classes(by_size, k),
         "attributes": [
-            _attribute(a, population.domains.get(a.name), ("quasi-identifier",)) for a in population.schema.attributes
+            _attribute(a, population.domains.get(a.name), bounded=a.role == "quasi-identifier")
+            for a in population.schema.attributes
         ],
     }
 
@@ -54,11 +48,11 @@ def declared(schema: Schema) -> dict[str, Any]:
     """Return what is declared of a table and nothing that was counted: no epsilon covers counts."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "attributes": [_attribute(attribute, None, _FEATURES) for attribute in schema.attributes],
+        "attributes": [_attribute(a, None, bounded=a.name in schema.features) for a in schema.attributes],
     }
 
 
-def _attribute(attribute: Attribute, domain: Domain | None, bounded: Sequence[Role]) -> dict[str, Any]:
+def _attribute(attribute: Attribute, domain: Domain | None, *, bounded: bool) -> dict[str, Any]:
     said = (attribute.bounds, attribute.categories, attribute.levels, attribute.hierarchy)
     source = "declared" if any(setting is not None for setting in said) else "learned"
     return {
@@ -67,7 +61,7 @@ def _attribute(attribute: Attribute, domain: Domain | None, bounded: Sequence[Ro
         "kind": attribute.kind,
         "weight": attribute.weight,
         "distinct": None if domain is None or domain.is_open else len(domain.values),
-        "bounds": source if attribute.role in bounded else None,
+        "bounds": source if bounded else None,
         "learned": list(attribute.learned),
     }
 
@@ -81,16 +75,12 @@ def _hidden(number: int, whole: int | None) -> int | str:
     return number
 
 
-def _classes(by_size: NDArray[np.int64], k: int) -> list[dict[str, Any]]:
+def _classes(by_size: Rows, k: int) -> list[dict[str, Any]]:
     """Return how many people are in classes of which size; `by_size` says so of every size."""
-    edges = [1, *takewhile(lambda edge: edge < len(by_size), _edges(k))]
+    steps = (k * step * 10**power for power in count() for step in (1, 2, 5))  # k, 2k, 5k, 10k, 20k, ...
+    edges = [1, *takewhile(lambda edge: edge < len(by_size), steps)]
     bins = [(low, high, int(by_size[low:high].sum())) for low, high in zip(edges, [*edges[1:], None], strict=True)]
     return [{"from": low, "to": high, "people": _hidden(inside, None)} for low, high, inside in _merged(bins)]
-
-
-def _edges(k: int) -> Iterator[int]:
-    """Yield k, 2k, 5k, 10k, 20k, ..."""
-    return (k * step * 10**power for power in count() for step in (1, 2, 5))
 
 
 _Bin = tuple[int, int | None, int]  # from, to, people
@@ -107,52 +97,46 @@ def _merged(bins: Sequence[_Bin]) -> list[_Bin]:
 def _run_together(bins: Sequence[_Bin]) -> list[_Bin]:
     """Merge each bin of few people with the ones after it, and what is left over with the ones before."""
     kept: list[_Bin] = []
-    for each in bins:
-        small = bool(kept) and 0 < kept[-1][2] <= FEW
-        kept.append(_joined(kept.pop(), each) if small else each)
+    for low, high, people in bins:
+        if kept and 0 < kept[-1][2] <= FEW:
+            first = kept.pop()
+            kept.append((first[0], high, first[2] + people))
+        else:
+            kept.append((low, high, people))
     while len(kept) > 1 and 0 < kept[-1][2] <= FEW:
-        last = kept.pop()
-        kept.append(_joined(kept.pop(), last))
+        last, before = kept.pop(), kept.pop()
+        kept.append((before[0], last[1], before[2] + last[2]))
     return kept
-
-
-def _joined(first: _Bin, second: _Bin) -> _Bin:
-    return first[0], second[1], first[2] + second[2]
 
 
 # What a run says of the environment that it was made in: versions and settings, and nothing of machine or user.
 
-_PACKAGES = {"cfk_plugin": "cfk-plugin", **{n: n for n in ("numpy", "pandas", "scikit-learn", "mlflow")}}
-_IF_INSTALLED = ("dice-ml", "NICEx", "opendp")
+_SAME_NAME = ("numpy", "pandas", "scikit-learn", "mlflow", "dice-ml", "NICEx", "opendp")
+_PACKAGES = {"cfk_plugin": "cfk-plugin", **{name: name for name in _SAME_NAME}}
 
 
 def environment_of(
     *,
     plugins: Mapping[str, str] | None = None,
     seed: int | None = None,
-    ledger: Ledger | None = None,
-    reference: Population | None = None,
+    ledger: str = "none",
+    reference: bool = False,
 ) -> dict[str, Any]:
-    """Return versions and settings."""
+    """Return versions and settings; `ledger` is the kind of its database, `reference` whether there is a holdout."""
     return {
         "python": platform.python_version(),
         "packages": dict(_versions()),
         "plugins": [f"{name} {release}" for name, release in (plugins or {}).items()],
         "seed": None if seed is None else int(seed),
-        "ledger": "none" if ledger is None else ledger.backend,
-        "reference_population": reference is not None,
+        "ledger": ledger,
+        "reference_population": reference,
     }
 
 
 @cache
 def _versions() -> Mapping[str, str]:
-    found = {name: _version(distribution) for name, distribution in _PACKAGES.items()}
-    found |= {name: _version(name) for name in _IF_INSTALLED}
-    return {name: release for name, release in found.items() if release is not None}
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
+    found = {}
+    for name, distribution in _PACKAGES.items():
+        with suppress(PackageNotFoundError):
+            found[name] = version(distribution)
+    return found

@@ -6,20 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from cfk_plugin.data.columns import to_text
+from cfk_plugin.data.values import is_missing, json_value, to_text
 from cfk_plugin.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-class _Members(Protocol):
-    def members(self, region: Region) -> NDArray[np.int64]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,7 @@ class Interval:
 
     def __contains__(self, value: object) -> bool:
         """Say whether a value is inside."""
-        if _is_missing(value):
+        if is_missing(value):
             return self.missing
         if self.low is None:
             return False
@@ -116,7 +110,7 @@ class Region(Mapping[str, Part]):
         """Say whether a person with these quasi-identifiers fits the region."""
         return all(part_contains(part, row[name]) for name, part in self.parts.items())
 
-    def members(self, population: _Members) -> NDArray[np.int64]:
+    def members(self, population: Any) -> NDArray[np.int64]:
         """Return the positions of the population's rows that fit the region.
 
         Parameters
@@ -128,7 +122,8 @@ class Region(Mapping[str, Part]):
         int array
             Row positions; for the data holder's eyes, never part of a release.
         """
-        return population.members(self)
+        found: NDArray[np.int64] = population.members(self)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the region as JSON-ready values."""
@@ -167,23 +162,6 @@ def sorted_values(values: frozenset[Any]) -> list[Any]:
     return sorted(values, key=lambda v: (v is None, str(v)))
 
 
-def natural(value: Any) -> Any:
-    """Return a scalar as plain Python shows it: no NumPy type, None for a missing value."""
-    if _is_missing(value):
-        return None
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def json_value(value: Any) -> Any:
-    """Turn a scalar into what JSON can hold; a missing value becomes None, a date ISO text."""
-    plain = natural(value)
-    if isinstance(plain, date):
-        return plain.isoformat()
-    if isinstance(plain, Decimal):  # JSON has no decimals: a number where it is written alike, else text
-        return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
-    return plain
-
-
 def part_of(value: Any) -> Part:
     """Return the part of a region that is one value alone."""
     if isinstance(value, Interval):
@@ -198,7 +176,7 @@ def part_contains(part: Part, value: Any) -> bool:
     """Say whether a value is inside one part of a region; a category may be spelled in any dtype."""
     if isinstance(part, Interval):
         return value in part
-    if _is_missing(value):
+    if is_missing(value):
         return None in part
     return value in part or to_text(value) in {to_text(v) for v in part if v is not None}
 
@@ -210,10 +188,6 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, Decimal):  # ends are floats, and one that is written 0.1 stands for 0.1
         return float(value)
     return pd.Timestamp(value) if isinstance(value, date) else value
-
-
-def _is_missing(value: object) -> bool:
-    return bool(pd.api.types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
 
 
 def _plain(value: Any) -> str:

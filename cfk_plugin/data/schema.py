@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.columns import is_numeric, to_number, to_text, why_inexact
+from cfk_plugin.data.values import is_numeric, to_number, to_text, why_inexact
 from cfk_plugin.errors import SchemaError
 
 # Generalisation hierarchies: a tree over the values of a categorical attribute.
@@ -47,21 +47,15 @@ class Hierarchy:
     parent: NDArray[np.int32]
 
     def __eq__(self, other: object) -> bool:
-        """Compare by content."""
         if not isinstance(other, Hierarchy):
             return NotImplemented
-        return self._key() == other._key()
+        return self.labels == other.labels and self.parent.tobytes() == other.parent.tobytes()
 
     def __hash__(self) -> int:
-        """Hash by content."""
-        return hash(self._key())
+        return hash((self.labels, self.parent.tobytes()))
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"Hierarchy({len(self.leaves)} values, {len(self.labels)} nodes)"
-
-    def _key(self) -> tuple[tuple[str, ...], tuple[str, ...], bytes]:
-        return self.leaves, self.labels, self.parent.tobytes()
 
     @classmethod
     def of(cls, table: Hierarchy | pd.DataFrame | Mapping[Any, Sequence[Any]]) -> Hierarchy:
@@ -105,13 +99,10 @@ class Hierarchy:
 
     @classmethod
     def _from_paths(cls, rows: list[tuple[str, ...]]) -> Hierarchy:
-        depth = len(rows[0])
-        labels = [row[0] for row in rows]
-        low = list(range(len(rows)))
-        high = list(range(len(rows)))
-        parent = [-1] * len(rows)
-        below = list(range(len(rows)))  # node of each row on the level below
-        for level in range(1, depth):
+        leaves = [row[0] for row in rows]
+        labels, parent = [*leaves], [-1] * len(rows)
+        low, high, below = ([*range(len(rows))] for _ in range(3))  # below: node of each row on the level below
+        for level in range(1, len(rows[0])):
             seen: dict[str, int] = {}
             for i, row in enumerate(rows):
                 node = seen.setdefault(row[level], len(labels))
@@ -125,15 +116,14 @@ class Hierarchy:
                 high[node] = i
                 parent[below[i]] = node
                 below[i] = node
-        as_array = [np.asarray(x, dtype=np.int32) for x in (low, high, parent)]
-        return cls(tuple(row[0] for row in rows), tuple(labels), *as_array)
+        return cls(tuple(leaves), tuple(labels), *(np.asarray(x, dtype=np.int32) for x in (low, high, parent)))
 
     def cover(self, values: Sequence[str]) -> int:
         """Return the lowest node that holds all the given values."""
         position = {leaf: i for i, leaf in enumerate(self.leaves)}
         at = [position[v] for v in values]
-        node = at[0]
-        while self.low[node] > min(at) or self.high[node] < max(at):
+        node, first, last = at[0], min(at), max(at)
+        while self.low[node] > first or self.high[node] < last:
             node = int(self.parent[node])
         return node
 
@@ -147,20 +137,13 @@ class Hierarchy:
 Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
 
 
-def known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
+def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
     """Refuse names that are no columns of the table; `label` says which setting they come from."""
     if unknown := [str(name) for name in names if name not in frame.columns]:
         raise SchemaError(f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}")
 
 
-def roles_of(
-    frame: pd.DataFrame,
-    quasi_identifiers: Sequence[str],
-    sensitive: Sequence[str],
-    identifiers: Sequence[str],
-    subject: str | None,
-    target: str | None,
-) -> dict[str, Role]:
+def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
     """Return the role of every column, in table order."""
     if not isinstance(frame, pd.DataFrame) or frame.empty:
         raise SchemaError("a schema needs a pandas DataFrame with at least one row and one column")
@@ -168,18 +151,11 @@ def roles_of(
         raise SchemaError("the table has two columns of the same name; rename one")
     if not all(isinstance(c, str) for c in frame.columns):
         raise SchemaError("column names must be strings")
-    given: list[tuple[Role, Sequence[str]]] = [
-        ("quasi-identifier", quasi_identifiers),
-        ("sensitive", sensitive),
-        ("identifier", identifiers),
-        ("subject", [subject] if subject else []),
-        ("target", [target] if target else []),
-    ]
     roles: dict[str, Role] = {}
-    for role, names in given:
+    for role, names in given.items():
         if isinstance(names, str):
             raise SchemaError(f"{role} columns must be a list of names, not one string")
-        known(frame, names, role)
+        _check_known(frame, names, role)
         for name in names:
             if name in roles:
                 raise SchemaError(f"column {name!r} is {roles[name]} and {role}; give it one role")
@@ -270,6 +246,11 @@ class Attribute:
             lacks.append("whether it is in nullable")
         return " and ".join(lacks) or None
 
+    @property
+    def declared_values(self) -> tuple[str, ...] | None:
+        """Levels, or leaves of the hierarchy; None where there are none."""
+        return self.hierarchy.leaves if self.hierarchy is not None else self.levels
+
     def _check_bins(self, edges: tuple[float, ...]) -> None:
         if self.kind != "numeric" or self.role not in ("quasi-identifier", "sensitive", "other"):
             raise SchemaError(f"column {self.name!r}: bins are for numeric features")
@@ -285,10 +266,11 @@ class Attribute:
             raise SchemaError(f"column {self.name!r}: categories must be distinct, however they are spelled")
 
 
-def attribute_of(
+def _attribute_of(
     column: pd.Series,
     role: Role,
     weight: float,
+    *,
     levels: Sequence[Any] | None,
     hierarchy: Any,
     as_category: bool,
@@ -296,7 +278,7 @@ def attribute_of(
     bins: Sequence[Any] | None,
     categories: Sequence[Any] | None,
     nullable: bool | None,
-    whole: bool = False,
+    whole: bool,
 ) -> Attribute:
     """Return the attribute of a column from what is declared of it; only what is not declared is looked up."""
     name = str(column.name)
@@ -304,20 +286,21 @@ def attribute_of(
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
         return Attribute(name=name, role=role)
+    is_declared = nullable is not None
     kind: Kind = "nominal"
     if levels is not None:
         kind = "ordinal"
     elif hierarchy is not None:
         kind = "hierarchical"
     elif not as_category and (
-        is_numeric(column) or (nullable is not None and (whole or bounds is not None or bins is not None))
+        is_numeric(column) or (is_declared and (whole or bounds is not None or bins is not None))
     ):
         kind = "numeric"  # where all is declared, no value has a say
-    elif not (as_category and nullable is not None) and (column.dtype.kind in "mc"):
+    elif column.dtype.kind in "mc" and not (as_category and is_declared):
         raise SchemaError(f"column {name!r} has dtype {column.dtype}; convert it to numbers, dates or text")
     if whole and kind != "numeric":
         raise SchemaError(f"column {name!r}: whole numbers are of numeric columns; this one is {kind}")
-    if role == "quasi-identifier" and nullable is None and bool(column.isna().all()):
+    if role == "quasi-identifier" and not is_declared and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
     listed = levels if levels is not None else categories
     return Attribute(
@@ -331,7 +314,7 @@ def attribute_of(
         nullable=bool(column.isna().any()) if nullable is None else nullable,
         bins=_edges(bins, name) if bins is not None else None,
         categories=_listed(categories) if categories is not None else None,
-        learned=("nullable",) if nullable is None else (),
+        learned=() if is_declared else ("nullable",),
         dtype=_type_of_numbers(bins if bounds is None else bounds, whole)
         if kind == "numeric"
         else type_of_values(listed),
@@ -490,38 +473,46 @@ class Schema:
         >>> schema["age"].kind, schema["city"].kind, schema["age"].weight
         ('numeric', 'nominal', 0.5)
         """
-        roles = roles_of(frame, quasi_identifiers, sensitive, identifiers, subject, target)
-        ordinal, hierarchies, weights = dict(ordinal or {}), dict(hierarchies or {}), dict(weights or {})
-        bounds, bins, categories = dict(bounds or {}), dict(bins or {}), dict(categories or {})
-        for label, names in (("ordinal", ordinal), ("nominal", nominal), ("hierarchies", hierarchies)):
-            known(frame, names, label)
-        for label, given in (("bounds", bounds), ("bins", bins), ("categories", categories)):
-            known(frame, given, label)
-        known(frame, nullable or (), "nullable")
-        known(frame, whole, "whole")
-        if unknown := [name for name in weights if roles.get(name) != "quasi-identifier"]:
+        given: dict[Role, Sequence[str]] = {
+            "quasi-identifier": quasi_identifiers,
+            "sensitive": sensitive,
+            "identifier": identifiers,
+            "subject": [subject] if subject else [],
+            "target": [target] if target else [],
+        }
+        roles = _roles_of(frame, given)
+        declared: dict[str, Mapping[str, Any]] = {
+            "ordinal": ordinal or {},
+            "hierarchies": hierarchies or {},
+            "bounds": bounds or {},
+            "bins": bins or {},
+            "categories": categories or {},
+        }
+        for label, names in {**declared, "nominal": nominal, "nullable": nullable or (), "whole": whole}.items():
+            _check_known(frame, names, label)
+        if unknown := [name for name in weights or () if roles.get(name) != "quasi-identifier"]:
             raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
-        total = fsum(weights.get(q, 1.0) for q in quasi_identifiers)
-        if (quasi_identifiers and total <= 0) or any(w < 0 for w in weights.values()):
+        weight = dict.fromkeys(quasi_identifiers, 1.0) | dict(weights or {})
+        total = fsum(weight.values())
+        if (quasi_identifiers and total <= 0) or min(weight.values(), default=0) < 0:
             raise SchemaError("weights must be >= 0 and have a positive sum")
-        return cls(
-            tuple(
-                attribute_of(
-                    frame[name],
-                    role,
-                    weights.get(name, 1.0) / total if role == "quasi-identifier" else 0.0,
-                    ordinal.get(name),
-                    hierarchies.get(name),
-                    name in nominal or name in categories,
-                    bounds.get(name),
-                    bins.get(name),
-                    categories.get(name),
-                    None if nullable is None else name in nullable,
-                    name in whole,
-                )
-                for name, role in roles.items()
+        attributes = (
+            _attribute_of(
+                frame[name],
+                role,
+                weight[name] / total if role == "quasi-identifier" else 0.0,
+                levels=declared["ordinal"].get(name),
+                hierarchy=declared["hierarchies"].get(name),
+                as_category=name in nominal or name in declared["categories"],
+                bounds=declared["bounds"].get(name),
+                bins=declared["bins"].get(name),
+                categories=declared["categories"].get(name),
+                nullable=None if nullable is None else name in nullable,
+                whole=name in whole,
             )
+            for name, role in roles.items()
         )
+        return cls(tuple(attributes))
 
     def __getitem__(self, name: str) -> Attribute:
         """Return an attribute by name."""
@@ -559,17 +550,22 @@ class Schema:
         """Positions of the features in alphabetical order: that of everything that orders or hashes records."""
         return tuple(sorted(range(len(self.features)), key=self.features.__getitem__))
 
-    @property
+    @cached_property
+    def quasi_positions(self) -> list[int]:
+        """Positions of the quasi-identifiers among the features."""
+        return [self.features.index(name) for name in self.quasi_identifiers]
+
+    @cached_property
     def is_public(self) -> bool:
         """Whether the domain of every feature is declared, so that no row has to be looked at to know it."""
         return all(self[name].lacks is None for name in self.features)
 
-    @property
+    @cached_property
     def subject(self) -> str | None:
         """Name of the subject key, if any."""
         return next(iter(self.names("subject")), None)
 
-    @property
+    @cached_property
     def target(self) -> str | None:
         """Name of the label column, if any."""
         return next(iter(self.names("target")), None)

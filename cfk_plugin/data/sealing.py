@@ -11,108 +11,48 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.domain import Domain, keyed_digest
+from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.schema import Attribute, Hierarchy, Schema
-from cfk_plugin.errors import BundleError, PopulationError
+from cfk_plugin.errors import BundleError
 
-# What a sealed population knows, as plain values that JSON can hold, and back.
+Arrays = Mapping[str, NDArray[Any]]
+
+# Schema and domains as values that JSON can hold, and back. Domains of private attributes have no values.
 
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 
 
-class Sealed(NamedTuple):
-    """What else was sealed together with a population: plain facts, such as the policy, and arrays of numbers."""
-
-    facts: Mapping[str, Any]
-    arrays: Mapping[str, NDArray[Any]]
-
-    def __repr__(self) -> str:
-        """Show names, never a value."""
-        return f"Sealed({', '.join([*self.facts, *self.arrays])})"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: quasi-identifiers are among the facts."""
-        raise PopulationError("what was sealed with a population holds values of rows and refuses to be pickled")
-
-
-class Counts(NamedTuple):
-    """A population without its rows.
-
-    Domains of quasi-identifiers have their values, those of private attributes none. ``order_key`` is the key of the
-    order within crowded cells where it is no secret, else None.
-    """
-
-    schema: Schema
-    domains: Mapping[str, Domain]
-    cells: NDArray[np.int32]
-    people: NDArray[np.int64]
-    fingerprint: str
-    order_key: bytes | None
-
-    def to_plain(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return plain facts and arrays of numbers."""
-        quasi = self.schema.quasi_identifiers
-        facts = {
-            "schema": schema_to_plain(self.schema),
-            "domains": {name: domain_to_plain(d, values=name in quasi) for name, d in self.domains.items()},
-            "fingerprint": self.fingerprint,
-            "order_key": None if self.order_key is None else self.order_key.hex(),
-        }
-        return facts, {"cells": self.cells, "people": self.people}
-
-    @classmethod
-    def from_plain(cls, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Counts:
-        """Return the population of `to_plain`."""
-        schema = schema_from_plain(facts["schema"])
-        domains = {name: domain_from_plain(schema[name], known) for name, known in facts["domains"].items()}
-        key = None if facts["order_key"] is None else bytes.fromhex(facts["order_key"])
-        return cls(schema, domains, arrays["cells"], arrays["people"], facts["fingerprint"], key)
-
-
-def schema_to_plain(schema: Schema) -> list[dict[str, Any]]:
-    """Return the declarations of a schema."""
-    return [{f.name: _plain(getattr(a, f.name)) for f in fields(a)} for a in schema.attributes]
-
-
-def schema_from_plain(declared: list[dict[str, Any]]) -> Schema:
-    """Return the schema of `schema_to_plain`."""
-    return Schema(tuple(_attribute(given) for given in declared))
-
-
-def domain_to_plain(domain: Domain, *, values: bool) -> dict[str, Any]:
-    """Return what is known of a domain: always its type, its values only if asked for."""
-    facts: dict[str, Any] = {
-        "dtype": "object" if isinstance(domain.dtype, pd.CategoricalDtype) else str(domain.dtype),
-        "has_missing": domain.has_missing,
-        "is_date": domain.is_date,
+def to_plain(schema: Schema, domains: Mapping[str, Domain]) -> dict[str, Any]:
+    """Return what is known of a population's attributes; of private ones the type alone."""
+    return {
+        "schema": [_plain_fields(attribute) for attribute in schema.attributes],
+        "domains": {name: _plain_domain(d, name in schema.quasi_identifiers) for name, d in domains.items()},
     }
-    if values:
-        facts["missing"] = str(domain.missing)
-        facts["values"] = [_scalar(value) for value in domain.values.tolist()]
-        facts["originals"] = [_scalar(value) for value in domain.originals.tolist()]
-        facts["categorical"] = isinstance(domain.dtype, pd.CategoricalDtype)
-    return facts
 
 
-def domain_from_plain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
-    """Return the domain of `domain_to_plain`; without values one that takes any."""
-    dtype = types.pandas_dtype(facts["dtype"])
-    if "values" not in facts:
-        return Domain.unlisted(attribute, dtype, has_missing=facts["has_missing"], is_date=facts["is_date"])
-    numeric = attribute.kind == "numeric"
-    values = np.array(facts["values"], dtype=np.float64 if numeric else object)
-    originals = np.empty(len(facts["originals"]), dtype=object)
-    originals[:] = facts["originals"]
-    kind = pd.CategoricalDtype(facts["originals"]) if facts["categorical"] else dtype
-    missing = _MISSING.get(facts["missing"], np.nan)
-    return Domain(attribute, values, originals, kind, missing, facts["has_missing"], facts["is_date"])
+def from_plain(facts: Mapping[str, Any]) -> tuple[Schema, dict[str, Domain]]:
+    """Return the schema and the domains of `to_plain`."""
+    schema = Schema(tuple(_attribute(given) for given in facts["schema"]))
+    return schema, {name: _domain(schema[name], known) for name, known in facts["domains"].items()}
+
+
+def _plain_fields(thing: Attribute | Hierarchy) -> dict[str, Any]:
+    return {f.name: _plain(getattr(thing, f.name)) for f in fields(thing)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Hierarchy):
+        return _plain_fields(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _attribute(given: Mapping[str, Any]) -> Attribute:
@@ -123,12 +63,31 @@ def _attribute(given: Mapping[str, Any]) -> Attribute:
     return Attribute(**settings)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Hierarchy):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+def _plain_domain(domain: Domain, has_values: bool) -> dict[str, Any]:
+    is_categorical = isinstance(domain.dtype, pd.CategoricalDtype)
+    facts: dict[str, Any] = {
+        "dtype": "object" if is_categorical else str(domain.dtype),
+        "has_missing": domain.has_missing,
+        "is_date": domain.is_date,
+    }
+    if has_values:
+        facts["missing"] = str(domain.missing)
+        facts["values"] = [_scalar(value) for value in domain.values.tolist()]
+        facts["originals"] = [_scalar(value) for value in domain.originals.tolist()]
+        facts["categorical"] = is_categorical
+    return facts
+
+
+def _domain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
+    dtype, has_missing, is_date = types.pandas_dtype(facts["dtype"]), facts["has_missing"], facts["is_date"]
+    if "values" not in facts:
+        return Domain.unlisted(attribute, dtype, has_missing=has_missing, is_date=is_date)
+    values = np.array(facts["values"], dtype=np.float64 if attribute.kind == "numeric" else object)
+    originals = np.empty(len(facts["originals"]), dtype=object)
+    originals[:] = facts["originals"]
+    dtype = pd.CategoricalDtype(facts["originals"]) if facts["categorical"] else dtype
+    missing = _MISSING.get(facts["missing"], np.nan)
+    return Domain(attribute, values, originals, dtype, missing, has_missing, is_date)
 
 
 def _scalar(value: Any) -> Any:
@@ -144,19 +103,19 @@ _CHECK = b"cfk bundle key"
 _NO_KEY = b"cfk bundle without a key"
 
 
-def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], key: bytes) -> None:
+def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Arrays, key: bytes) -> None:
     """Write a bundle; an existing file is replaced as a whole or not at all."""
     members = {_FACTS: json.dumps({"version": BUNDLE_VERSION, **facts}, sort_keys=True).encode()}
     for name, array in arrays.items():
         text = io.BytesIO()
         np.save(text, array, allow_pickle=False)
         members[f"{name}.npy"] = text.getvalue()
-    seal = {"digest": _digest(key, members), "key": keyed_digest(key, [_CHECK]).hex() if key else None}
+    seal = json.dumps({"digest": _digest(key, members), "key": _check(key)}).encode()
     target = Path(path)
     try:
         handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
-            for name, content in {**members, _SEAL: json.dumps(seal).encode()}.items():
+            for name, content in {**members, _SEAL: seal}.items():
                 bundle.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
         Path(draft).replace(target)
     except OSError as error:
@@ -175,27 +134,24 @@ def read_bundle(path: str | Path | IO[bytes], key: bytes) -> tuple[dict[str, Any
         raise BundleError("the file is no bundle, or it is damaged; seal the population again") from None
     if seal.get("key") is not None and not key:
         raise BundleError("the bundle was sealed with a key; give it, or set CFK_KEY")
-    if seal.get("key") != (keyed_digest(key, [_CHECK]).hex() if key else None):
+    if seal.get("key") != _check(key):
         raise BundleError("the bundle was sealed with another key, or without one; give the key that it has")
     if not hmac.compare_digest(str(seal.get("digest")), _digest(key, members)):
         raise BundleError("the bundle was changed after it was sealed; seal the population again")
-    return _decoded(members)
-
-
-def _decoded(members: Mapping[str, bytes]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    facts = json.loads(members[_FACTS])
+    facts = json.loads(members.pop(_FACTS))
     if facts.get("version") != BUNDLE_VERSION:
         raise BundleError(f"the bundle has another format than {BUNDLE_VERSION}; upgrade cfk_plugin, or seal again")
-    arrays = {
-        name.removesuffix(".npy"): np.load(io.BytesIO(content), allow_pickle=False)
-        for name, content in members.items()
-        if name != _FACTS
-    }
+    arrays = {name.removesuffix(".npy"): np.load(io.BytesIO(members[name]), allow_pickle=False) for name in members}
     return facts, arrays
+
+
+def _check(key: bytes) -> str | None:
+    """Return what tells whether a reader has the right key; None without one."""
+    return hmac.digest(key, _CHECK, "sha256").hex() if key else None
 
 
 def _digest(key: bytes, members: Mapping[str, bytes]) -> str:
     parts: list[bytes] = []
     for name in sorted(members):
         parts += [len(name).to_bytes(8, "big"), name.encode(), len(members[name]).to_bytes(8, "big"), members[name]]
-    return keyed_digest(key or _NO_KEY, parts).hex()
+    return hmac.digest(key or _NO_KEY, b"".join(parts), "sha256").hex()

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax
 from sklearn.pipeline import Pipeline
 
-from cfk_plugin.data.columns import to_text
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.values import to_text
 from cfk_plugin.dp.autoencoder import Autoencoder, Matrix, Perturbation, claimed_sensitivity, train
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
 from cfk_plugin.dp.gradients import Adam, DenseNetwork, checked, read_network

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.columns import select
-from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.provenance import declared, environment_of

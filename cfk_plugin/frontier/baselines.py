@@ -149,7 +149,7 @@ def _drawn(
         codes = [int(population.domains[q].encode(own[q])[0][0]) for q in population.schema.quasi_identifiers]
         grid = Grid.of(entry.region, population, [code if code >= 0 else UNKNOWN for code in codes])
         cells = grid.sample(_DRAWS, random)
-        rows.append(rows_for_cells(population, own, np.zeros(len(cells), dtype=np.int64), cells))
+        rows.append(rows_for_cells(population.encoder, own, np.zeros(len(cells), dtype=np.int64), cells))
         owner.append(np.full(len(cells), place))
     return pd.concat(rows, ignore_index=True), np.concatenate(owner)
 

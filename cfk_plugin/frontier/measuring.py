@@ -96,7 +96,7 @@ def frontier(
     policy = policy or population.policy or PrivacyPolicy()
     tried = _whole(ks, population)
     check(replace(policy, k=tried[-1]), method, population)  # refuses, and warns of a nominal guarantee, once
-    frame, query = as_table(counterfactuals, population)
+    frame, query = as_table(counterfactuals, population.schema.features)
     facts = None if factuals is None else require_features(factuals, population.schema.features, "factuals")
     if facts is not None and len(facts) != len(frame):
         raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")

@@ -100,4 +100,5 @@ def region_plausibility(
     if grid.size == 0:
         raise InputError("the region holds no value combination of the population")
     cells = grid.sample(n, np.random.default_rng(random_state))
-    return plausibility(rows_for_cells(population, row, np.zeros(len(cells), dtype=np.int64), cells), population)
+    rows = rows_for_cells(population.encoder, row, np.zeros(len(cells), dtype=np.int64), cells)
+    return plausibility(rows, population)

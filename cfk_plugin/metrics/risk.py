@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.data.columns import is_numeric, to_numbers, to_text
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.values import is_numeric, to_numbers, to_text
 from cfk_plugin.errors import InputError
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import bin_of
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.population import Population, mix
 from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class PrivateValues:
         if any(code < 0 for j, code in enumerate(mine) if j not in coarse):  # a value that no training row has
             return 0, 0
         if not coarse:
-            same = self._of_rows == _hash(mine[None, :])[0]
+            same = self._of_rows == mix(mine[None, :])[0]
         else:
             same = np.ones(self._population.n_rows, dtype=bool)
             for j, code in enumerate(mine.tolist()):
@@ -79,12 +79,8 @@ class PrivateValues:
 
     @cached_property
     def codes(self) -> NDArray[np.int32]:
-        """Codes of the private attributes of every row, shape (n_rows, n_private), stored by column."""
-        population, names = self._population, self._population.schema.private
-        codes = np.empty((population.n_rows, len(names)), dtype=np.int32, order="F")
-        for j, name in enumerate(names):
-            codes[:, j] = population.domains[name].encode(population.column(name))[0]
-        return codes
+        """Codes of the private attributes of every row, shape (n_rows, n_private)."""
+        return self._population.codes[:, self._columns]
 
     def _inside(self, j: int, span: Span, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
         column = self.codes[:, j] if rows is None else self.codes[rows, j]
@@ -92,18 +88,7 @@ class PrivateValues:
 
     @cached_property
     def _of_rows(self) -> NDArray[np.uint64]:
-        return _hash(self._population.encode(self._population.frame)[0][:, self._columns])
-
-
-def _hash(codes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Return one 64-bit hash per row of codes: a chain of SplitMix64 finalisers."""
-    total = np.zeros(len(codes), dtype=np.uint64)
-    for column in codes.T:
-        x = total + column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        total = x ^ (x >> np.uint64(31))
-    return total
+        return mix(self.codes)
 
 
 # Uniqueness of private values: how many people the attributes that are not generalised single out.

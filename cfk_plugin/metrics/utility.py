@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.data.columns import to_numbers
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.values import to_numbers
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.intervals import Estimate, mean_of, share_of

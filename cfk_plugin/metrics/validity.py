@@ -105,7 +105,7 @@ def pureness(
     exact = method == "exact" or (method == "auto" and grid.size <= cell_budget) or n >= grid.size
     cells = grid.all() if exact else grid.sample(n, np.random.default_rng(random_state))
     labels = LabelModel(model, population.schema.features)
-    answers = labels(rows_for_cells(population, row, np.zeros(len(cells), dtype=np.int64), cells))
+    answers = labels(rows_for_cells(population.encoder, row, np.zeros(len(cells), dtype=np.int64), cells))
     goal.check(labels, answers)
     good = int(goal.met(answers).sum())
     value = good / len(cells)

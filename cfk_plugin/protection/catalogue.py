@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from cfk_plugin.data.coding import in_order
 from cfk_plugin.data.model import rows_for_cells
+from cfk_plugin.data.population import in_order
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp_by_attribute
@@ -203,7 +203,7 @@ def _consistent_members(
         good = np.ones(len(which), dtype=bool)
         other = np.flatnonzero(~alone)
         if len(other):
-            frame = rows_for_cells(population, offered, which[other], cells[other])
+            frame = rows_for_cells(population.encoder, offered, which[other], cells[other])
             good[other] = judge(model.ask(frame), which[other])
         np.add.at(counts, which, np.where(good, people[asked], 0))
     return counts

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.coding import find_rows, index_rows
-from cfk_plugin.data.columns import to_number
+from cfk_plugin.data.population import CodeIndex
 from cfk_plugin.data.region import Interval
+from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics.information import ncp
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cfk_plugin.data.domain import Domain
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.data.region import Part, Region
-
+    from cfk_plugin.data.population import CodeIndex, Population
+from cfk_plugin.data.region import Part, Region
 
 # Merging groups of a partition that cannot stand alone, at the least cost in information.
 
@@ -204,7 +203,7 @@ class NearestCells:
     def __init__(self, population: Population, cells: NDArray[np.int32]) -> None:
         self._domains = [population.domains[name] for name in population.schema.quasi_identifiers]
         self._cells = cells
-        self._index = index_rows(cells)
+        self._index = CodeIndex(cells)
 
     def __repr__(self) -> str:
         """Show counts, never a value."""
@@ -216,7 +215,7 @@ class NearestCells:
 
     def find(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cell of each record; codes and numbers have shape (n, n_quasi_identifiers)."""
-        found = find_rows(self._cells, codes, self._index)
+        found = self._index.find(codes)
         open_ = np.flatnonzero(found < 0)
         step = max(_BLOCK // len(self._cells), 1)
         for start in range(0, len(open_), step):

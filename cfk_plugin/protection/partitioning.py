@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.cluster import Sent, signed, unsigned
-from cfk_plugin.data.coding import in_order
+from cfk_plugin.data.cluster import RecordReader, signed, unsigned
 from cfk_plugin.data.model import Goal, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.population import Population, in_order
 from cfk_plugin.data.region import Region
 from cfk_plugin.metrics.risk import l_diversity, t_closeness
 from cfk_plugin.protection.axes import INTERVAL, Axes, AxisArrays, CellIndex, Codes, Ints, hull, index_of
@@ -424,7 +423,7 @@ class _Wanted:
 def _frequent(population: Population, model: LabelModel) -> str:
     """Return the spelling of the most frequent label; of equally frequent ones the first."""
 
-    def count(frame: pd.DataFrame) -> pd.DataFrame:
+    def count(frame: pd.DataFrame, _: RecordReader) -> pd.DataFrame:
         found = Counter(map(str, model(frame).astype(object).tolist()))
         return pd.DataFrame({"label": list(found), "people": list(found.values())})
 
@@ -434,11 +433,10 @@ def _frequent(population: Population, model: LabelModel) -> str:
 
 def _least(population: Population, model: LabelModel, wanted: _Wanted, most: int) -> NDArray[np.uint64]:
     """Return the least keyed numbers of the records that are tried, ascending; equal records have equal ones."""
-    sent = Sent(population.coding, population.order)
 
-    def least(frame: pd.DataFrame) -> pd.DataFrame:
+    def least(frame: pd.DataFrame, reader: RecordReader) -> pd.DataFrame:
         tried = frame[wanted.rows(model(frame).astype(object))]
-        numbers = np.sort(sent.numbers(tried))[:most]
+        numbers = np.sort(reader.numbers(tried))[:most]
         return pd.DataFrame({"number": signed(numbers)})
 
     return np.sort(unsigned(population.map_rows(least, "number long")["number"]))[:most]
@@ -448,14 +446,14 @@ def _votes(
     population: Population, model: LabelModel, wanted: _Wanted, drawn: NDArray[np.uint64]
 ) -> dict[int, NDArray[np.bool_]]:
     """Return for each of the records whether each cell has the desired outcome with its private values."""
-    sent, cells = Sent(population.coding, population.order), population.cells
+    cells = population.cells
 
-    def vote(frame: pd.DataFrame) -> pd.DataFrame:
-        numbers, first = np.unique(sent.numbers(frame), return_index=True)
+    def vote(frame: pd.DataFrame, reader: RecordReader) -> pd.DataFrame:
+        numbers, first = np.unique(reader.numbers(frame), return_index=True)
         at = first[np.isin(numbers, drawn)]
         records = frame.iloc[at]
         said = [
-            wanted.cells(model(rows_for_cells(sent.coding, records, np.full(len(cells), i), cells)).astype(object))
+            wanted.cells(model(rows_for_cells(reader.encoder, records, np.full(len(cells), i), cells)).astype(object))
             for i in range(len(records))
         ]
         packed = [np.packbits(answers).tobytes() for answers in said]
@@ -503,6 +501,6 @@ def desired_shares(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     records = records.take(drawn[:count])
     total = np.zeros(n_cells)
     for record in range(count):
-        frame = rows_for_cells(population.coding, records, np.full(n_cells, record), population.cells)
+        frame = rows_for_cells(population.encoder, records, np.full(n_cells, record), population.cells)
         total += wanted.met(rows.ask(frame))
     return total / count

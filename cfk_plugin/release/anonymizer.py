@@ -19,7 +19,8 @@ from cfk_plugin.data.model import Goal, LabelModel, Oracle, Outcome, RowOracle, 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.provenance import environment_of, facts_of
-from cfk_plugin.data.region import Region, natural
+from cfk_plugin.data.region import Region
+from cfk_plugin.data.values import natural
 from cfk_plugin.errors import (
     CFKError,
     InfeasibleError,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 def disclosed(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
     """Return what leaves of the private attributes of one counterfactual, in the forms that its certificate names."""
-    population, released = intake.population, {}
+    population, released = intake.encoder, {}
     for name in population.schema.names("sensitive", "other"):
         if name in certificate.withheld:
             continue
@@ -177,7 +178,9 @@ def with_effective(
         return list(verdicts)
     which = np.repeat(np.array(certified), [len(inside[i]) for i in certified])
     cells = np.concatenate([inside[i] for i in certified])
-    others = take_in(rows_for_cells(population, accepted.frame, which, population.cells[cells]), population)
+    others = take_in(
+        rows_for_cells(population.encoder, accepted.frame, which, population.cells[cells]), population.encoder
+    )
 
     def judge_others(labels: NDArray[np.object_], at: NDArray[np.int64]) -> NDArray[np.bool_]:
         return judge(labels, which[at])
@@ -292,7 +295,7 @@ class EntryStage:
             entries[i] = Suppressed(entries[i].query, "infeasible")
         found = rows >= 0
         if found.any():
-            chosen = take_in(self.population.rows(rows[found]), self.population)
+            chosen = take_in(self.population.rows(rows[found]), self.population.encoder)
             wanted = None if factual is None else factual[found]
             self._fill(entries, at[found], chosen, self.rows.labels(rows[found]), wanted, progress)
 
@@ -459,7 +462,8 @@ class KAnonymizer:
         if measures := self.measure_k_effective and partition is None:
             check_rerun(self.protector_, policy)
         self.stage_ = EntryStage(population, self.model_, self.goal_, self.rows_, self.ground_, stage, measures)
-        used = {"seed": self.seed, "ledger": self.ledger, "reference": self.reference}
+        ledger = "none" if self.ledger is None else self.ledger.backend
+        used = {"seed": self.seed, "ledger": ledger, "reference": self.reference is not None}
         self.result_ = ResultStage.of(population, policy, self.method_, self.manager_, detector, **used)
         return self
 
@@ -498,7 +502,7 @@ class KAnonymizer:
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
         self._check_fitted()
-        call, (frame, query) = Request(), as_table(counterfactuals, self.population_)
+        call, (frame, query) = Request(), as_table(counterfactuals, self.population_.schema.features)
         labels = None
         if factuals is not None:
             if len(facts := require_features(factuals, self.population_.schema.features, "factuals")) != len(frame):
@@ -539,7 +543,7 @@ class KAnonymizer:
         query = np.arange(len(frame))
         try:
             with failing_closed():
-                entries = self.stage_.of_queries(take_in(frame, self.population_), query, progress)
+                entries = self.stage_.of_queries(take_in(frame, self.population_.encoder), query, progress)
         except CFKError as error:
             entries = withheld(query, error)
         return self.result_.wrap(entries, (None,) * len(query), generator="catalogue", call=call)
@@ -584,7 +588,7 @@ class KAnonymizer:
         """
         self._check_fitted()
         frame = require_features(records, self.population_.schema.features, "records")
-        return self.stage_.regions(take_in(frame, self.population_))
+        return self.stage_.regions(take_in(frame, self.population_.encoder))
 
     def goal_of_call(self, desired: Any) -> Goal | None:
         """Return what a call that asks for an outcome of its own is judged by; None where it asks for none.
@@ -630,7 +634,7 @@ class KAnonymizer:
         """
         try:
             with failing_closed():
-                intake = take_in(frame, self.population_)
+                intake = take_in(frame, self.population_.encoder)
                 findings = self.findings_.of(frame, instance_based=instance_based)
                 made = (stage or self.stage_).of_counterfactuals(intake, query, factual_labels, progress, goal)
                 return made, findings

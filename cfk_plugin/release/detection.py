@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from cfk_plugin.data.domain import UNKNOWN, Domain
+from cfk_plugin.data.population import mix
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics.heom import Heom, HeomCodes
@@ -40,14 +41,6 @@ class RowMatcher:
     def __repr__(self) -> str:
         """Show counts, never a value."""
         return f"RowMatcher({self._population.n_rows} rows, {len(self._names)} features)"
-
-    @cached_property
-    def codes(self) -> NDArray[np.int32]:
-        """Codes of every feature of every training row, shape (n_rows, n_features), stored by column."""
-        codes = np.empty((self._population.n_rows, len(self._names)), dtype=np.int32, order="F")
-        for j, name in enumerate(self._names):
-            codes[:, j] = self._population.domains[name].encode(self._population.frame[name])[0]
-        return codes
 
     def native(self, frame: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Say of every row whether it equals a training row, and whether it does on the quasi-identifiers."""
@@ -99,12 +92,12 @@ class RowMatcher:
         vague = [j for j in columns if (low[asked, j] < high[asked, j]).any()]
         certain = tuple(j for j in columns if j not in vague)
         keys, order = self._keys(certain)
-        wanted = _hash(low[asked], certain)
+        wanted = mix(low[asked][:, certain])
         start, stop = np.searchsorted(keys, wanted, side="left"), np.searchsorted(keys, wanted, side="right")
         for i, first, last in zip(asked, start, stop, strict=True):
             rows = order[first:last]
             for j in vague if len(rows) else ():
-                codes = self.codes[rows, j]
+                codes = self._population.codes[rows, j]
                 rows = rows[(codes >= low[i, j]) & (codes <= high[i, j])]
             found[i] = len(rows) > 0
         return found
@@ -113,7 +106,7 @@ class RowMatcher:
         if columns not in self._sorted:
             if len(self._sorted) >= _REMEMBERED:
                 self._sorted.clear()
-            keys = _hash(self.codes, columns)
+            keys = mix(self._population.codes[:, columns])
             order = np.argsort(keys, kind="stable")
             self._sorted[columns] = keys[order], order
         return self._sorted[columns]
@@ -121,18 +114,9 @@ class RowMatcher:
 
 def distinct_rows(codes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first position of every distinct row, and how often it occurs."""
-    _, first, counts = np.unique(_hash(codes, tuple(range(codes.shape[1]))), return_index=True, return_counts=True)
+    _, first, counts = np.unique(mix(codes), return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order], counts[order]
-
-
-def _hash(codes: NDArray[np.int32], columns: tuple[int, ...]) -> NDArray[np.uint64]:
-    """Mix the codes of some columns into 64 bits; equal rows alike, different ones almost surely not."""
-    key = np.zeros(len(codes), dtype=np.uint64)
-    for j in columns:
-        key = (key ^ codes[:, j].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        key ^= key >> np.uint64(29)
-    return key
 
 
 def _decimals(numbers: NDArray[np.float64]) -> int:
@@ -302,7 +286,7 @@ class Detector:
 
     @cached_property
     def _first_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return distinct_rows(self._matcher.codes)
+        return distinct_rows(self._population.codes)
 
     @cached_property
     def _records(self) -> HeomCodes:

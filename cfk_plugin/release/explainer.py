@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.columns import ordered, select
-from cfk_plugin.data.intake import require_features, take_in
+from cfk_plugin.data.intake import require_features, select, take_in
 from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, NotForwardedError, PolicyError, quiet
 from cfk_plugin.hookspecs import (
     CounterfactualBatch,
@@ -105,7 +104,7 @@ def choose_candidates(
     goal = anonymizer.goal_of_call(desired)
     labels = anonymizer.factual_labels(asked)[query] if (goal or anonymizer.goal_).is_opposite else None
     rehearsal, stage = _with_memory(anonymizer.stage_)
-    entries = rehearsal.of_counterfactuals(take_in(frame, population), query, labels, progress, goal)
+    entries = rehearsal.of_counterfactuals(take_in(frame, population.encoder), query, labels, progress, goal)
     heom = heom or Heom.of(population)
     parts = heom.parts(population.conform(asked).take(query), population.conform(frame))
     distances = parts.mean(axis=1)
@@ -303,7 +302,7 @@ class ProtectedExplainer:
         what = "the adapter raised {}; its text is withheld as it may quote rows"
         try:
             with quiet(what, ExplainerError, let=CFKError), protecting():
-                batch = ask(ordered(frame, population.schema.features).copy(deep=True), **options)
+                batch = ask(select(frame, population.schema.features, renumber=False).copy(deep=True), **options)
         except ExplainerError as error:
             _log.warning("%s", error)  # holds the class of the exception alone
         else:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.columns import to_number
 from cfk_plugin.data.domain import UNKNOWN, Domain
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Oracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, natural
+from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.values import natural, to_number
 from cfk_plugin.errors import LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Progress, Proposal, Protector, Task
 from cfk_plugin.plugins import PluginManager

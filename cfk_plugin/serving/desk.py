@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.columns import select
 from cfk_plugin.data.intake import Intake, take_in, take_in_records
 from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
 from cfk_plugin.release.results import Suppressed
@@ -165,9 +164,9 @@ class Desk:
         if len(set(names)) != len(names) or not set(self._features) <= set(names):
             raise RequestError(COLUMNS)
         if isinstance(queries, list):
-            intake = take_in_records(queries, self._population)
+            intake = take_in_records(queries, self._population.encoder)
         else:
-            intake = take_in(select(queries, self._features), self._population)
+            intake = take_in(queries, self._population.encoder)
         private = self._private
         if any(f is not None and not (f[0] == "unknown_category" and set(f[1]) <= private) for f in intake.faults):
             raise RequestError(VALUES)

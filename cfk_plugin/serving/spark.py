@@ -16,8 +16,7 @@ import cloudpickle
 import pandas as pd
 
 from cfk_plugin.data.cluster import selected, spread
-from cfk_plugin.data.domain import configured_key
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.population import Population, configured_key
 from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer

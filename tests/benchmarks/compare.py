@@ -52,7 +52,7 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     model = LabelModel(table.model, population.schema.features)
     rows = RowOracle(model, population)
     rows.labels(np.arange(population.n_rows))  # the paper's method needs them; known before the clock starts
-    intake = take_in(table.counterfactuals, population)
+    intake = take_in(table.counterfactuals, population.encoder)
     judge = Goal(table.desired).judge(None, model(intake.frame))
     oracle = Oracle(model, judge, rows, intake.frame)
     model.calls, model.rows, model.seconds = 0, 0, 0.0

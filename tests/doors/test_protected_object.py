@@ -536,8 +536,11 @@ def test_an_entry_that_travels_leaves_inner_counts_behind(results: dict[str, Any
 
 # --- what can be reached --------------------------------------------------------------------------------------------
 
-HOST_ONLY = {"frame", "regions"}
-"""Rows of a population and regions of a partition: asked for by name, and documented as never to leave."""
+HOST_ONLY = {"frame", "regions", "domains"}
+"""Rows and values of a population and regions of a partition: asked for by name, and never to leave.
+
+A domain itself refuses to be pickled and shows no value (below); its arrays of values are plain arrays.
+"""
 
 
 def reachable(name: str, thing: Any, seen: dict[int, Any], depth: int = 3) -> Iterator[tuple[str, Any]]:
@@ -611,8 +614,8 @@ def test_no_public_attribute_shows_or_pickles_rows_or_the_key(things: dict[str, 
     assert not leaks
 
 
-@pytest.mark.parametrize("name", ["domains", "coding", "order", "sealed"])
-def test_values_and_key_of_a_population_refuse_to_be_pickled(things: dict[str, Any], name: str) -> None:
+@pytest.mark.parametrize("name", ["domains", "encoder"])
+def test_values_of_a_population_refuse_to_be_pickled(things: dict[str, Any], name: str) -> None:
     for population in (things["population"], things["opened"]):
         thing = getattr(population, name)
         each = list(thing.values()) if name == "domains" else [thing]

@@ -14,7 +14,7 @@ import pytest
 
 from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
 from cfk_plugin.data import cluster
-from cfk_plugin.data.cluster import RowsOnCluster, counted
+from cfk_plugin.data.cluster import RowsOnCluster
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
 from cfk_plugin.serving.records import RECORD, record_of
 from cfk_plugin.serving.spark import protect_spark
@@ -145,10 +145,10 @@ def test_a_table_that_changed_since_it_was_counted_is_noticed(spark: Any, tmp_pa
     train = crowded(1)
     schema = described(train).schema
     df, more = on_spark(spark, train, tmp_path), on_spark(spark, pd.concat([train, train]), tmp_path)
-    here = Population.from_frame(train, schema, key=KEY)
-    rows = RowsOnCluster(more, counted(df, schema))
+    rows = RowsOnCluster(df, schema, KEY)
+    rows._df = more
     with pytest.raises(PopulationError, match="is not what it was"):
-        rows.numbers(here.order, np.arange(len(train)))
+        rows.numbers(np.arange(len(train)))
 
 
 # --- fitting on it ---------------------------------------------------------------------------------------------

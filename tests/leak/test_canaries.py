@@ -655,7 +655,7 @@ def test_nothing_shows_or_pickles_rows(watch: Watch, population: Population) -> 
     source = load_plugins().adapt(NearestUnlikeNeighbour(TRAIN, model, features=FEATURES), _context())
     stage = anonymizer.stage_
     holders = [
-        population, anonymizer, private, result, batch, take_in(WANTED, population), anonymizer.rows_,
+        population, anonymizer, private, result, batch, take_in(WANTED, population.encoder), anonymizer.rows_,
         anonymizer.findings_.detector, stage, stage.release, stage.release.verifier,
         *(kept for kept in Spy.kept if isinstance(kept, Task) or type(kept).__name__ == "Oracle"),
     ]  # fmt: skip

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.data.columns import conform, to_numbers
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
 from cfk_plugin.data.region import Interval
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import conform, to_numbers
 from cfk_plugin.errors import PopulationError
 
 DAYS = pd.DatetimeIndex(["2020-06-01 10:00", "2020-06-02 11:30", "2021-01-05"])

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.data.coding import FEW
-from cfk_plugin.data.intake import Intake, take_in, take_in_records
+from cfk_plugin.data.intake import FEW, Intake, take_in, take_in_records
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 
@@ -72,8 +71,8 @@ def check_alike(many: Intake, few: list[Intake]) -> None:
 def test_rows_are_read_alike_however_many_there_are(seed: int, sealed: bool, tmp_path: Any) -> None:
     people = population(seed, sealed=sealed, tmp_path=tmp_path)
     for frame in (table(seed), table(seed + 50), spoiled(table(seed), seed)):
-        parts = [take_in(frame.iloc[at : at + 5], people) for at in range(0, N, 5)]
-        check_alike(take_in(frame, people), parts)
+        parts = [take_in(frame.iloc[at : at + 5], people.encoder) for at in range(0, N, 5)]
+        check_alike(take_in(frame, people.encoder), parts)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -81,10 +80,10 @@ def test_good_rows_get_the_tables_dtypes_however_many_there_are(seed: int, tmp_p
     people = population(seed, sealed=False, tmp_path=tmp_path)
     known = table(seed)
     for frame in (known, known.astype(object), known[list(known)[::-1]].astype(object)):
-        whole = take_in(frame, people).frame
+        whole = take_in(frame, people.encoder).frame
         pd.testing.assert_frame_equal(whole, people.conform(known.iloc[: N + 1]))
         for at in range(0, N, 7):
-            part = take_in(frame.iloc[at : at + 7], people)
+            part = take_in(frame.iloc[at : at + 7], people.encoder)
             pd.testing.assert_frame_equal(part.frame, whole.iloc[at : at + 7].reset_index(drop=True))
             assert [pd.Series(v, dtype=object).isna().tolist() for v in part.values] == [
                 part.frame[name].isna().tolist() for name in part.frame
@@ -99,8 +98,8 @@ def test_records_of_json_are_read_as_tables_are(seed: int, sealed: bool, tmp_pat
     for frame in (rows, rows.assign(town="Atlantis"), rows.assign(age=rows["age"] + 0.5, height=None)):
         records = json.loads(frame.to_json(orient="records"))
         for at in range(0, N, 6):
-            by_value = take_in_records(records[at : at + 6], people)
-            by_table = take_in(pd.DataFrame(records[at : at + 6]), people)
+            by_value = take_in_records(records[at : at + 6], people.encoder)
+            by_table = take_in(pd.DataFrame(records[at : at + 6]), people.encoder)
             check_alike(by_table, [by_value])
             usable = all(fault is None for fault in by_value.faults)
             if usable:

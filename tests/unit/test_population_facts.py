@@ -7,14 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.population import smallest_classes
 from cfk_plugin.data.provenance import FEW, declared, facts_of
 
 
@@ -182,8 +180,8 @@ def test_a_result_says_what_was_known_when_it_was_made() -> None:
 
 @given(rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), min_size=1, max_size=40))
 def test_the_smallest_class_of_a_person_is_found(rows: list[tuple[int, int]]) -> None:
-    cells = np.unique([cell for cell, _ in rows], return_inverse=True)[1]
-    people = np.unique([person for _, person in rows], return_inverse=True)[1]
-    size = {cell: len(set(people[cells == cell])) for cell in set(cells)}
-    expected = [min(size[cell] for cell in cells[people == person]) for person in range(people.max() + 1)]
-    assert smallest_classes(cells, people).tolist() == expected
+    frame = pd.DataFrame(rows, columns=["cell", "person"])
+    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["cell"], subject="person"))
+    size = frame.groupby("cell")["person"].nunique()
+    expected = frame["cell"].map(size).groupby(frame["person"], sort=False).min()
+    assert population.smallest_classes().tolist() == expected.tolist()

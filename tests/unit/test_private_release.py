@@ -288,12 +288,12 @@ def certificate(**settings: Any) -> Certificate:
 
 
 def test_what_leaves_has_the_form_of_the_certificate() -> None:
-    intake = take_in(TABLE.iloc[[3]], population())
+    intake = take_in(TABLE.iloc[[3]], population().encoder)
     assert disclosed(certificate(), intake, 0) == {"pay": 35.0, "job": "a", "rank": "low"}
     mixed = certificate(binned=("pay",), withheld=("job",))
     assert disclosed(mixed, intake, 0) == {"pay": Interval(20.0, 40.0), "rank": "low"}
     with pytest.raises(ValueError, match="pay"):
-        disclosed(mixed, take_in(TABLE.iloc[[8]], population()), 0)
+        disclosed(mixed, take_in(TABLE.iloc[[8]], population().encoder), 0)
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,11 @@ def test_equals_a_plain_loop(seed: int, gaps: bool) -> None:
     asked["same"] = [*asked["same"][:30], *rng.normal(7, 2, 10)]
     regions = [Region({name: some_part(rng, train[name], name) for name in QUASI}) for _ in range(7)]
     distance = RegionDistance(population, regions)
-    found = distance.between(*take_in(asked, population).quasi_identifiers, np.arange(len(regions)))
+    found = distance.between(*take_in(asked, population.encoder).quasi_identifiers, np.arange(len(regions)))
     wanted = [[plain_distance(row, region, train) for region in regions] for row in asked.to_dict("records")]
     np.testing.assert_allclose(found, wanted, atol=1e-9)
     some = np.array([5, 2])
-    part = distance.between(*take_in(asked, population).quasi_identifiers, some)
+    part = distance.between(*take_in(asked, population.encoder).quasi_identifiers, some)
     np.testing.assert_array_equal(part, found[:, some])
 
 
@@ -137,7 +137,7 @@ def test_nearest_cell_equals_a_plain_loop(seed: int, gaps: bool, monkeypatch: py
     population = described(train)
     asked = pd.concat([train.head(10), table(rng, 20, gaps=gaps)], ignore_index=True)
     asked.loc[10:, "age"] += rng.integers(-90, 90, 20)
-    codes, numbers = take_in(asked, population).quasi_identifiers
+    codes, numbers = take_in(asked, population.encoder).quasi_identifiers
     found = NearestCells(population, population.cells).find(codes, numbers)
     first = [population.cell_of(np.arange(40)).tolist().index(cell) for cell in range(len(population.cells))]
     others = train.iloc[first].to_dict("records")
@@ -154,7 +154,9 @@ def test_inside_is_zero_and_in_range_is_at_most_one_per_attribute() -> None:
     train = table(rng, 60, gaps=True)
     population = described(train)
     regions = [Region({name: some_part(rng, train[name], name) for name in QUASI}) for _ in range(12)]
-    found = RegionDistance(population, regions).between(*take_in(train, population).quasi_identifiers, np.arange(12))
+    found = RegionDistance(population, regions).between(
+        *take_in(train, population.encoder).quasi_identifiers, np.arange(12)
+    )
     for j, region in enumerate(regions):
         inside = [region.contains(row) for row in train.to_dict("records")]
         np.testing.assert_array_equal(found[:, j] == 0, inside)

@@ -10,44 +10,47 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.data.cluster import Sent, signed, unsigned
-from cfk_plugin.data.coding import NoRows, RowsInMemory, counted_once, find_rows, index_rows
+from cfk_plugin.data.cluster import RecordReader, signed, unsigned
+from cfk_plugin.data.population import CodeIndex, RowStore, counted_once
 from cfk_plugin.errors import MissingDependencyError, PopulationError
 
 TRAIN = pd.DataFrame({"age": [30, 41, 52, 30], "pay": [9, 8, 7, 6], "who": ["a", "b", "a", "b"]})
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age"], subject="who")
 
 
-def test_rows_in_memory_are_numbered_and_worked_on() -> None:
+def test_rows_in_memory_are_numbered() -> None:
     population = Population.from_frame(TRAIN, SCHEMA, key=b"a secret")
-    rows = RowsInMemory(TRAIN, np.array([0, 1, 2, 0]), None)
     numbers = population.keyed_order(*population.encode(TRAIN))
-    assert rows.numbers(population.order, np.array([2, 0])).tolist() == numbers[[2, 0]].tolist()
     assert population.keyed_numbers(np.array([2, 0])).tolist() == numbers[[2, 0]].tolist()
-    assert rows.map(lambda table: table[["pay"]], "pay long")["pay"].tolist() == [9, 8, 7, 6]
+
+
+def test_codes_of_all_rows_are_those_of_the_table() -> None:
+    population = Population.from_frame(TRAIN, SCHEMA)
+    assert population.codes.tolist() == population.encode(TRAIN)[0].tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        population.codes[0, 0] = 1
 
 
 def test_no_rows_refuse() -> None:
-    population = Population.from_frame(TRAIN, SCHEMA)
-    rows = NoRows(np.array([2, 0, 1]))
-    assert rows.cell_of_row.tolist() == [0, 0, 2]
+    rows = RowStore(np.array([0, 0, 2]))
     for refused in (
         lambda: rows.table,
-        lambda: rows.numbers(population.order, np.array([0])),
-        lambda: rows.map(lambda table: table, "pay long"),
+        lambda: rows.numbers(np.array([0])),
+        lambda: rows.map(lambda table, _: table, "pay long"),
     ):
         with pytest.raises(PopulationError, match="has no rows"):
             refused()
 
 
 def test_what_numbers_records_travels_to_workers_alone_and_does_not_show_its_key() -> None:
-    order = Population.from_frame(TRAIN, SCHEMA, key=b"a secret").order
-    assert "a secret" not in repr(order) + repr(order.coding)
-    assert "30" not in repr(order) + repr(order.coding)
-    with pytest.raises(PopulationError, match="holds the key"):
-        cloudpickle.dumps(order)
-    there = cloudpickle.loads(cloudpickle.dumps(Sent(order.coding, order)))
-    assert there.numbers(TRAIN).tolist() == order.of(TRAIN).tolist()
+    population = Population.from_frame(TRAIN, SCHEMA, key=b"a secret")
+    reader = RecordReader(population.encoder, b"a secret")
+    assert "a secret" not in repr(reader) + repr(population.encoder)
+    assert "30" not in repr(population.encoder)
+    with pytest.raises(PopulationError, match="refuses to be pickled"):
+        cloudpickle.dumps(population.encoder)
+    there = cloudpickle.loads(cloudpickle.dumps(reader))
+    assert there.numbers(TRAIN).tolist() == population.keyed_order(*population.encode(TRAIN)).tolist()
 
 
 def test_people_are_counted_at_the_first_of_their_cells() -> None:
@@ -61,7 +64,7 @@ def test_rows_of_codes_are_found_where_they_are() -> None:
     codes = np.unique(rng.integers(-1, 50, (3_000, 3)).astype(np.int32), axis=0)
     wanted = rng.integers(-1, 50, (2_000, 3)).astype(np.int32)
     place = {tuple(row): at for at, row in enumerate(codes.tolist())}
-    assert find_rows(codes, wanted, index_rows(codes)).tolist() == [place.get(tuple(r), -1) for r in wanted.tolist()]
+    assert CodeIndex(codes).find(wanted).tolist() == [place.get(tuple(r), -1) for r in wanted.tolist()]
 
 
 def test_keyed_numbers_keep_their_order_where_numbers_have_a_sign() -> None:

@@ -10,8 +10,9 @@ import pandas as pd
 
 from cfk_plugin.audit.attacked.sample import Mask, plain
 from cfk_plugin.audit.attacked.service import Answers
-from cfk_plugin.data.columns import conform, ordered, to_number, to_text
+from cfk_plugin.data.intake import select
 from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values
+from cfk_plugin.data.values import conform, to_number, to_text
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import CounterfactualBatch
 from cfk_plugin.release.explanations import Explanations
@@ -41,7 +42,8 @@ def raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
         raise InputError(_one_each(len(batch.query), len(queries)))
     row_of = np.full(len(queries), -1)
     row_of[batch.query[batch.slot]] = np.arange(len(batch.frame))
-    given = ordered(batch.frame, list(queries.columns)).reindex(row_of)  # -1 is in no index: missing values
+    given = select(batch.frame, list(queries.columns), renumber=False)
+    given = given.reindex(row_of)  # -1 is in no index: missing values
     if plain(given) and (given.dtypes == queries.dtypes).all():  # thousands of columns are not read one by one
         return Answers(given.set_axis(queries.index), row_of >= 0)
     return _answers({name: given[name].tolist() for name in queries}, row_of >= 0, queries)

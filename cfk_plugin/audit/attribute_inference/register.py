@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.columns import to_number
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, part_contains
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
 
 Mask = NDArray[np.bool_]

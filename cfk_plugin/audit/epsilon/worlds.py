@@ -8,8 +8,8 @@ from typing import Literal, NoReturn, get_args
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.columns import conform
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import conform
 from cfk_plugin.errors import InputError
 
 Relation = Literal["add-remove", "replace-one"]

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from cfk_plugin.data.columns import is_numeric, to_numbers, to_text
+from cfk_plugin.data.values import is_numeric, to_numbers, to_text
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from cfk_plugin.audit.attacked.sample import Mask, Rows
 from cfk_plugin.audit.extraction.architecture import Architecture
 from cfk_plugin.audit.extraction.failing import called
 from cfk_plugin.audit.extraction.numbers import Floats
-from cfk_plugin.data.columns import conform
+from cfk_plugin.data.values import conform
 from cfk_plugin.errors import ModelError
 
 

@@ -49,7 +49,7 @@ def test_the_instance_read_of_a_region_is_as_far_as_the_region(seed: int) -> Non
         read = pd.DataFrame({n: [reading.nearest_inside(region[n], value) for value in asked[n]] for n in names})
         assert all(region.contains(row) for row in read.to_dict("records"))
         found = heom.parts(asked[names], read).sum(axis=1)
-        codes, numbers = take_in(asked, population).quasi_identifiers
+        codes, numbers = take_in(asked, population.encoder).quasi_identifiers
         wanted = RegionDistance(population, [region]).between(codes, numbers, np.array([0]))[:, 0]
         np.testing.assert_allclose(found, wanted, atol=1e-9)
 

@@ -1,0 +1,252 @@
+"""Values: numbers, dates and categories read in one way whatever their dtype, and cast without losing one."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+# What a column holds.
+
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATES = {"datetime", "datetime64", "date"}
+_NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", *_DATES}
+
+
+def is_numeric(column: pd.Series) -> bool:
+    """Say whether a column holds numbers or dates; booleans count as categories."""
+    dtype: Any = column.dtype
+    if types.is_bool_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype) or types.is_complex_dtype(dtype):
+        return False
+    if types.is_object_dtype(dtype):
+        return types.infer_dtype(column, skipna=True) in _NUMERIC
+    return types.is_numeric_dtype(dtype) or types.is_datetime64_any_dtype(dtype)
+
+
+def holds_dates(column: pd.Series) -> bool:
+    """Say whether a column holds dates, as such or as ISO text."""
+    if types.is_datetime64_any_dtype(column.dtype):
+        return True
+    if column.dtype != object and not types.is_string_dtype(column.dtype):
+        return False
+    found = types.infer_dtype(column, skipna=True)
+    if found == "string":
+        return bool(column.dropna().astype(str).str.match(_ISO).all())
+    return found in _DATES
+
+
+# Single values.
+
+
+def to_text(value: Any) -> str:
+    """Spell a category in one way whatever its dtype: 3, 3.0 and "3" are the same."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def is_missing(value: object) -> bool:
+    """Say whether a value is one that pandas takes for missing."""
+    return bool(types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
+
+
+def natural(value: Any) -> Any:
+    """Return a scalar as plain Python shows it: no NumPy type, None for a missing value."""
+    if type(value) in (str, int, bool):
+        return value
+    if is_missing(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def json_value(value: Any) -> Any:
+    """Turn a scalar into what JSON can hold; a missing value becomes None, a date ISO text."""
+    plain = natural(value)
+    if isinstance(plain, date):
+        return plain.isoformat()
+    if isinstance(plain, Decimal):  # JSON has no decimals: a number where it is written alike, else text
+        return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
+    return plain
+
+
+def to_number(value: Any) -> float:
+    """Read one number, or one date (also as ISO text) as seconds."""
+    if isinstance(value, (int, float, np.number)):
+        return float(value)
+    return float(to_numbers(pd.Series([value]))[0][0])
+
+
+def dates_of(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    """Return the dates that numbers of seconds stand for, to the microsecond."""
+    return np.asarray(np.round(seconds * 1e6).astype(np.int64).view("M8[us]"))
+
+
+# Columns.
+
+
+def to_numbers(column: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Read a column as float64 (dates as seconds); also say which entries are no finite number."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        numbers = column.to_numpy(dtype=np.float64)
+        return numbers, np.isinf(numbers)
+    missing = column.isna().to_numpy()
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    if column.dtype == object or types.is_string_dtype(column.dtype):
+        if holds_dates(column):
+            column = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
+        else:
+            column = pd.to_numeric(column, errors="coerce")
+    if types.is_datetime64_any_dtype(column.dtype):
+        seconds = _in_utc(column).to_numpy(dtype="datetime64[us]").astype(np.int64) / 1e6
+        numbers = np.where(column.isna(), np.nan, seconds)
+    else:
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return numbers, ~np.isfinite(numbers) & ~missing
+
+
+def _in_utc(stamps: pd.Series) -> pd.Series:
+    return stamps.dt.tz_convert(None) if getattr(stamps.dtype, "tz", None) else stamps
+
+
+def conform(column: pd.Series, dtype: Any) -> pd.Series:
+    """Cast to a dtype where every value survives it; otherwise to numbers, or leave it as it is."""
+    if column.dtype == dtype or types.is_complex_dtype(column.dtype):
+        return column
+    if isinstance(dtype, pd.CategoricalDtype):
+        kind = dtype.categories.dtype
+        plain = column.astype(object)
+        plain = plain.map(to_text, na_action="ignore") if types.is_string_dtype(kind) else conform(plain, kind)
+        return plain.astype(dtype) if set(plain.dropna()) <= set(dtype.categories) else column
+    try:
+        if types.is_integer_dtype(dtype):
+            return _conform_integers(pd.to_numeric(column), dtype)
+        if types.is_bool_dtype(dtype):
+            truth = column.astype(object).map({"True": True, "False": False, True: True, False: False})
+            allowed = 0 if isinstance(dtype, np.dtype) else column.isna().sum()
+            return truth.astype(dtype) if truth.isna().sum() == allowed else column
+        if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
+            return column.map(to_text, na_action="ignore").astype(dtype)
+        if types.is_datetime64_any_dtype(dtype) and (column.dtype == object or types.is_string_dtype(column.dtype)):
+            stamps = pd.to_datetime(column, format="ISO8601", utc=True)  # as `to_numbers` reads them
+            return stamps.dt.tz_convert(getattr(dtype, "tz", None)).astype(dtype)
+        return column.astype(dtype)
+    except (ValueError, TypeError, OverflowError):
+        return column
+
+
+def _conform_integers(numbers: pd.Series, dtype: Any) -> pd.Series:
+    present = numbers.dropna()
+    if not bool((present % 1 == 0).all()):
+        return numbers.astype(float)
+    limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
+    survives = bool(((present >= limits.min) & (present <= limits.max)).all())
+    return numbers.astype(dtype) if survives else numbers
+
+
+def conform_values(values: list[Any], dtype: Any) -> Any:
+    """Do as `conform` for a few plain values, such as JSON holds; return an array."""
+    kinds, kind = {type(value) for value in values}, getattr(dtype, "kind", "")
+    if isinstance(dtype, pd.StringDtype) and kinds == {str}:
+        return pd.array(values, dtype=dtype)
+    if isinstance(dtype, np.dtype) and (kind, kinds) in (("i", {int}), ("f", {float})):
+        with suppress(OverflowError):
+            return np.array(values, dtype=dtype)
+    return conform(pd.Series(values, dtype=object).infer_objects(), dtype).array
+
+
+# What float64 does not hold: it is refused where it is declared or counted, and ends of ranges are moved.
+
+_WHOLE = 2**53  # from here on, not every whole number is a float64
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_INEXACT_DATES = (
+    "dates that seconds in float64 do not hold; round them, for instance with .dt.floor('us') or .dt.floor('s')"
+)
+_INEXACT_NUMBERS = (
+    "numbers that float64 does not hold (whole ones beyond 2**53, or of more than 15 digits); round or scale them, or "
+    "say that they are none (nominal=, identifiers=)"
+)
+_ZONES = "dates with a time zone as objects or text; convert the column with pd.to_datetime(column, utc=True)"
+
+
+def to_bound(value: Any, *, upwards: bool) -> float:
+    """Read an end of a range as a number; one that float64 cannot hold moves, so that nobody outside is counted."""
+    exact = _exact(value)
+    if exact is None:
+        return to_number(value)
+    try:
+        number = float(exact)
+    except OverflowError:
+        return np.inf if exact > 0 else -np.inf
+    stands: Any = number
+    step = 0.0
+    if _is_date(value):  # a number of seconds stands for a microsecond
+        stands = Fraction(int(dates_of(np.array([number])).astype(np.int64)[0]), _PER_SECOND["us"])
+        step = 1e-6
+    elif isinstance(value, Decimal):  # and one that is written 0.1 for 0.1
+        stands = Decimal(repr(number))
+    if upwards and stands < exact:
+        return max(number + step, float(np.nextafter(number, np.inf)))
+    if not upwards and stands > exact:
+        return min(number - step, float(np.nextafter(number, -np.inf)))
+    return number
+
+
+def why_inexact(column: pd.Series) -> str:
+    """Say what of a column of finite numbers or dates does not survive to be read as a number; empty for nothing."""
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "bf" and dtype.itemsize <= 8:
+        return ""
+    present = column.dropna()
+    numbers = to_numbers(present)[0]
+    if types.is_integer_dtype(dtype) and not bool((np.abs(numbers) >= _WHOLE).any()):
+        return ""
+    if types.is_datetime64_any_dtype(dtype):
+        return "" if bool((dates_of(numbers) == _in_utc(present).to_numpy()).all()) else _INEXACT_DATES
+    codes, distinct = pd.factorize(present.astype(object))
+    numbers = numbers[np.unique(codes, return_index=True)[1]]
+    found = (_why_inexact(value, number) for value, number in zip(distinct, numbers.tolist(), strict=True))
+    return next(filter(None, found), "")
+
+
+def _why_inexact(value: Any, number: float) -> str:
+    """Do as `why_inexact`, for one value and what it was read as."""
+    if _is_date(value):
+        moment = pd.Timestamp(value)
+        if moment.tz is not None:
+            return _ZONES
+        return "" if pd.Timestamp(dates_of(np.array([number]))[0]) == moment else _INEXACT_DATES
+    is_same = False
+    if isinstance(value, (str, Decimal)):  # 0.1 is no float64, but it is what is written of the nearest one
+        with suppress(ArithmeticError):  # text that is no number, or none on paper
+            is_same = bool(np.isnan(number)) or Decimal(value) == Decimal(repr(number))
+    else:
+        is_same = _exact(value) == number
+    return "" if is_same else _INEXACT_NUMBERS
+
+
+def _exact(value: Any) -> int | float | Decimal | Fraction | None:
+    """Return a number, or a date as seconds, as it is; None for what is neither."""
+    if isinstance(value, (int, float, Decimal)):
+        return value
+    if isinstance(value, np.floating) and value.dtype.itemsize > 8:
+        return Fraction(*value.as_integer_ratio())
+    if isinstance(value, np.number):
+        return value.item()  # type: ignore[no-any-return]
+    if not _is_date(value):
+        return None
+    moment = pd.Timestamp(value)
+    stamp = (moment if moment.tz is None else moment.tz_convert("UTC").tz_localize(None)).asm8
+    return Fraction(int(stamp.astype(np.int64)), _PER_SECOND[np.datetime_data(stamp.dtype)[0]])
+
+
+def _is_date(value: Any) -> bool:
+    return isinstance(value, (date, np.datetime64)) or (isinstance(value, str) and _ISO.match(value) is not None)
