@@ -11,7 +11,7 @@ from cfk_adapters.encoding import Encoding, Points
 from cfk_adapters.linear import least_l1_move, least_l2_move
 from cfk_adapters.recourse import Recourse
 from cfk_adapters.slopes import GivenSlope, Slope, Vectors, slope_of
-from cfk_plugin.dp.gradients import checked
+from cfk_plugin.dp.gradients import check_gradient
 from cfk_plugin.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Scfe(Recourse):
         elif isinstance(desired, str) and desired == "opposite":
             raise AdapterError("a `gradient` knows one desired outcome: give `desired` as a label or function")
         else:
-            self._slope = GivenSlope(checked(gradient))
+            self._slope = GivenSlope(check_gradient(gradient))
 
     def _search(
         self,

@@ -67,7 +67,7 @@ class ServedRows:
         return out
 
 
-def reverted(
+def revert_rows(
     rows: pd.DataFrame,
     queries: pd.DataFrame,
     model: LabelModel,
@@ -156,7 +156,7 @@ def check_unfitted(estimator: Any) -> None:
         _check(estimator, type(estimator).__name__)
 
 
-def fitted_surrogate(estimator: Any, rows: pd.DataFrame, target: pd.Series) -> Any:
+def fit_surrogate(estimator: Any, rows: pd.DataFrame, target: pd.Series) -> Any:
     """Return a copy of an estimator that is fitted on differentially private rows: it never sees the table."""
     from sklearn.base import clone
 

@@ -90,7 +90,7 @@ def measuring(
     def fit(table: pd.DataFrame) -> Measurements:
         population = Population.from_frame(table, schema)
         domain = PublicDomain.of(population)
-        codes = domain.counted(population, rows_per_person)
+        codes = domain.codes_to_count(population, rows_per_person)
         rows = _RecordedRows(codes, epsilon, delta, shares(len(domain.columns)), rows_per_person)
         Forest.measure(rows, domain.sizes)
         return Measurements(domain, tuple(rows.answers))

@@ -55,7 +55,7 @@ class Autoencoder:
 
     def __init__(self, n_inputs: int, hidden: Sequence[int], random: np.random.Generator, *, tied: bool = False):
         sizes = list(pairwise([n_inputs, *hidden, *reversed(hidden[:-1]), n_inputs]))
-        drawn = [_drawn(n_in, n_out, random, with_offset=not tied) for n_in, n_out in (sizes[:1] if tied else sizes)]
+        drawn = [_draw_weights(*size, random, with_offset=not tied) for size in (sizes[:1] if tied else sizes)]
         self.parameters: Matrix = np.concatenate([block.ravel() for block in drawn])
         parts = np.split(self.parameters, np.cumsum([block.size for block in drawn])[:-1])
         views = [part.reshape(block.shape) for part, block in zip(parts, drawn, strict=True)]
@@ -89,7 +89,7 @@ class Autoencoder:
         return outputs, of_parameters
 
 
-def _drawn(n_in: int, n_out: int, random: np.random.Generator, *, with_offset: bool) -> Matrix:
+def _draw_weights(n_in: int, n_out: int, random: np.random.Generator, *, with_offset: bool) -> Matrix:
     """Draw weights, with the offset as last row (zero at first)."""
     limit = np.sqrt(6 / (n_in + n_out))
     weights = random.uniform(-limit, limit, (n_in, n_out))
@@ -140,7 +140,7 @@ class Perturbation:
     quadratic: Matrix  # shape (n_inputs, n_inputs); upper triangular, so that each product is there once
 
     @classmethod
-    def drawn(cls, n_inputs: int, hidden: Sequence[int], epsilon: float, random: np.random.Generator) -> Perturbation:
+    def draw(cls, n_inputs: int, hidden: Sequence[int], epsilon: float, random: np.random.Generator) -> Perturbation:
         """Draw noise of scale 4 (K + 1) / epsilon; none for an infinite epsilon."""
         scale = claimed_sensitivity(hidden) / epsilon
         quadratic = np.zeros((n_inputs, n_inputs))

@@ -106,7 +106,7 @@ class PublicColumn:
         """Return a value for each code: a number drawn evenly from its bin, or the declared value."""
         missing = codes >= self.listed
         if not self.is_numeric:
-            return self.chosen(np.where(missing, self.listed, codes))
+            return self.pick(np.where(missing, self.listed, codes))
         at = np.where(missing, 0, codes)
         low, high = self.edges[at], self.edges[at + 1]
         if self.is_whole:
@@ -114,9 +114,9 @@ class PublicColumn:
             numbers = np.floor(first + random.random(len(at)) * (np.maximum(last - first, 0) + 1))
         else:
             numbers = low + random.random(len(at)) * (high - low)
-        return self.typed(pd.Series(numbers).mask(pd.Series(missing)))
+        return self.to_dtype(pd.Series(numbers).mask(pd.Series(missing)))
 
-    def chosen(self, at: NDArray[np.integer[Any]]) -> pd.Series:
+    def pick(self, at: NDArray[np.integer[Any]]) -> pd.Series:
         """Return declared values by their place, the one after the last for a missing one, in their declared type."""
         dtype = self.attribute.dtype
         if dtype == "category":
@@ -126,7 +126,7 @@ class PublicColumn:
         pool = pd.Series([*values.tolist(), None] if self.attribute.nullable else values)
         return pool.take(at).reset_index(drop=True)
 
-    def typed(self, drawn: pd.Series) -> pd.Series:
+    def to_dtype(self, drawn: pd.Series) -> pd.Series:
         """Return numbers in their declared type, those of a date from seconds; whole ones with gaps are float64."""
         if not self.is_date:
             return drawn.astype("int64" if self.is_whole and not self.attribute.nullable else "float64")
@@ -179,7 +179,7 @@ class PublicDomain:
         """Return the codes of rows, shape (n_rows, n_features); -1 for what is not declared."""
         return np.column_stack([column.codes(frame[column.name]) for column in self.columns]).astype(np.int32)
 
-    def counted(self, population: Population, rows_per_person: int) -> NDArray[np.int32]:
+    def codes_to_count(self, population: Population, rows_per_person: int) -> NDArray[np.int32]:
         """Return the codes of the rows that count: at most so many of a person, and of declared values alone.
 
         Whether a row counts depends on the rows of its own person, whatever the others are: leaving rows out like this
@@ -240,7 +240,7 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
             PrivacyLeakWarning,
             stacklevel=2,
         )
-    filled = [_filled(a, frame[a.name]) if a.name in wanted else a for a in schema.attributes]
+    filled = [_fill(a, frame[a.name]) if a.name in wanted else a for a in schema.attributes]
     return Schema(tuple(filled))
 
 
@@ -292,7 +292,7 @@ def _number_of(value: Any) -> float:
     return math.inf
 
 
-def _filled(attribute: Attribute, column: pd.Series) -> Attribute:
+def _fill(attribute: Attribute, column: pd.Series) -> Attribute:
     if attribute.kind == "numeric" and attribute.bounds is None and attribute.bins is None:
         domain = Domain.of(column, attribute)
         bounds = float(domain.values[0]), float(domain.values[-1])
@@ -376,7 +376,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
                 f"columns {', '.join(undeclared)} hold values that the schema does not declare: add them to its "
                 "categories, levels or nullable, or remove the rows"
             )
-        parts = [_encoded(c, X[c.name], codes[:, j]) for j, c in enumerate(self.domain.columns)]
+        parts = [_encode(c, X[c.name], codes[:, j]) for j, c in enumerate(self.domain.columns)]
         return np.column_stack(parts)
 
     def decode(self, encoded: NDArray[np.float64]) -> pd.DataFrame:
@@ -387,14 +387,14 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         """
         starts = list(accumulate(map(_width, self.domain.columns), initial=0))
         parts = zip(self.domain.columns, pairwise(starts), strict=True)
-        return pd.DataFrame({c.name: _decoded(c, encoded[:, start:stop]) for c, (start, stop) in parts})
+        return pd.DataFrame({c.name: _decode(c, encoded[:, start:stop]) for c, (start, stop) in parts})
 
 
 def _width(column: PublicColumn) -> int:
     return 1 + column.attribute.nullable if column.is_numeric else column.size
 
 
-def _encoded(column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]) -> NDArray[np.float64]:
+def _encode(column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]) -> NDArray[np.float64]:
     if not column.is_numeric:
         return np.eye(column.size)[codes]
     missing = codes >= column.listed
@@ -403,11 +403,11 @@ def _encoded(column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]) 
     return np.column_stack([clipped, missing]) if column.attribute.nullable else clipped[:, None]
 
 
-def _decoded(column: PublicColumn, encoded: NDArray[np.float64]) -> pd.Series:
+def _decode(column: PublicColumn, encoded: NDArray[np.float64]) -> pd.Series:
     if not column.is_numeric:
-        return column.chosen(encoded.argmax(axis=1))
+        return column.pick(encoded.argmax(axis=1))
     numbers = np.clip(column.edges[0] + encoded[:, 0] * column.width, column.edges[0], column.edges[-1])
     if column.is_whole:
         numbers = np.clip(np.round(numbers), np.ceil(column.edges[0]), np.floor(column.edges[-1]))
     drawn = pd.Series(numbers)
-    return column.typed(drawn.mask(encoded[:, 1] > 0.5) if column.attribute.nullable else drawn)
+    return column.to_dtype(drawn.mask(encoded[:, 1] > 0.5) if column.attribute.nullable else drawn)

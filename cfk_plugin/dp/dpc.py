@@ -19,7 +19,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.values import to_text
 from cfk_plugin.dp.autoencoder import Autoencoder, Matrix, Perturbation, claimed_sensitivity, train
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
-from cfk_plugin.dp.gradients import Adam, DenseNetwork, checked, read_network
+from cfk_plugin.dp.gradients import Adam, DenseNetwork, check_gradient, read_network
 from cfk_plugin.dp.prototypes import explanations_of
 from cfk_plugin.errors import HostOnly, InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.records.logger import RunLogger
@@ -64,7 +64,7 @@ class DenseClassifier:
         return log_probability, self.network.backward(outputs, slope)[0]
 
 
-def differentiable(model: Any, encoder: PublicEncoder) -> DenseClassifier:
+def read_classifier(model: Any, encoder: PublicEncoder) -> DenseClassifier:
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0], PublicEncoder):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {_GIVE}")
@@ -230,7 +230,7 @@ class DPC(HostOnly):
         encoder, features = PublicEncoder(PublicDomain.of(population)), list(population.schema.features)
         self._schema = population.schema
         ask = LabelModel(model, features)
-        slope = checked(self.gradient) if self.gradient is not None else differentiable(model, encoder)
+        slope = check_gradient(self.gradient) if self.gradient is not None else read_classifier(model, encoder)
         if callable(desired):
             raise ModelError('DPC needs one class to search in: `desired` must be a label or "opposite"')
         goal = Goal(desired)
@@ -240,7 +240,7 @@ class DPC(HostOnly):
         labels = self._labels(population, table, ask)
         weights, noise, batches, self._starts = np.random.default_rng(self.seed).spawn(4)
         net = Autoencoder(rows.shape[1], self.hidden, weights, tied=self.tied)
-        perturbation = Perturbation.drawn(rows.shape[1], self.hidden, self.epsilon, noise)
+        perturbation = Perturbation.draw(rows.shape[1], self.hidden, self.epsilon, noise)
         distinct, counts = rows, np.ones(len(rows))
         if self.batch_size is None:
             found = pd.DataFrame(rows).value_counts(sort=False)  # much faster than numpy's unique where few differ

@@ -56,17 +56,17 @@ class Forest:
         noised = rows.counts([Marginal([j], [codes]) for j, codes in enumerate(own)])
         people = _people(noised)
         spread = rows.deviation(rows.scale(len(sizes), single_share))
-        single = tuple(_likely(noised, [np.full(len(counts), people / len(counts)) for counts in noised], spread))
+        single = tuple(_shrink(noised, [np.full(len(counts), people / len(counts)) for counts in noised], spread))
         if len(sizes) == 1:
             return cls(people, single, tuple(own), ())
         expected = rows.magnitude(rows.scale(len(sizes) - 1, pair_share))
-        merged = tuple(_merged(counts, max(expected, _RARE * people)) for counts in single)
+        merged = tuple(_merge_rare(counts, max(expected, _RARE * people)) for counts in single)
         chosen = _choose(rows, single, merged, people, expected)
         tables = [_pair(merged, a, b) for a, b in chosen]
         counted = rows.counts(tables) if tables else []
         spread = rows.deviation(rows.scale(len(tables), pair_share)) if tables else 0.0
         alone = [_independent(single, merged, a, b, people) for a, b in chosen]
-        edges = [Edge(*pair, counts) for pair, counts in zip(chosen, _likely(counted, alone, spread), strict=True)]
+        edges = [Edge(*pair, counts) for pair, counts in zip(chosen, _shrink(counted, alone, spread), strict=True)]
         return cls(people, single, merged, tuple(edges))
 
     def sample(self, n: int, random: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -168,7 +168,7 @@ def _people(noised: Sequence[Counts]) -> float:
     return max(1.0, float(np.average([counts.sum() for counts in noised], weights=weights)))
 
 
-def _merged(counts: Counts, least: float) -> NDArray[np.int32]:
+def _merge_rare(counts: Counts, least: float) -> NDArray[np.int32]:
     """Return new codes: those with at least so many rows keep one of their own, the others share one."""
     rare = counts < least
     if rare.sum() < 2:
@@ -176,7 +176,7 @@ def _merged(counts: Counts, least: float) -> NDArray[np.int32]:
     return np.asarray(np.where(rare, (~rare).sum(), np.cumsum(~rare) - 1), dtype=np.int32)
 
 
-def _likely(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float) -> list[Counts]:
+def _shrink(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float) -> list[Counts]:
     """Shrink noised counts towards bases, as far as noise explains the difference, and make them counts again.
 
     Where all tables together differ from their bases no more than noise does, nothing of the difference is kept: a
@@ -187,11 +187,11 @@ def _likely(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float)
     cells = sum(gap.size for gap in gaps)
     explained = deviation**2 * (cells + 2 * math.sqrt(5 * cells))
     tells = sum(float((gap**2).sum()) for gap in gaps) > explained
-    kept = [_kept(gap, deviation) if tells else 0.0 for gap in gaps]
+    kept = [_share_kept(gap, deviation) if tells else 0.0 for gap in gaps]
     return [_on_simplex(b + k * g, float(b.sum())) for b, k, g in zip(bases, kept, gaps, strict=True)]
 
 
-def _kept(gap: Counts, deviation: float) -> float:
+def _share_kept(gap: Counts, deviation: float) -> float:
     """Return the share of a difference that the positive-part rule of James and Stein keeps."""
     return max(0.0, 1 - deviation**2 * max(gap.size - 2, 1) / max(float((gap**2).sum()), 1e-12))
 

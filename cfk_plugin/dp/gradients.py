@@ -89,7 +89,7 @@ def class_logits(network: DenseNetwork, points: Matrix) -> Matrix:
     return np.column_stack([np.zeros(len(last)), last]) if last.shape[1] == 1 else last
 
 
-def checked(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[..., tuple[Matrix, Matrix]]:
+def check_gradient(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[..., tuple[Matrix, Matrix]]:
     """Return a function of the user's whose answers are checked, and whose errors quote nothing."""
 
     def call(points: Matrix, *more: NDArray[Any]) -> tuple[Matrix, Matrix]:

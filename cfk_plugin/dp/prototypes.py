@@ -20,7 +20,7 @@ from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.provenance import declared, environment_of
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp.answer_rows import ServedRows, check_unfitted, fitted_surrogate, medoids, reverted
+from cfk_plugin.dp.answer_rows import ServedRows, check_unfitted, fit_surrogate, medoids, revert_rows
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.noise import PrivateRows, SeededRows
@@ -223,7 +223,7 @@ class DPPrototypes:
         self._warn(domain)
         self._spend(population)
         self.goal_, self.schema_, self.features_ = Goal(desired), population.schema, population.schema.features
-        codes = domain.counted(population, self.rows_per_person)
+        codes = domain.codes_to_count(population, self.rows_per_person)
         settings = (codes, self.epsilon, self.delta, shares(len(domain.columns)), self.rows_per_person)
         asked = PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
         forest = Forest.measure(asked, domain.sizes)
@@ -232,7 +232,7 @@ class DPPrototypes:
         drawn = domain.draw(codes, random)
         frame = drawn[features]
         if self.model_access == "surrogate":
-            model = fitted_surrogate(model, frame, drawn[str(population.schema.target)])
+            model = fit_surrogate(model, frame, drawn[str(population.schema.target)])
         self.model_ = LabelModel(model, features, fractions=callable(self.goal_.desired))
         labels = self.model_(frame).astype(object)
         self.goal_.check(self.model_, labels)
@@ -288,7 +288,7 @@ class DPPrototypes:
         if self.certificate_.reverted and answered.any():  # as certified, whatever was set since
             which = np.flatnonzero(answered)
             own = None if labels is None else labels[which]
-            moved = reverted(rows.loc[which], frame.loc[which], self.model_, self.goal_, own, served.heom)
+            moved = revert_rows(rows.loc[which], frame.loc[which], self.model_, self.goal_, own, served.heom)
             rows.loc[which] = moved
         return rows, answered
 

@@ -101,10 +101,11 @@ class Heom:
             numeric = [name for name in frame.columns if is_numeric(frame[name])]
         elif unknown := [name for name in numeric if name not in frame.columns]:
             raise InputError(f"unknown column {', '.join(unknown)}")
-        numbers = _numbers(frame, numeric)
-        high = np.max(numbers, axis=0, initial=-np.inf, where=~np.isnan(numbers))
-        low = np.min(numbers, axis=0, initial=np.inf, where=~np.isnan(numbers))
-        ranges = dict(zip(numeric, np.maximum(high - low, 0.0).tolist(), strict=True))  # 0 where all are missing
+        ranges = {}
+        for name in numeric:
+            numbers = to_numbers(frame[name])[0]
+            finite = numbers[np.isfinite(numbers)]
+            ranges[name] = float(finite.max() - finite.min()) if len(finite) else 0.0
         return cls(numeric, [name for name in frame.columns if name not in ranges], ranges)
 
     @classmethod

@@ -45,10 +45,10 @@ def ncp(region: Region, population: Population) -> float:
     ----------
     Goethals, Sörensen, Martens (2023), equations 1-3; Ghinita et al. (2007).
     """
-    return weighted(ncp_by_attribute(region, population), population.schema)
+    return weigh_losses(ncp_by_attribute(region, population), population.schema)
 
 
-def weighted(parts: Mapping[str, float], schema: Schema) -> float:
+def weigh_losses(parts: Mapping[str, float], schema: Schema) -> float:
     """Return the weighted sum of the penalties of all quasi-identifiers: NCP."""
     total = 0.0
     for name, loss in parts.items():

@@ -204,12 +204,12 @@ def utility(
     Yang, Feng, Zhou, Chen, Hu (2022), Differentially private counterfactuals via functional mechanism, equations 20
     and 21.
     """
-    asked = _conformed(queries, population, "queries")
+    asked = _conform(queries, population, "queries")
     served = asked.head(0)  # a method that never answered has no columns either
     if not isinstance(counterfactuals, pd.DataFrame) or len(counterfactuals):
-        served = _conformed(counterfactuals, population, "counterfactuals")
+        served = _conform(counterfactuals, population, "counterfactuals")
     at = _positions(answered, len(served), len(asked))
-    outside = None if holdout is None else _conformed(holdout, population, "holdout")
+    outside = None if holdout is None else _conform(holdout, population, "holdout")
     training, random = _TrainingRows(population), np.random.default_rng(random_state)
     outcomes = _Outcomes(Goal(desired), LabelModel(model, population.schema.features), asked, population.frame)
     flips = np.zeros(len(asked), dtype=bool)
@@ -236,7 +236,7 @@ def utility(
     )
 
 
-def _conformed(frame: pd.DataFrame, population: Population, what: str) -> pd.DataFrame:
+def _conform(frame: pd.DataFrame, population: Population, what: str) -> pd.DataFrame:
     """Return the features of a table in the population's columns and dtypes."""
     table = require_features(frame, population.schema.features, what)
     numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
@@ -385,7 +385,7 @@ class _TrainingRows(HostOnly):
             if name in self.heom.ranges:
                 j = self.heom.numeric.index(name)
                 known = table.numbers[:, j]
-                column: NDArray[Any] = np.append(_snapped(rows.numbers[:, j], known, self._precision[j]), known)
+                column: NDArray[Any] = np.append(_snap(rows.numbers[:, j], known, self._precision[j]), known)
             else:
                 j = self.heom.categorical.index(name)
                 column = np.append(rows.codes[:, j], table.codes[:, j])
@@ -402,7 +402,7 @@ def _edges(domain: Domain, bounds: tuple[float, float] | None) -> NDArray[np.flo
     return np.linspace(low, high, _BINS + 1) if high > low else np.array([low, np.nextafter(low, np.inf)])
 
 
-def _snapped(numbers: NDArray[np.float64], known: NDArray[np.float64], precision: float) -> NDArray[np.float64]:
+def _snap(numbers: NDArray[np.float64], known: NDArray[np.float64], precision: float) -> NDArray[np.float64]:
     """Return numbers, each as the nearest known one where the two are the same to a precision."""
     values = np.unique(known[~np.isnan(known)])
     if not len(values) or not precision:

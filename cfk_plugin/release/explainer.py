@@ -80,7 +80,7 @@ def choose_candidates(
     desired : label, or callable from labels to booleans, optional
         The outcome that the candidates were asked for, where the call named one; see `KAnonymizer.goal_of_call`.
     heom : Heom, optional
-        The distance. Default: `heom_of` the population, which reads all rows.
+        The distance. Default: `Heom.of` the population, which reads all rows.
     progress : callable, optional
         Called with (done, total) candidates.
 

@@ -19,7 +19,7 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.hookspecs import Proposal
-from cfk_plugin.metrics.information import ncp_by_attribute, weighted
+from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.protection.private import PrivatePart, PrivateRelease
@@ -184,7 +184,7 @@ class Verifier:
         if not np.isin(mapped, rows, assume_unique=True).all():
             return Refusal("verification_failed")
         parts = ncp_by_attribute(region, population)
-        loss = weighted(parts, population.schema)
+        loss = weigh_losses(parts, population.schema)
         if policy.max_ncp is not None and loss > policy.max_ncp:
             return Refusal("ncp_above_ceiling")
         sensitive = SensitiveFigures.of(population, mapped)

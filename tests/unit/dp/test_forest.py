@@ -128,22 +128,22 @@ def test_the_projection_is_the_nearest_point_that_counts_can_be(values: list[flo
 def test_shrinking_keeps_what_noise_does_not_explain_and_drops_what_it_does() -> None:
     base = np.full(10, 100.0)
     signal = base + np.array([500.0, -90, -90, -90, -90, -90, 0, 0, -30, -20])
-    (kept,) = module._likely([signal], [base], 1.0)
+    (kept,) = module._shrink([signal], [base], 1.0)
     assert kept == pytest.approx(signal, abs=1)
     noise = base + np.array([3.0, -3] * 5)  # 90 is the sum of squares
-    (dropped,) = module._likely([noise], [base], 2.0)  # 4 (10 + 2 sqrt(50)) is more
+    (dropped,) = module._shrink([noise], [base], 2.0)  # 4 (10 + 2 sqrt(50)) is more
     assert dropped == pytest.approx(base)
     # positive-part James-Stein: 1 - 1.5^2 (10 - 2) / 90
-    (shrunk,) = module._likely([noise], [base], 1.5)
+    (shrunk,) = module._shrink([noise], [base], 1.5)
     assert shrunk == pytest.approx(base + (1 - 2.25 * 8 / 90) * (noise - base))
 
 
 def test_tables_that_together_say_no_more_than_noise_say_nothing() -> None:
     base, odd = np.full(4, 25.0), np.full(4, 25.0) + np.array([4.0, -4, 4, -4])
     flat = base + np.array([1.0, -1, 1, -1])
-    alone = module._likely([odd], [base], 1.2)[0]
+    alone = module._shrink([odd], [base], 1.2)[0]
     assert alone != pytest.approx(base)
-    together = module._likely([odd, *[flat] * 20], [base] * 21, 1.2)
+    together = module._shrink([odd, *[flat] * 20], [base] * 21, 1.2)
     assert together[0] == pytest.approx(base)
 
 

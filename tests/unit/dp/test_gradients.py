@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from cfk_plugin import Population, Schema
 from cfk_plugin.dp import PublicDomain, PublicEncoder
 from cfk_plugin.dp.autoencoder import Autoencoder, Perturbation, claimed_sensitivity, loss_and_gradients, train
-from cfk_plugin.dp.dpc import LatentSearch, differentiable
+from cfk_plugin.dp.dpc import LatentSearch, read_classifier
 from cfk_plugin.dp.gradients import Adam
 
 NETS = [((6, 3), False), ((5,), False), ((4,), True)]
@@ -40,7 +40,7 @@ def test_training_follows_the_gradient_of_the_perturbed_loss(hidden: tuple[int, 
     net = Autoencoder(7, hidden, random, tied=tied)
     net.parameters += random.normal(0, 0.3, net.parameters.shape)
     x, counts = random.random((9, 7)), random.integers(1, 5, 9).astype(float)
-    noise = Perturbation.drawn(7, hidden, 0.5, random)
+    noise = Perturbation.draw(7, hidden, 0.5, random)
     found = loss_and_gradients(net, x, counts, noise, counts.sum())[1]
     expected = numerical(lambda: loss_and_gradients(net, x, counts, noise, counts.sum())[0], net.parameters)
     assert np.abs(expected).max() > 0.1
@@ -77,7 +77,7 @@ def test_the_published_net_mirrors_its_encoder() -> None:
 
 def test_sensitivity_and_noise_are_those_claimed() -> None:
     assert claimed_sensitivity((32, 16)) == 132
-    drawn = [Perturbation.drawn(500, (32, 16), 0.75, np.random.default_rng(seed)) for seed in range(20)]
+    drawn = [Perturbation.draw(500, (32, 16), 0.75, np.random.default_rng(seed)) for seed in range(20)]
     every = np.triu_indices(500)
     linear, quadratic = np.concatenate([d.linear for d in drawn]), np.concatenate([d.quadratic[every] for d in drawn])
     for part, rel in ((linear, 0.05), (quadratic, 0.01)):  # a Laplace variable of scale b has a mean size of b
@@ -85,14 +85,14 @@ def test_sensitivity_and_noise_are_those_claimed() -> None:
         assert part.mean() == pytest.approx(0, abs=10)
         assert part.all()
     assert not np.tril(drawn[0].quadratic, -1).any()  # a product has one coefficient, whatever the order
-    assert not Perturbation.drawn(3, (2,), np.inf, np.random.default_rng(0)).linear.any()
+    assert not Perturbation.draw(3, (2,), np.inf, np.random.default_rng(0)).linear.any()
 
 
 def test_counted_rows_train_as_repeated_ones() -> None:
     random = np.random.default_rng(0)
     distinct, counts = random.random((5, 4)), np.array([1.0, 7, 2, 1, 4])
     nets = [Autoencoder(4, (3,), np.random.default_rng(1)) for _ in range(2)]
-    noise = Perturbation.drawn(4, (3,), 1.0, random)
+    noise = Perturbation.draw(4, (3,), 1.0, random)
     repeated = np.repeat(distinct, counts.astype(int), axis=0)
     common = {"random": np.random.default_rng(2), "epochs": 50, "batch_size": None, "rate": 0.02}
     train(nets[0], distinct, counts, noise, **common)
@@ -105,7 +105,7 @@ def test_training_without_noise_learns_to_reconstruct() -> None:
     rows = np.eye(4)[random.integers(0, 4, 256)]
     net = Autoencoder(4, (8, 3), random)
     before = ((net.reconstruct(rows)[0] - rows) ** 2).mean()
-    train(net, rows, np.ones(256), Perturbation.drawn(4, (8, 3), np.inf, random), random=random, epochs=150, rate=0.02)
+    train(net, rows, np.ones(256), Perturbation.draw(4, (8, 3), np.inf, random), random=random, epochs=150, rate=0.02)
     assert ((net.reconstruct(rows)[0] - rows) ** 2).mean() < 0.01 < before
 
 
@@ -186,7 +186,7 @@ def fitted(model: object, classes: list[object], n: int = 120) -> tuple[PublicEn
 def test_gradients_of_models_are_those_of_their_log_probabilities(kind: str, classes: list[object]) -> None:
     network = MLPClassifier((7, 5), activation=kind, max_iter=30, random_state=0)
     encoder, pipeline, _ = fitted(LogisticRegression() if kind == "regression" else network, classes)
-    read, random = differentiable(pipeline, encoder), np.random.default_rng(8)
+    read, random = read_classifier(pipeline, encoder), np.random.default_rng(8)
     points, targets = random.random((10, 4)), np.array(classes)[random.integers(0, len(classes), 10)]
     of_model = pipeline.steps[1][1].predict_proba(points)
     column = [list(pipeline.classes_).index(target) for target in targets]
