@@ -83,12 +83,11 @@ class RunLogger:
         return self._latest.run_id if self._latest is not None else self._given
 
     def check(self, count: int = 0) -> None:
-        """Refuse what would keep records of explanations from being kept.
+        """Refuse what would keep records of so many explanations from being kept.
 
         Parameters
         ----------
         count : int
-            Explanations that there has to be room for.
 
         Raises
         ------
@@ -215,7 +214,7 @@ class RunLogger:
 
 _current: ContextVar[RunLogger | None] = ContextVar("cfk_tracking", default=None)
 _default: list[RunLogger] = []
-_wanted: list[Callable[[], bool]] = []
+_wanted: list[Callable[[], bool]] = []  # one at most
 
 
 def observe_when(wanted: Callable[[], bool]) -> None:
@@ -262,9 +261,9 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
 
 def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
     """RunRecord explanations if anybody asked for it, and have them logged in the background. Never raises."""
-    if (logger := _current.get() or logger_of(track)) is not None:
+    if (logger := _current.get() or (logger_of(track) if track else None)) is not None:
         return logger.submit(explanations)
-    if any(wanted() for wanted in _wanted) and (logger := logger_of(True)) is not None:
+    if _wanted and _wanted[0]() and (logger := logger_of(True)) is not None:
         logger.submit(explanations)  # whoever only looks on withholds nothing
     return True
 

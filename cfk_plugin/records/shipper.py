@@ -79,12 +79,11 @@ class Shipper:
             before, self._failed, self._urgent = self._rounds, False, True
         self.wake()
 
-        def settled() -> bool:
-            return self._rounds > before and (self._failed or not self._waiting())
-
         try:
             with self._changed:
-                self._changed.wait_for(settled, timeout=seconds)
+                self._changed.wait_for(
+                    lambda: self._rounds > before and (self._failed or not self._waiting()), timeout=seconds
+                )
             return not self._waiting()
         except TrackingError as error:
             _log.warning("%s", error)

@@ -32,7 +32,7 @@ class SpoolSettings:
     # ``CFK_SPOOL``, else ``cfk_plugin/spool`` in the user's state folder. A local disk: network file systems do not
     # lock as SQLite needs it.
     folder: Path
-    most: int = _MEGABYTES * 1_000_000  # Bytes that the spool may take: ``CFK_SPOOL_MB``, else 1,024 MB
+    most: int = _MEGABYTES * 1_000_000  # Bytes that it may take: ``CFK_SPOOL_MB``, else 1,024 MB
     # Whether each record is forced to disk, so that it survives a power cut: ``CFK_SPOOL_FSYNC=always``. Else it
     # survives the end of the process, however it ends, and a power cut may take the last seconds.
     fsync: bool = False
@@ -144,17 +144,15 @@ class SpoolError(TrackingError):
     """The spool cannot be used: it or its disk is full, its folder cannot be written, or it is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(NamedTuple):
     """Records for one run, in order."""
 
     id: str
     target: Mapping[str, Any]  # Which run it is for, or how to make it; see `RunWriter`
     run_id: str | None  # The run, once it is known
     finished: bool  # Whether no more records will come
-    upto: int | None  # The batch on its way: its last record, and its place in the run
-    first_step: int | None  # The batch on its way: its last record, and its place in the run
-    problem: str | None  # Why the last attempt failed
+    upto: int | None  # The last record of the batch on its way ...
+    first_step: int | None  # ... and its place in the run
 
 
 class Waiting(NamedTuple):
@@ -216,11 +214,11 @@ class Spool:
             )
             db.execute("UPDATE streams SET until = ? WHERE holder = ?", (now + LEASE_SECONDS, self.holder))
             found = db.execute(
-                "SELECT id, target, run_id, finished, upto, first_step, problem FROM streams "
+                "SELECT id, target, run_id, finished, upto, first_step FROM streams "
                 "WHERE holder = ? ORDER BY (SELECT min(records.id) FROM records WHERE stream = streams.id)",
                 (self.holder,),
             ).fetchall()
-        return [_stream(row) for row in found]
+        return [Stream(id_, json.loads(target), *rest) for id_, target, *rest in found]
 
     def batch(self, stream: Stream) -> tuple[list[RunRecord], bool]:
         """Return the next records of a stream, the same ones until they are `delivered`, and whether more may wait."""
@@ -241,8 +239,7 @@ class Spool:
 
     def plan(self, stream: Stream, run_id: str, first_step: int) -> None:
         """Note where the batch on its way goes, before anything of it is sent."""
-        with self._transaction() as db:
-            db.execute("UPDATE streams SET run_id = ?, first_step = ? WHERE id = ?", (run_id, first_step, stream.id))
+        self._execute("UPDATE streams SET run_id = ?, first_step = ? WHERE id = ?", run_id, first_step, stream.id)
 
     def delivered(self, stream: Stream) -> None:
         """Delete the batch on its way: MLflow has it."""
@@ -255,16 +252,12 @@ class Spool:
 
     def redirect(self, stream: Stream, target: Mapping[str, Any]) -> None:
         """Send a stream to another run than was meant."""
-        with self._transaction() as db:
-            db.execute(
-                "UPDATE streams SET target = ?, run_id = NULL, first_step = NULL WHERE id = ?",
-                (json.dumps(target, sort_keys=True), stream.id),
-            )
+        text = json.dumps(target, sort_keys=True)
+        self._execute("UPDATE streams SET target = ?, run_id = NULL, first_step = NULL WHERE id = ?", text, stream.id)
 
     def failed(self, stream: Stream, problem: str) -> None:
         """Note why a stream could not be sent."""
-        with self._transaction() as db:
-            db.execute("UPDATE streams SET problem = ? WHERE id = ?", (problem, stream.id))
+        self._execute("UPDATE streams SET problem = ? WHERE id = ?", problem, stream.id)
 
     def finish(self, streams: Sequence[str]) -> None:
         """Note that no more records will come."""
@@ -273,11 +266,10 @@ class Spool:
 
     def forget(self, stream: Stream) -> None:
         """Drop a stream that is finished and delivered."""
-        with self._transaction() as db:
-            db.execute(
-                "DELETE FROM streams WHERE id = ? AND finished AND NOT EXISTS (SELECT 1 FROM records WHERE stream = ?)",
-                (stream.id, stream.id),
-            )
+        self._execute(
+            "DELETE FROM streams WHERE id = ? AND finished AND NOT EXISTS (SELECT 1 FROM records WHERE stream = ?)",
+            *(stream.id, stream.id),
+        )
 
     def waiting(self) -> list[Waiting]:
         """Return what is not delivered: each stream that has records, or whose run is to end, the oldest first."""
@@ -295,6 +287,10 @@ class Spool:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = self._files = None
+
+    def _execute(self, statement: str, *values: Any) -> None:
+        with self._transaction() as db:
+            db.execute(statement, values)
 
     @contextmanager
     def _transaction(self, *, write: bool = True, keeps: bool = False) -> Iterator[sqlite3.Connection]:
@@ -357,11 +353,6 @@ def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
 def exists(folder: Path) -> bool:
     """Say whether there is a spool in a folder."""
     return (folder / _FILE).is_file()
-
-
-def _stream(row: Sequence[Any]) -> Stream:
-    id_, target, run_id, finished, upto, first_step, problem = row
-    return Stream(id_, json.loads(target), run_id, bool(finished), upto, first_step, problem)
 
 
 def _of_one_batch(rows: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:

@@ -8,28 +8,26 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cfk_plugin.errors import MissingDependencyError, SignatureError, WrongSignatureError, quiet
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+_Key = TypeVar("_Key")
 _MEANT_FOR = b"cfk_plugin signature 1\0"  # signed with the content, so that a signature made for something else is none
 _FORM = re.compile(rb"cfk-signature-1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{86}==)\n")
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> Path:
     """Make a pair of keys: the private one at `path`, for its owner alone, and the public one beside it."""
-    _require()
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+    form, ed25519 = _cryptography()
     private, public = Path(path), _beside(Path(path), ".pub")
     if taken := [place.name for place in (private, public) if os.path.lexists(place)]:
         raise SignatureError(f"{', '.join(taken)}: is there already; a key is never overwritten, give another path")
     locked = form.BestAvailableEncryption(passphrase.encode()) if passphrase else form.NoEncryption()
-    key = Ed25519PrivateKey.generate()
+    key = ed25519.Ed25519PrivateKey.generate()
     _create(private, key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked), 0o600)
     _create(public, key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo), 0o644)
     return public
@@ -78,10 +76,7 @@ def _name(public: Ed25519PublicKey) -> bytes:
 
 
 def _private(path: Path, passphrase: str | None) -> Ed25519PrivateKey:
-    _require()
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
+    form, ed25519 = _cryptography()
     content = _read(path)
     if b"PUBLIC KEY" in content:
         raise SignatureError(f"{path.name}: is a public key; sign with the private key")
@@ -91,32 +86,36 @@ def _private(path: Path, passphrase: str | None) -> Ed25519PrivateKey:
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise SignatureError(f"{path.name}: others may read this private key; chmod 600 it")
     with quiet(f"{path.name}: no private key, or another passphrase", SignatureError):
-        key = load_pem_private_key(content, passphrase.encode() if passphrase and locked else None)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise SignatureError(f"{path.name}: not an Ed25519 key; make one with cfk sign --new-key")
-    return key
+        key = form.load_pem_private_key(content, passphrase.encode() if passphrase and locked else None)
+    own: Ed25519PrivateKey = _checked(path, key, ed25519.Ed25519PrivateKey)
+    return own
 
 
 def _public(path: Path) -> Ed25519PublicKey:
-    _require()
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
+    form, ed25519 = _cryptography()
     content = _read(path)
     if b"PRIVATE" in content:
         raise SignatureError(f"{path.name}: is a private key; verify with the public one, {path.name}.pub")
     with quiet(f"{path.name}: no public key", SignatureError):
-        key = load_pem_public_key(content)
-    if not isinstance(key, Ed25519PublicKey):
+        key = form.load_pem_public_key(content)
+    own: Ed25519PublicKey = _checked(path, key, ed25519.Ed25519PublicKey)
+    return own
+
+
+def _checked(path: Path, key: object, kind: type[_Key]) -> _Key:
+    if not isinstance(key, kind):
         raise SignatureError(f"{path.name}: not an Ed25519 key; make one with cfk sign --new-key")
     return key
 
 
-def _require() -> None:
+def _cryptography() -> tuple[Any, Any]:
+    """Return the modules of what is written in files, and of the keys."""
     try:
-        import cryptography  # noqa: F401
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
         raise MissingDependencyError("signatures need cryptography: pip install 'cfk-plugin[sign]'") from None
+    return serialization, ed25519
 
 
 def _beside(path: Path, ending: str) -> Path:
