@@ -37,10 +37,8 @@ class RunLogger:
         own setting.
     tracking_uri : str, optional
         Default: MLflow's own setting, which is ``sqlite:///mlflow.db``.
-    run_name : str, optional
-        Name of a new run; asks for a new run, nested in the active one if there is one.
-    tags : mapping, optional
-        Further tags of a new run.
+    run_name, tags : str and mapping, optional
+        Name of a new run, and further tags. A name asks for a new run, nested in the active one if there is one.
     model : str, optional
         The model that is explained, for the run's ``environment.json``, for example ``models:/credit/3``.
     timeout : float, default 2.0
@@ -120,8 +118,7 @@ class RunLogger:
         Raises
         ------
         TrackingError
-            If MLflow does not take them, or the run holds explanations made with other settings. The
-            explanations are not affected; logging them again is harmless.
+            If MLflow does not take them, or the run holds explanations made with other settings.
         """
         record = explanations.to_record()
         run, target, stream = self._place(record)
@@ -184,7 +181,16 @@ class RunLogger:
 
     def _place(self, record: RunRecord) -> tuple[RunWriter, dict[str, Any], str]:
         """Return the run that a record goes to, how another process finds or makes it, and the name of its stream."""
-        target = self._target()
+        active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))
+        target: dict[str, Any] = {
+            "run_id": active,
+            "tracking_uri": self.tracking_uri or current_uri(),
+            "experiment": self.experiment or chosen_experiment(),
+            "run_name": self.run_name,
+            "parent": None if active or self.experiment else _active_run(self.tracking_uri),
+            "tags": self.tags,
+            "timeout": self.timeout,
+        }
         about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
         stream = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         # A run that is to be made is found again by its mark, should the process end right after it was made.
@@ -197,19 +203,6 @@ class RunLogger:
             return replace(record, population=None, environment=None)
         known = record.environment
         return record if known is None else replace(record, environment={**known, "model": self.model})
-
-    def _target(self) -> dict[str, Any]:
-        active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))
-        parent = None if active or self.experiment else _active_run(self.tracking_uri)
-        return {
-            "run_id": active,
-            "tracking_uri": self.tracking_uri or current_uri(),
-            "experiment": self.experiment or chosen_experiment(),
-            "run_name": self.run_name,
-            "parent": parent,
-            "tags": self.tags,
-            "timeout": self.timeout,
-        }
 
 
 _current: ContextVar[RunLogger | None] = ContextVar("cfk_tracking", default=None)
@@ -260,7 +253,7 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
 
 
 def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
-    """RunRecord explanations if anybody asked for it, and have them logged in the background. Never raises."""
+    """Record explanations if anybody asked for it, and have them logged in the background. Never raises."""
     if (logger := _current.get() or (logger_of(track) if track else None)) is not None:
         return logger.submit(explanations)
     if _wanted and _wanted[0]() and (logger := logger_of(True)) is not None:

@@ -118,15 +118,13 @@ class Explanations(HostOnly, Sequence[Entry]):
     entries : sequence of GeneralizedCounterfactual, PrototypeCounterfactual or Suppressed
     policy : PrivacyPolicy or PrototypePolicy
     columns : sequence of str
-        Features in the training table's order, for `to_frame`.
+        Features in the training table's order.
     findings : sequence, optional
         What detection said of each raw counterfactual; for the data holder, not part of `to_frame` or `to_json`.
     n_people : int, optional
         People in the population, for the discernibility metric.
-    provenance : mapping of str, optional
-        Settings of the run (method, generator, plugins) for tracking.
-    about : ResultContext, optional
-        What else is known, for tracking.
+    provenance, about : mapping of str and ResultContext, optional
+        Settings of the run (method, generator, plugins), and what else is known, for tracking.
 
     Raises
     ------
@@ -243,16 +241,15 @@ class Explanations(HostOnly, Sequence[Entry]):
     def by_group(self, attribute: str, labels: Sequence[Any] | pd.Series) -> Explanations:
         """Return the same explanations with the group of whoever asked, for figures by group of a run.
 
-        Protects nothing: a label goes to the run's records as it is, next to what was released for the query. It is
-        a value of the person who asks. Choose an attribute that you may keep. `to_frame` and `to_json` do not have it.
+        Protects nothing: a label, which is a value of the person who asks, goes to the run's records as it is. Choose
+        an attribute that you may keep. `to_frame` and `to_json` do not have it.
 
         Parameters
         ----------
         attribute : str
             What the groups are groups of, for example ``sex``.
         labels : sequence
-            One per query, in the order of the queries, for example ``queries["sex"]``; a missing one is the group
-            ``missing``.
+            One per query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``.
 
         Returns
         -------
@@ -311,15 +308,13 @@ class Explanations(HostOnly, Sequence[Entry]):
         Returns
         -------
         dict
-            Counts (``asked``, ``released``, ``suppressed``, ``reasons``), and over the released entries ``k_min``,
-            ``k_mean``, ``k_p05``, ``k_desired_min``, ``k_consistent_min``, ``k_effective_min`` (None unless every
-            certificate has it), ``k_private_min``, ``ncp_mean``,
-            ``ncp_p95``, ``pureness_mean``, ``pureness_min``, ``pureness_low``, ``optimal_rate``,
-            ``prosecutor_risk_max``, ``marketer_risk``, ``cdm``, ``cm``; rates ``native_rate``,
-            ``native_qi_rate``, ``near_native_rate`` (each counterfactual counts once, by the worst finding),
-            ``suppressed_rate``; ``released_native``, which must be 0; ``prototypes``, how many of the released entries
-            are some, with ``epsilon`` and ``delta`` of all of them together (None where nothing is guaranteed). A
-            figure over no entry is None; so those of regions are for prototypes, ``cdm`` included.
+            Counts (``asked``, ``released``, ``suppressed``, ``reasons``); over the released regions ``k_min``,
+            ``k_mean``, ``k_p05``, ``k_desired_min``, ``k_consistent_min``, ``k_effective_min``, ``k_private_min``,
+            ``ncp_mean``, ``ncp_p95``, ``pureness_mean``, ``pureness_min``, ``pureness_low``, ``optimal_rate``,
+            ``prosecutor_risk_max``, ``marketer_risk``, ``cdm``, ``cm`` (None over none, and where one has no such
+            value); rates ``native_rate``, ``native_qi_rate``, ``near_native_rate`` (each counterfactual counts once, by
+            the worst finding), ``suppressed_rate``; ``released_native``, which must be 0; ``prototypes``, and
+            ``epsilon`` and ``delta`` of all of them together (None where nothing is guaranteed).
         """
         certificates = [entry.certificate for entry in self.generalized]
         k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k

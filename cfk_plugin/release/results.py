@@ -143,8 +143,8 @@ class PrototypePolicy:
     method : {"dp", "dpc"}
         Differentially private rows, or the published method of the same name, which guarantees nothing.
     epsilon, delta : float
-        The budget, epsilon above 0; of "dpc" a claim. With probability delta anything may leave, somebody's row as it
-        is for example, so delta must be below 1 / `people`, the model's included; at most 1e-6 where that is not given.
+        The budget, epsilon above 0; of "dpc" a claim. With probability delta anything may leave, even somebody's row as
+        it is: delta, the model's included, must be below 1 / `people`; at most 1e-6 where that is not given.
     rows_per_person : int
         Most rows of one person that count.
     model_access : {"public", "dp", "private", "surrogate"}
@@ -294,9 +294,11 @@ class PrototypeCertificate:
         """Epsilon and delta of everything that leaves, the model's part included; None where there is no such bound."""
         if self.guarantee == "none" or self.model_access == "private":
             return None
-        if self.model_access == "dp" and self.model_epsilon is None:
+        if self.model_access != "dp":
+            return self.epsilon, self.delta
+        if self.model_epsilon is None:
             return None
-        return self.epsilon + (self.model_epsilon or 0.0), self.delta + (self.model_delta or 0.0)
+        return self.epsilon + self.model_epsilon, self.delta + (self.model_delta or 0.0)
 
     @property
     def membership_bound(self) -> float | None:
