@@ -15,7 +15,6 @@ from cfk_plugin.commands.files import (
     write_output,
 )
 from cfk_plugin.commands.inputs import Inputs
-from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import SUPPRESSION_REASONS
 
@@ -39,6 +38,8 @@ class Job:
 
 def run(job: Job, out: Console, err: Console) -> int:
     """Protect, write and log; return 0 when all is released, 3 when some, 1 when nothing is."""
+    from cfk_plugin.records.ledger import Ledger  # brings the library of databases
+
     check_output(job.output)
     case = job.inputs.read()
     with Ledger(job.ledger) if job.ledger else nullcontext() as ledger:

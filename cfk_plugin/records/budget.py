@@ -74,7 +74,7 @@ def _decimals(budget: Budget) -> tuple[Fraction, Fraction]:
     return Fraction(repr(budget.epsilon)), Fraction(repr(budget.delta))
 
 
-def _rounded(value: Fraction, towards: float) -> float:
+def _round(value: Fraction, towards: float) -> float:
     """Return the float nearest to a fraction whose decimal is on the wanted side of it."""
     found = float(value)
     while (Fraction(repr(found)) > value) if towards < 0 else (Fraction(repr(found)) < value):
@@ -111,7 +111,7 @@ class Account:
     @property
     def spent(self) -> Budget:
         """Sum of the spends, rounded up."""
-        return Budget(*(_rounded(value, math.inf) for value in self._total()))
+        return Budget(*(_round(value, math.inf) for value in self._total()))
 
     @property
     def left(self) -> Budget:
@@ -121,7 +121,7 @@ class Account:
     def left_of(self, ceiling: Budget) -> Budget:
         """Return what a ceiling leaves, rounded down, so that it can be spent; never below 0."""
         left = (most - value for value, most in zip(self._total(), _decimals(ceiling), strict=True))
-        return Budget(*(_rounded(max(value, Fraction(0)), -math.inf) for value in left))
+        return Budget(*(_round(max(value, Fraction(0)), -math.inf) for value in left))
 
     def contradiction(self, ceiling: Budget) -> str | None:
         """Say so if an accountant's ceiling is above the one on record; a lower one takes its place."""
@@ -216,7 +216,7 @@ _LONGEST = 200
 _OWN = "this accountant"  # of one in memory that was given no scope: one account for everything
 
 
-def _checked_name(name: object) -> str:
+def _check_name(name: object) -> str:
     """Return a name that somebody chose."""
     if not isinstance(name, str):
         raise BudgetError(f"an account is a Population or a name, got {type(name).__name__}")
@@ -225,10 +225,10 @@ def _checked_name(name: object) -> str:
             "the name looks like a fingerprint, which follows from the exact table and is another one for the same "
             "people tomorrow; give a name of your own"
         )
-    return _checked_text("the name of an account", name)
+    return _check_text("the name of an account", name)
 
 
-def _checked_text(what: str, text: object) -> str:
+def _check_text(what: str, text: object) -> str:
     """Return a text that goes on record."""
     if not isinstance(text, str) or not text.strip() or not text.isprintable() or len(text) > _LONGEST:
         raise BudgetError(f"{what} must be a text in one line with 1 to {_LONGEST} characters")
@@ -309,7 +309,7 @@ class BudgetAccountant(HostOnly):
         scope: str | None = None,
     ) -> None:
         self._ceiling = Budget.read(epsilon, delta)
-        self._scope = None if scope is None else _checked_name(scope)
+        self._scope = None if scope is None else _check_name(scope)
         self._process = os.getpid() if ledger is None else None
         self._ledger, self._owns = _open_ledger(ledger)
         if ledger is None:
@@ -348,7 +348,7 @@ class BudgetAccountant(HostOnly):
             return _OWN if self._scope is None else self._scope
         if self._scope is not None and account != self._scope:
             raise BudgetError("this accountant has a scope, and only one account: give the population, or nothing")
-        return _checked_name(account)
+        return _check_name(account)
 
     def spend(self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, what: str) -> None:
         """Put a spend on record, before any row is read; it is never given back.
@@ -373,7 +373,7 @@ class BudgetAccountant(HostOnly):
             If the ledger's database fails; do not go on. The spend may be on record, if only the answer got lost.
         """
         name, asked = self.account(account), Budget.read(epsilon, delta)
-        text, token = _checked_text("what a budget is spent on", what), secrets.token_hex(16)
+        text, token = _check_text("what a budget is spent on", what), secrets.token_hex(16)
 
         def change(chain: Chain) -> str | None:
             from cfk_plugin.records import chain as tables

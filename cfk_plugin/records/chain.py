@@ -328,7 +328,7 @@ def missing_ledger(where: object) -> LedgerError:
     )
 
 
-def look(connection: sa.Connection, key: Key, where: str, seen: Head | None) -> Chain:
+def open_chain(connection: sa.Connection, key: Key, where: str, seen: Head | None) -> Chain:
     """Return the chain of a ledger that can be used, and that is still the one that was seen before."""
     if seen is None and (version := _version(connection, key, where)) != VERSION:
         instead = (

@@ -109,7 +109,7 @@ class CallerError(Exception):
 
 
 @contextlib.contextmanager
-def foreign() -> Iterator[None]:
+def callers_own() -> Iterator[None]:
     """Run a caller's function within a transaction: what it raises comes through, its time is not counted."""
     allowed = _patience.get()
     allowed.__exit__()
@@ -225,7 +225,7 @@ class Database:
             connection.execution_options(**{_MODE: mode})
             if mode == "survey" and on_server:  # else every statement would see another state
                 connection.execution_options(isolation_level="REPEATABLE READ")
-            with _watched(connection, allowed), connection.begin():
+            with _watch(connection, allowed), connection.begin():
                 set_limits(connection)
                 if mode in _GATES and on_server:
                     connection.execute(_GATES[mode], {"gate": _GATE})
@@ -316,7 +316,7 @@ def set_limits(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def _watched(connection: Connection, allowed: Patience) -> Iterator[None]:
+def _watch(connection: Connection, allowed: Patience) -> Iterator[None]:
     """Cut the line to a server that does not even say that it takes too long."""
     if connection.dialect.name != "postgresql" or connection.get_execution_options()[_MODE] not in _LIMITED:
         yield

@@ -19,14 +19,14 @@ from cfk_plugin.records.chain import (
     Row,
     chunks,
     locks,
-    look,
     make,
     missing_ledger,
+    open_chain,
     releases,
     stamp,
     upgrade,
 )
-from cfk_plugin.records.database import Database, Mode, foreign, locate, seconds_of
+from cfk_plugin.records.database import Database, Mode, callers_own, locate, seconds_of
 from cfk_plugin.records.keys import find_key, is_handle
 from cfk_plugin.records.rule import (
     Acceptable,
@@ -34,11 +34,11 @@ from cfk_plugin.records.rule import (
     Count,
     Decision,
     ReleasedRegion,
-    counting_once,
+    count_once,
     decode,
     encode,
     region_digest,
-    settled,
+    settle,
 )
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Ledger(HostOnly):
         known = self.run(lambda chain: _rows_of(chain, records), "read")
         return {
             release.record: release.region
-            for release in map(_released, known)
+            for release in map(_read_release, known)
             if policy in (None, release.policy) and population in (None, release.population)
         }
 
@@ -319,7 +319,7 @@ class Ledger(HostOnly):
 
         def on_chain(connection: Connection) -> tuple[_T, Head]:
             seen = self._seen  # before anything is read: another thread may see more in between
-            chain = look(connection, self._key, self._database.where, seen)
+            chain = open_chain(connection, self._key, self._database.where, seen)
             return work(chain), chain.head
 
         result, head = self._database.run(on_chain, mode)
@@ -405,15 +405,15 @@ def _settle(chain: Chain, wanted: Sequence[ReleasedRegion], count: Count, accept
         chain.lock(locks, histories)
     known: dict[tuple[str, ...], Row] = {}
     for row in _rows_of(chain, histories):
-        release = _released(row)
+        release = _read_release(row)
         histories[release.record].append(release)
         known[release.key] = row
-    count, now = counting_once(count), datetime.now(UTC)
+    count, now = count_once(count), datetime.now(UTC)
     decisions: list[Decision] = []
     given: dict[tuple[str, ...], Row] = {}
     for i, candidate in enumerate(wanted):
-        with foreign():
-            decision, leaves = settled(i, candidate, histories[candidate.record], count, acceptable)
+        with callers_own():
+            decision, leaves = settle(i, candidate, histories[candidate.record], count, acceptable)
         decisions.append(decision)
         if leaves is not None:
             # One microsecond each: which region of a batch was the last one stays known.
@@ -436,7 +436,7 @@ def _rows_of(chain: Chain, records: Iterable[str]) -> list[Row]:
 _SAME = ("record", "digest", "policy", "population", "guarantee", "k", "effective")  # of a release and its row
 
 
-def _released(row: Row) -> ReleasedRegion:
+def _read_release(row: Row) -> ReleasedRegion:
     same = {name: row[name] for name in _SAME}
     return ReleasedRegion(region=decode(row["region"]), text=row["region"], **same)
 

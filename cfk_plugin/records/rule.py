@@ -117,10 +117,10 @@ def decide(
         outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
     else:
         outcome, given = _by_group(index, wanted, history, acceptable)
-    return outcome, None if given is None else _put(given, history)
+    return outcome, None if given is None else _record(given, history)
 
 
-def settled(
+def settle(
     index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
 ) -> tuple[Decision, ReleasedRegion | None]:
     """Do as `decide`, and return what the candidate is told and what has to be put on record."""
@@ -145,7 +145,7 @@ def people_left(guarantee: str, history: Sequence[ReleasedRegion], count: Count)
     return effective(released[0], history) if len(released) == 1 else None
 
 
-def counting_once(count: Count) -> Count:
+def count_once(count: Count) -> Count:
     """Return a function that counts the people of the same regions once, however often it is asked."""
     known: dict[frozenset[Region], int] = {}
 
@@ -167,7 +167,7 @@ def _by_people_inside(
     released = [*history, wanted]
     if count([release.region for release in _distinct(released)]) >= max(release.k for release in released):
         return "new", wanted
-    return _earlier(index, wanted, _distinct(history[::-1]), acceptable)
+    return _give_earlier(index, wanted, _distinct(history[::-1]), acceptable)
 
 
 def _by_group(
@@ -182,10 +182,10 @@ def _by_group(
         return ("new", wanted) if (wanted.effective or 0) >= wanted.k else ("refused", None)
     groups = _distinct([release for release in history[::-1] if release.guarantee != NOMINAL])
     large = [release for release in groups if (effective(release, history) or 0) >= wanted.k]
-    return _earlier(index, wanted, large, acceptable)
+    return _give_earlier(index, wanted, large, acceptable)
 
 
-def _earlier(
+def _give_earlier(
     index: int, wanted: ReleasedRegion, choices: Sequence[ReleasedRegion], acceptable: Acceptable
 ) -> tuple[Outcome, ReleasedRegion | None]:
     """Return the first region that today's policy allows."""
@@ -204,7 +204,7 @@ def _distinct(releases: Sequence[ReleasedRegion]) -> list[ReleasedRegion]:
     return list(found.values())
 
 
-def _put(given: ReleasedRegion, history: list[ReleasedRegion]) -> ReleasedRegion:
+def _record(given: ReleasedRegion, history: list[ReleasedRegion]) -> ReleasedRegion:
     """Put a release at the end, in the place of the row that it repeats."""
     for row in history:
         if row.key == given.key:
@@ -223,7 +223,7 @@ _UNREADABLE = "a region in the ledger cannot be read; restore the database from 
 
 def encode(region: Region) -> str:
     """Return a region as JSON: its released form, with what JSON has no type for marked (dates, decimals)."""
-    text = json.dumps({name: _part(part, _stored) for name, part in region.items()}, ensure_ascii=True)
+    text = json.dumps({name: _part(part, _to_json) for name, part in region.items()}, ensure_ascii=True)
     if decode(text) != region:
         raise LedgerError("a region holds values that the ledger cannot keep; use numbers, dates, texts or booleans")
     return text
@@ -232,7 +232,7 @@ def encode(region: Region) -> str:
 def decode(text: str) -> Region:
     """Read back what `encode` wrote."""
     try:
-        return Region({name: part_from_dict(_restored(part)) for name, part in json.loads(text).items()})
+        return Region({name: part_from_dict(_from_json(part)) for name, part in json.loads(text).items()})
     except Exception as error:  # noqa: BLE001 - its text may quote the region
         failure = type(error).__name__
     raise LedgerError(f"{_UNREADABLE} ({failure})")
@@ -240,7 +240,7 @@ def decode(text: str) -> Region:
 
 def identity(region: Region) -> str:
     """Return a text that two regions share exactly if they are equal; 3, 3.0 and True are equal in Python."""
-    parts = {name: _part(part, _compared) for name, part in region.items()}
+    parts = {name: _part(part, _to_compare) for name, part in region.items()}
     for part in parts.values():
         if part["kind"] == "set":
             part["values"].sort(key=json.dumps)
@@ -262,7 +262,7 @@ def _part(part: Part, write: Callable[[Any], Any]) -> dict[str, Any]:
     return {"kind": "set", "values": sorted(values, key=json.dumps)}
 
 
-def _stored(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     plain = natural(pd.Timestamp(value) if isinstance(value, np.datetime64) else value)
     if plain is None or isinstance(plain, (bool, int)):
         return plain
@@ -282,8 +282,8 @@ def _stored(value: Any) -> Any:
     )
 
 
-def _compared(value: Any) -> Any:
-    stored = _stored(value)
+def _to_compare(value: Any) -> Any:
+    stored = _to_json(value)
     if isinstance(stored, dict) and "time" in stored:
         moment = pd.Timestamp(stored["time"])
         return {"time": (moment if moment.tz is None else moment.tz_convert("UTC")).isoformat()}
@@ -295,16 +295,16 @@ def _compared(value: Any) -> Any:
     return stored
 
 
-def _restored(part: dict[str, Any]) -> dict[str, Any]:
+def _from_json(part: dict[str, Any]) -> dict[str, Any]:
     out = dict(part)
     if out["kind"] == "set":
-        out["values"] = [_value(v) for v in out["values"]]
+        out["values"] = [_read_value(v) for v in out["values"]]
     else:
-        out["low"], out["high"] = _value(out["low"]), _value(out["high"])
+        out["low"], out["high"] = _read_value(out["low"]), _read_value(out["high"])
     return out
 
 
-def _value(stored: Any) -> Any:
+def _read_value(stored: Any) -> Any:
     if not isinstance(stored, dict):
         return stored
     ((kind, text),) = stored.items()

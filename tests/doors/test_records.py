@@ -410,6 +410,7 @@ CHANGES: dict[str, list[str]] = {
             "digest = (SELECT digest FROM cfk_ledger_releases WHERE seq = 9) WHERE seq = 3"
         )
     ],
+    "entry": ["UPDATE cfk_ledger_chain SET content = link WHERE seq = 3"],
     "identity": ["UPDATE cfk_ledger_meta SET value = 'another' WHERE name = 'identity'"],
     "head": ["DELETE FROM cfk_ledger_meta WHERE name = 'head'"],
     "added": [
@@ -486,6 +487,21 @@ def test_what_the_chain_cannot_tell_a_kept_head_tells(url: str, monkeypatch: pyt
     assert "head" in cfk("ledger", "verify", url, "--head", "no digest", code=1)
     monkeypatch.setenv("CFK_LEDGER_KEY", secrets.token_hex(32))
     assert "another key" in cfk("ledger", "verify", url, code=2)
+
+
+def test_the_end_of_another_history_is_found(file: Path, tmp_path: Path) -> None:
+    """Two histories of one ledger are equally long; the end of one does not fit the other."""
+    with Ledger(file, key=KEY, create=True) as ledger:
+        settle(ledger, 1)
+    other = Path(shutil.copy(file, tmp_path / "other.db"))
+    for path, person in ((file, 2), (other, 3)):
+        with Ledger(path, key=KEY) as ledger:
+            settle(ledger, person)
+    with closing(sqlite3.connect(other)) as database:
+        (end,) = database.execute("SELECT value FROM cfk_ledger_meta WHERE name = 'head'").fetchone()
+    change(f"sqlite:///{file}", f"UPDATE cfk_ledger_meta SET value = '{end}' WHERE name = 'head'")
+    with pytest.raises(LedgerError, match="does not end where it should"):
+        Ledger(file, key=KEY)
 
 
 def test_erasing_and_repeating_keep_the_chain(url: str) -> None:

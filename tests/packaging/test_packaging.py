@@ -126,7 +126,7 @@ def test_import_is_light_and_warns_of_nothing() -> None:
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert "cfk_plugin" in loaded
-    assert loaded.isdisjoint({"mlflow", "dice_ml", "matplotlib", "cfk_adapters"})
+    assert loaded.isdisjoint({"mlflow", "dice_ml", "matplotlib", "sqlalchemy", "cfk_adapters"})
 
 
 # What is still to be put together, with the most lines of code or modules that it may have until then.
@@ -134,7 +134,6 @@ UNFINISHED_MODULES: dict[str, int] = {
     "cfk_plugin/protection/axes.py": 427,
     "cfk_plugin/protection/group_search.py": 475,
     "cfk_plugin/protection/partitioning.py": 402,
-    "cfk_plugin/records/ledger_rows.py": 436,
     "cfk_plugin/release/anonymizer.py": 440,
 }
 UNFINISHED_ROOMS = {"audit", "cli", "commands", "report", "reproduction", "serving"}
