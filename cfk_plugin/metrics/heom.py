@@ -79,23 +79,9 @@ class Heom:
 
     @classmethod
     def fit(cls, frame: pd.DataFrame, numeric: Sequence[str] | None = None) -> Heom:
-        """Take columns and ranges from a table.
+        """Take columns and ranges from a table, of which every column counts as a feature.
 
-        Parameters
-        ----------
-        frame : DataFrame
-            Every column counts as a feature.
-        numeric : sequence of str, optional
-            Columns to compare as numbers. Default: those whose dtype is a number or a date.
-
-        Returns
-        -------
-        Heom
-
-        Raises
-        ------
-        InputError
-            If a column is unknown.
+        Numeric are those that are named, else those whose dtype is a number or a date.
         """
         if numeric is None:
             numeric = [name for name in frame.columns if is_numeric(frame[name])]
@@ -116,13 +102,7 @@ class Heom:
         return cls.fit(population.frame[features], numeric)
 
     def encode(self, frame: pd.DataFrame) -> HeomCodes:
-        """Prepare the rows of a table once, for many comparisons; the columns may stand in any order.
-
-        Raises
-        ------
-        InputError
-            If a column is missing.
-        """
+        """Prepare the rows of a table once, for many comparisons; the columns may stand in any order."""
         if lost := [name for name in (*self.numeric, *self.categorical) if name not in frame.columns]:
             raise InputError(f"missing column {', '.join(lost)}")
         codes = np.empty((len(frame), len(self.categorical)), dtype=np.uint64, order="F")
@@ -139,17 +119,9 @@ class Heom:
         return out
 
     def parts(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
-        """Return how much every row of `a` differs from the row of `b` at its place, feature by feature.
+        """Return how much every row of `a` differs from the row of `b` at its place, feature by feature, numbers first.
 
-        Returns
-        -------
-        float64 array, shape (len(a), n_numeric + n_categorical)
-            Numbers first. The mean of a row is the distance.
-
-        Raises
-        ------
-        InputError
-            If one table is longer than the other.
+        The mean of a row is the distance, its sum the L1 distance.
         """
         left, right = self._codes(a), self._codes(b)
         if len(left) != len(right):
@@ -178,10 +150,8 @@ class Heom:
 
         Returns
         -------
-        indices : int64 array, shape (len(a), k)
-            Positions in `b`, nearest first; -1 where `b` has fewer rows to offer.
-        distances : float64 array, shape (len(a), k)
-            Their distances, cost included; infinite where there is no row.
+        indices, distances : arrays, shape (len(a), k)
+            Positions in `b`, nearest first, and their distances with costs; -1 and infinite where there is no row.
         """
         if k < 1:
             raise InputError("k must be at least 1")

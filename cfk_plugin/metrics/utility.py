@@ -63,11 +63,11 @@ class Chance:
     fresh : Support
         Of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals.
     copies_train, copies_holdout : Estimate
-        Share of the counterfactuals that equal one of `rows` training rows, and one of `rows` holdout rows.
+        Share of the counterfactuals that equal one of `rows` training rows, and of `rows` holdout rows.
     singled_out_train, singled_out_holdout : Estimate
-        Share with the quasi-identifiers of exactly one of `rows` training rows, and of `rows` holdout rows.
+        Share with the quasi-identifiers of exactly one of them.
     rows : int
-        Rows drawn from either table for these four: all of the shorter one.
+        Rows drawn from either table: all of the shorter one.
     """
 
     fresh: Support
@@ -130,7 +130,7 @@ class Utility:
 
     @property
     def above_chance(self) -> dict[str, bool | None]:
-        """Whether there are more copies, and more people singled out, than chance gives; None without a holdout.
+        """Whether more are copies, or singled out, than chance gives; None without a holdout.
 
         True where the interval among training rows lies above that among equally many holdout rows. False is no
         evidence of protection.
@@ -174,11 +174,10 @@ def utility(
     desired : label or callable or "opposite"
         As of `KAnonymizer.fit`; ``"opposite"`` is any label but the query's own.
     answered : int array, optional
-        Position of the query of each counterfactual, where not all queries have one. Default: row i answers query i.
+        Position of the query of each counterfactual. Default: row i answers query i.
     holdout : DataFrame, optional
         People who are not in the training rows: says what chance gives.
     random_state : int or Generator, optional
-        Seed of the bootstrap and of the rows drawn from the holdout.
 
     Returns
     -------
@@ -196,13 +195,12 @@ def utility(
 
     Notes
     -----
-    Intervals take queries as independent draws: answers that share a row make them too narrow. Formulas are in
-    ``docs/reference/metrics.md``.
+    Formulas are in ``docs/reference/metrics.md``. Intervals take queries as independent draws: answers that share a row
+    make them too narrow.
 
     References
     ----------
-    Yang, Feng, Zhou, Chen, Hu (2022), Differentially private counterfactuals via functional mechanism, equations 20
-    and 21.
+    Yang, Feng, Zhou, Chen, Hu (2022), Differentially private counterfactuals via functional mechanism.
     """
     asked = _conform(queries, population, "queries")
     served = asked.head(0)  # a method that never answered has no columns either
