@@ -18,6 +18,13 @@ from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
 from cfk_plugin.errors import ModelError, quiet
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 
+_MOST = 10_000  # rows of an outcome that prototypes are sought among
+_PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
+_LISTS = (list, tuple, set, frozenset)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
+_LIBRARIES = frozenset({"builtins", "math", "operator", "numpy", "scipy", "sklearn", "pandas"})
+_GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ServedRows:
@@ -95,20 +102,12 @@ def revert_rows(
         own = None if factual_labels is None else factual_labels[waiting[at]]
         met = goal.met(model(tried).astype(object), own)
         gain = np.where(met, gains[at, feature], 0.0)
-        best = _best_of_each(at, gain)
+        order = np.lexsort((-gain, at))
+        best = order[np.unique(at, return_index=True)[1]]  # of each row the largest gain, as `at` ascends
+        best = best[gain[best] > 0]
         moved.loc[waiting[at[best]]] = tried.take(best).set_axis(waiting[at[best]])
         waiting = waiting[at[best]]
     return moved.set_axis(rows.index)
-
-
-def _best_of_each(owner: NDArray[np.int64], gain: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return, for each owner with a positive gain, the place of its largest one; `owner` ascends."""
-    order = np.lexsort((-gain, owner))
-    first = order[np.unique(owner[order], return_index=True)[1]]
-    return np.asarray(first[gain[first] > 0])
-
-
-_MOST = 10_000  # rows of an outcome that prototypes are sought among
 
 
 def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
@@ -118,7 +117,9 @@ def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
     """
     from sklearn.cluster import MiniBatchKMeans
 
-    points = _points(served)
+    widths = np.array([served.heom.ranges[name] for name in served.heom.numeric])
+    flags = pd.get_dummies(served.frame[list(served.heom.categorical)].astype(str)).to_numpy(dtype=np.float64)
+    points = np.hstack([np.nan_to_num(served.codes.numbers / widths), flags / np.sqrt(2)])
     kept: list[NDArray[np.int64]] = []
     for label in pd.unique(served.labels):
         rows = np.flatnonzero(served.labels == label)[:_MOST]
@@ -128,20 +129,6 @@ def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
             rows = rows[np.unique(squares.argmin(axis=0))]
         kept.append(rows)
     return np.sort(np.concatenate(kept))
-
-
-def _points(served: ServedRows) -> NDArray[np.float64]:
-    heom, frame = served.heom, served.frame
-    numbers = served.codes.numbers / np.array([heom.ranges[name] for name in heom.numeric])
-    flags = pd.get_dummies(frame[list(heom.categorical)].astype(str)).to_numpy(dtype=np.float64) / np.sqrt(2)
-    return np.hstack([np.nan_to_num(numbers), flags])
-
-
-_PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
-_LISTS = (list, tuple, set, frozenset)
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
-_LIBRARIES = frozenset({"builtins", "math", "operator", "numpy", "scipy", "sklearn", "pandas"})
-_GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
 
 
 def check_unfitted(estimator: Any) -> None:

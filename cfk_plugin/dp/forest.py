@@ -187,13 +187,10 @@ def _shrink(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float)
     cells = sum(gap.size for gap in gaps)
     explained = deviation**2 * (cells + 2 * math.sqrt(5 * cells))
     tells = sum(float((gap**2).sum()) for gap in gaps) > explained
-    kept = [_share_kept(gap, deviation) if tells else 0.0 for gap in gaps]
+    # The positive-part rule of James and Stein says which share of a difference is kept.
+    lost = [deviation**2 * max(gap.size - 2, 1) / max(float((gap**2).sum()), 1e-12) for gap in gaps]
+    kept = [max(0.0, 1 - share) if tells else 0.0 for share in lost]
     return [_on_simplex(b + k * g, float(b.sum())) for b, k, g in zip(bases, kept, gaps, strict=True)]
-
-
-def _share_kept(gap: Counts, deviation: float) -> float:
-    """Return the share of a difference that the positive-part rule of James and Stein keeps."""
-    return max(0.0, 1 - deviation**2 * max(gap.size - 2, 1) / max(float((gap**2).sum()), 1e-12))
 
 
 def _on_simplex(counts: Counts, total: float) -> Counts:
