@@ -325,7 +325,7 @@ class PrototypeCertificate:
     to_dict = public
 
 
-class _Released:
+class _ReleasedEntry:
     """What the two kinds of released entries share: how they are told and logged."""
 
     __slots__ = ()
@@ -378,7 +378,7 @@ class _Released:
 
 
 @dataclass(frozen=True, slots=True)
-class PrototypeCounterfactual(_Released):
+class PrototypeCounterfactual(_ReleasedEntry):
     """A released prototype: a whole row that stands for nobody.
 
     Attributes
@@ -601,7 +601,7 @@ _FOR_DATA_HOLDER = (
 
 
 @dataclass(frozen=True, slots=True)
-class GeneralizedCounterfactual(_Released):
+class GeneralizedCounterfactual(_ReleasedEntry):
     """A released explanation: quasi-identifiers generalised to a region, private values as the policy has them.
 
     Attributes

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.run import kind_of
+from cfk_plugin.records.run import kind_of, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -47,10 +47,8 @@ class Artifacts:
         """
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-        try:
+        with tracking_errors(f"run {run.info.run_id}: its artifacts cannot be opened"):
             repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=tracking_uri)
-        except Exception as error:
-            raise TrackingError(f"run {run.info.run_id}: its artifacts cannot be opened ({kind_of(error)})") from error
         return cls(run.info.run_id, folder, repository)
 
     def where(self, path: str) -> str:
@@ -65,10 +63,8 @@ class Artifacts:
         TrackingError
             If the store cannot be read.
         """
-        try:
+        with tracking_errors(f"{self.where(path)}: it cannot be listed"):
             found = self._repository.list_artifacts(path)
-        except Exception as error:
-            raise TrackingError(f"{self.where(path)}: it cannot be listed ({kind_of(error)})") from error
         return sorted(Path(info.path).name for info in found)
 
     @contextmanager

@@ -20,6 +20,7 @@ _FILTERS = (f"metrics.`{ASKED}` > 0", *(f"tags.`{tag}` LIKE '%'" for tag in _AUD
 _ID = "id:"
 _NAMED = 5  # experiments that a message lists
 _PAGE = 1000
+_UNREADABLE = "the MLflow store cannot be read"
 _TIMEOUT = 5.0  # seconds that a server may take to say that it is there
 _UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
@@ -53,7 +54,7 @@ def run_named(client: MlflowClient, run_id: str) -> Run:
             raise InputError(
                 f"there is no run {run_id}; check the id, and that the tracking URI is its store's"
             ) from None
-        raise _unreadable(error) from error
+        raise TrackingError(f"{_UNREADABLE} ({kind_of(error)})") from error
     if run.info.lifecycle_stage != "active":
         raise InputError(f"run {run_id} was deleted; restore it with `mlflow runs restore`, or leave it out")
     return run
@@ -74,7 +75,7 @@ def experiment_named(client: MlflowClient, name: str) -> Experiment:
         found = client.get_experiment(name.removeprefix(_ID)) if by_id else client.get_experiment_by_name(name)
     except Exception as error:
         if getattr(error, "error_code", None) not in _UNKNOWN:
-            raise _unreadable(error) from error
+            raise TrackingError(f"{_UNREADABLE} ({kind_of(error)})") from error
         found = None
     if found is None:
         raise InputError(f"there is no experiment {name!r} in this store; {_experiments(client)}")
@@ -91,10 +92,8 @@ def names_of_experiments(client: MlflowClient, ids: Iterable[str]) -> dict[str, 
     TrackingError
         If the store cannot be read.
     """
-    try:
+    with tracking_errors(_UNREADABLE):
         return {id_: str(client.get_experiment(id_).name) for id_ in sorted(set(ids))}
-    except Exception as error:
-        raise _unreadable(error) from error
 
 
 def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
@@ -106,15 +105,13 @@ def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
         If the store cannot be read.
     """
     found: dict[str, Run] = {}
-    try:
+    with tracking_errors(_UNREADABLE):
         for condition in _FILTERS:
             page, token = None, ""
             while page is None or token:
                 page = client.search_runs([experiment_id], condition, max_results=_PAGE, page_token=token or None)
                 found |= {run.info.run_id: run for run in page}
                 token = page.token
-    except Exception as error:
-        raise _unreadable(error) from error
     return list(found.values())
 
 
@@ -126,21 +123,13 @@ def summaries_of(client: MlflowClient, run_id: str) -> set[tuple[int, int]]:
     TrackingError
         If the store cannot be read.
     """
-    try:
+    with tracking_errors(_UNREADABLE):
         return {(metric.timestamp, metric.step) for metric in client.get_metric_history(run_id, ASKED)}
-    except Exception as error:
-        raise _unreadable(error) from error
 
 
 def _experiments(client: MlflowClient) -> str:
     """Say which experiments there are; a few names, as a store may have thousands."""
-    try:
+    with tracking_errors(_UNREADABLE):
         names = [experiment.name for experiment in client.search_experiments(max_results=_NAMED + 1)]
-    except Exception as error:
-        raise _unreadable(error) from error
     more = " and others" if len(names) > _NAMED else ""
     return f"it has {', '.join(repr(name) for name in names[:_NAMED])}{more}" if names else "it has none"
-
-
-def _unreadable(error: Exception) -> TrackingError:
-    return TrackingError(f"the MLflow store cannot be read ({kind_of(error)})")
