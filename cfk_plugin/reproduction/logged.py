@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.records.run import ReportContents, Value, client_of, log_report
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.summary import aggregate
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _EXTRA = ("nearest", "nearest_5", "distance")
 
 
-def log(outcomes: Mapping[str, Outcome], workspace: Workspace, *, experiment: str, tracking_uri: str) -> dict[str, str]:
+def log(
+    outcomes: Mapping[str, Measurement], workspace: Workspace, *, experiment: str, tracking_uri: str
+) -> dict[str, str]:
     """Log every outcome once, to the run of its table and method.
 
     A run holds the figures of every explanation as ``outcomes/KEY.json`` and their means as metrics: ``ncp``,
@@ -64,7 +66,7 @@ def log(outcomes: Mapping[str, Outcome], workspace: Workspace, *, experiment: st
     return runs
 
 
-def prefix(outcome: Outcome) -> str:
+def prefix(outcome: Measurement) -> str:
     """Return what the names of an outcome's metrics start with: nothing, where everything is as usual."""
     parts = [f"{name}-{value}" for name, value in sorted(outcome.options.items())]
     parts += ["distances"] if "nearest" in outcome.figures else []
@@ -72,7 +74,7 @@ def prefix(outcome: Outcome) -> str:
     return "".join(f"{part}/" for part in parts)
 
 
-def _contents(key: str, outcome: Outcome) -> ReportContents:
+def _contents(key: str, outcome: Measurement) -> ReportContents:
     setting, scene = asdict(outcome.setting), asdict(outcome.scene)
     scene.pop("seconds")  # of the process that prepared it; a continued experiment may have had another
     params = {
@@ -89,7 +91,7 @@ def _contents(key: str, outcome: Outcome) -> ReportContents:
     )
 
 
-def _metrics(outcome: Outcome) -> Iterator[Value]:
+def _metrics(outcome: Measurement) -> Iterator[Value]:
     start = prefix(outcome)
     found: dict[str, Any] = asdict(aggregate(outcome))
     for name in _EXTRA:

@@ -86,7 +86,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Measurement:
     """What one method gave. Figures of explanations alone: no value of a row.
 
     Attributes
@@ -140,7 +140,7 @@ class Outcome:
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Outcome:
+    def from_json(cls, text: str) -> Measurement:
         """Read what `to_json` wrote."""
         found = json.loads(text)
         found["setting"], found["scene"] = Setting(**found["setting"]), Scene(**found["scene"])

@@ -16,7 +16,7 @@ Kind = Literal["certificates", "distances", "candidates"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One call of one method; becomes one `Outcome`.
+    """One call of one method; becomes one `Measurement`.
 
     Attributes
     ----------

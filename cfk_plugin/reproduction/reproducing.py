@@ -12,7 +12,7 @@ from typing import Any
 from cfk_plugin.reproduction import explainers
 from cfk_plugin.reproduction.experiment import Experiment
 from cfk_plugin.reproduction.logged import log
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.page.plots import draw
 from cfk_plugin.reproduction.page.rendering import render
 from cfk_plugin.reproduction.piece import Piece
@@ -101,7 +101,7 @@ def reproduce(
 
 
 def summarise(
-    experiment: Experiment, outcomes: Mapping[str, Outcome], runs: Mapping[str, str], command: str
+    experiment: Experiment, outcomes: Mapping[str, Measurement], runs: Mapping[str, str], command: str
 ) -> Results:
     """Return what the outcomes of an experiment say, each with the id of its run.
 
@@ -114,7 +114,7 @@ def summarise(
     """
     settings = {outcome.setting.table: outcome.setting for outcome in outcomes.values()}
 
-    def of(pieces: Iterable[Piece]) -> dict[str, Outcome]:
+    def of(pieces: Iterable[Piece]) -> dict[str, Measurement]:
         keys = [piece.key(settings[piece.table]) for piece in pieces]
         return {key: outcomes[key] for key in keys}
 

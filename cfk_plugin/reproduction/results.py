@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.outcome import Outcome, Scene, Setting
+from cfk_plugin.reproduction.outcome import Measurement, Scene, Setting
 from cfk_plugin.reproduction.summary import Aggregate, aggregates
 from cfk_plugin.reproduction.verdicts import Verdict, verdicts
 
@@ -48,7 +48,7 @@ class Results:
     @classmethod
     def of(
         cls,
-        outcomes: Iterable[Outcome],
+        outcomes: Iterable[Measurement],
         *,
         command: str,
         machine: str = "",
@@ -59,7 +59,7 @@ class Results:
 
         Parameters
         ----------
-        outcomes : iterable of Outcome
+        outcomes : iterable of Measurement
             One per table, method and k. Those with settings that are not the method's usual ones are left out: they
             belong to studies.
         command, machine : str

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cfk_plugin.reproduction.measuring.certificates import measure
 from cfk_plugin.reproduction.measuring.choices import measure_candidates
 from cfk_plugin.reproduction.measuring.distances import measure_distances
-from cfk_plugin.reproduction.outcome import Outcome, Setting
+from cfk_plugin.reproduction.outcome import Measurement, Setting
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.preparing import Prepared, prepare
 from cfk_plugin.reproduction.tables.loading import load
@@ -71,7 +71,7 @@ class Sources:
     effective: int
 
 
-def run(sources: Sources, pieces: Sequence[Piece], *, jobs: int, told: Told) -> dict[str, Outcome]:
+def run(sources: Sources, pieces: Sequence[Piece], *, jobs: int, told: Told) -> dict[str, Measurement]:
     """Measure what was not measured before.
 
     Parameters
@@ -103,7 +103,9 @@ def run(sources: Sources, pieces: Sequence[Piece], *, jobs: int, told: Told) -> 
     return {key: outcome for some in found for key, outcome in some.items()}
 
 
-def _measure_table(sources: Sources, name: str, pieces: Sequence[Piece], jobs: int, told: Told) -> dict[str, Outcome]:
+def _measure_table(
+    sources: Sources, name: str, pieces: Sequence[Piece], jobs: int, told: Told
+) -> dict[str, Measurement]:
     """Measure the pieces of one table; it is prepared when the first piece needs it."""
     workspace = Workspace(sources.workspace)
     (table,) = load([name], sources.data, sources.cache)
@@ -143,7 +145,7 @@ def _prepared(table: Table, setting: Setting, workspace: Workspace, jobs: int) -
     return prepared
 
 
-def _measure(prepared: Prepared, piece: Piece, effective: int) -> Outcome:
+def _measure(prepared: Prepared, piece: Piece, effective: int) -> Measurement:
     if piece.kind == "distances":
         return measure_distances(prepared, piece.method, piece.k, options=piece.options, asked=piece.asked)
     if piece.kind == "candidates":
@@ -154,7 +156,7 @@ def _measure(prepared: Prepared, piece: Piece, effective: int) -> Outcome:
 
 def _in_processes(
     sources: Sources, of_table: Mapping[str, Sequence[Piece]], jobs: int, told: Told
-) -> list[dict[str, Outcome]]:
+) -> list[dict[str, Measurement]]:
     context = multiprocessing.get_context("spawn")  # numba's threads and forked processes do not go together
     queue: Queue[Event] = context.Queue()
     with ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(queue,)) as pool:
@@ -186,7 +188,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(sources: Sources, name: str, pieces: Sequence[Piece]) -> dict[str, Outcome]:
+def _work(sources: Sources, name: str, pieces: Sequence[Piece]) -> dict[str, Measurement]:
     return _measure_table(sources, name, pieces, 1, _events[0].put)
 
 

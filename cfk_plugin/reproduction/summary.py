@@ -12,7 +12,7 @@ import numpy as np
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import discernibility
 from cfk_plugin.metrics.intervals import mean_of
-from cfk_plugin.reproduction.outcome import Figure, Outcome
+from cfk_plugin.reproduction.outcome import Figure, Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +84,12 @@ class Aggregate:
     run_id: str | None = None
 
 
-def aggregate(outcome: Outcome, first: int | None = None, *, run_id: str | None = None) -> Aggregate:
+def aggregate(outcome: Measurement, first: int | None = None, *, run_id: str | None = None) -> Aggregate:
     """Return the figures of an outcome, or of its first explanations alone.
 
     Parameters
     ----------
-    outcome : Outcome
+    outcome : Measurement
     first : int, optional
         Only the first so many explanations count, so that a method that was asked for fewer compares.
     run_id : str, optional
@@ -141,12 +141,14 @@ def aggregate(outcome: Outcome, first: int | None = None, *, run_id: str | None 
     )
 
 
-def aggregates(outcomes: Iterable[Outcome], runs: Mapping[tuple[str, str, int], str] | None = None) -> list[Aggregate]:
+def aggregates(
+    outcomes: Iterable[Measurement], runs: Mapping[tuple[str, str, int], str] | None = None
+) -> list[Aggregate]:
     """Return one aggregate per outcome that has the usual settings of its method.
 
     Parameters
     ----------
-    outcomes : iterable of Outcome
+    outcomes : iterable of Measurement
     runs : mapping, optional
         (table, method, k) to the id of the MLflow run.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import mean_of
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.published import published
 
 Word = Literal["reached", "equal", "tied", "missed", "not measured"]
@@ -122,12 +122,12 @@ class _Compared(NamedTuple):
     high: float | None
 
 
-def verdicts(outcomes: Iterable[Outcome]) -> list[Verdict]:
+def verdicts(outcomes: Iterable[Measurement]) -> list[Verdict]:
     """Judge methods on every table and k that was measured: ours against the paper and GRASP, both against Mondrian.
 
     Parameters
     ----------
-    outcomes : iterable of Outcome
+    outcomes : iterable of Measurement
         Those with settings that are not the method's usual ones are left out.
 
     Returns
@@ -153,7 +153,7 @@ def verdicts(outcomes: Iterable[Outcome]) -> list[Verdict]:
     return found
 
 
-def _against_paper(ours: Outcome) -> list[Verdict]:
+def _against_paper(ours: Measurement) -> list[Verdict]:
     printed = published().result("cf-k", ours.k, ours.setting.table)
     if printed is None:
         return []
@@ -161,7 +161,7 @@ def _against_paper(ours: Outcome) -> list[Verdict]:
     return [_verdict(ours, PAPER, places, [printed.ncp] * len(places), [printed.pureness] * len(places))]
 
 
-def _against(theirs: Outcome, ours: Outcome) -> Verdict:
+def _against(theirs: Measurement, ours: Measurement) -> Verdict:
     if ours.setting != theirs.setting:
         raise InputError(f"{ours.setting.table}: {ours.method} and {theirs.method} were measured on different settings")
     first = range(min(ours.asked, theirs.asked))
@@ -169,7 +169,7 @@ def _against(theirs: Outcome, ours: Outcome) -> Verdict:
     return _verdict(ours, theirs.method, places, _at(theirs, "ncp", places), _at(theirs, "pureness", places))
 
 
-def _verdict(ours: Outcome, against: str, places: list[int], ncp: list[float], pureness: list[float]) -> Verdict:
+def _verdict(ours: Measurement, against: str, places: list[int], ncp: list[float], pureness: list[float]) -> Verdict:
     loss = _compare(_at(ours, "ncp", places), ncp)
     valid = _compare(_at(ours, "pureness", places), pureness)
     proven = _at(ours, "proven", places)
@@ -191,7 +191,7 @@ def _verdict(ours: Outcome, against: str, places: list[int], ncp: list[float], p
     )
 
 
-def _at(outcome: Outcome, name: str, places: list[int]) -> list[float]:
+def _at(outcome: Measurement, name: str, places: list[int]) -> list[float]:
     values = outcome.figures[name]
     return [math.nan if values[place] is None else float(values[place] or 0) for place in places]
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cfk_plugin.reproduction.outcome import Outcome, Scene, Setting
+from cfk_plugin.reproduction.outcome import Measurement, Scene, Setting
 from cfk_plugin.reproduction.piece import Piece
 
 
@@ -31,15 +31,15 @@ class Workspace:
         """Name the folder."""
         return f"Workspace({str(self.folder)!r})"
 
-    def outcome(self, key: str) -> Outcome | None:
+    def outcome(self, key: str) -> Measurement | None:
         """Return what a piece gave, if it was measured; see `Piece.key`."""
         text = self._read(self._outcome(key))
         try:
-            return None if text is None else Outcome.from_json(text)
+            return None if text is None else Measurement.from_json(text)
         except (ValueError, TypeError, KeyError):
             return None
 
-    def keep(self, piece: Piece, outcome: Outcome) -> None:
+    def keep(self, piece: Piece, outcome: Measurement) -> None:
         """Keep what a piece gave."""
         self._write(self._outcome(piece.key(outcome.setting)), outcome.to_json())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cfk_plugin.reproduction.outcome import Figure, Outcome, Scene, Setting
+from cfk_plugin.reproduction.outcome import Figure, Measurement, Scene, Setting
 from cfk_plugin.reproduction.published import published
 from cfk_plugin.reproduction.results import Results
 
@@ -16,7 +16,9 @@ TABLES = ("adult", "cmc", "german", "heart", "hospital", "informs")
 METHODS = ("grasp", "exact-ncp", "exact-pureness", "exact-weighted", "mondrian-raw", "mondrian", "reciprocal")
 
 
-def outcome(table: str = "cmc", method: str = "exact-pureness", k: int = 10, **figures: list[float | None]) -> Outcome:
+def outcome(
+    table: str = "cmc", method: str = "exact-pureness", k: int = 10, **figures: list[float | None]
+) -> Measurement:
     """Return an outcome with the figures given, one number per explanation; `people` is the figure ``k``."""
     asked = len(next(iter(figures.values())))
     if "people" in figures:
@@ -32,7 +34,7 @@ def outcome(table: str = "cmc", method: str = "exact-pureness", k: int = 10, **f
         "agrees": [1.0] * asked,
     }
     every: dict[str, Figure] = {name: tuple(values) for name, values in {**usual, **figures}.items()}
-    return Outcome(
+    return Measurement(
         setting=setting(table),
         scene=scene(table),
         method=method,
@@ -82,7 +84,7 @@ def scene(table: str) -> Scene:
     )
 
 
-def outcomes() -> Iterator[Outcome]:
+def outcomes() -> Iterator[Measurement]:
     """Return an outcome for every table, method and k: better than the paper on all tables but informs."""
     factors = {"grasp": 1.1, "exact-ncp": 0.5, "exact-pureness": 0.8, "exact-weighted": 0.7, "reciprocal": 1.9}
     random = np.random.default_rng(0)

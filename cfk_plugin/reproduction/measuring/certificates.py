@@ -14,7 +14,7 @@ from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual
 from cfk_plugin.reproduction.methods import METHODS, Method
-from cfk_plugin.reproduction.outcome import Figure, Outcome
+from cfk_plugin.reproduction.outcome import Figure, Measurement
 from cfk_plugin.reproduction.preparing import Prepared
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def measure(
     asked: int | None = None,
     effective: int = 0,
     progress: Progress | None = None,
-) -> Outcome:
+) -> Measurement:
     """Protect the first counterfactuals of a setting by one method.
 
     Parameters
@@ -71,7 +71,7 @@ def measure(
 
     Returns
     -------
-    Outcome
+    Measurement
 
     Raises
     ------
@@ -128,7 +128,7 @@ def outcome_of(
     figures: Mapping[str, Figure],
     *,
     native: bool = True,
-) -> Outcome:
+) -> Measurement:
     """Return figures with all that they were obtained with.
 
     Parameters
@@ -144,10 +144,10 @@ def outcome_of(
 
     Returns
     -------
-    Outcome
+    Measurement
     """
     asked = len(next(iter(figures.values())))
-    return Outcome(
+    return Measurement(
         setting=prepared.setting,
         scene=prepared.scene,
         method=method,

@@ -10,13 +10,13 @@ from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.release.explainer import check_number, choose_candidates
 from cfk_plugin.reproduction.explainers import justified
 from cfk_plugin.reproduction.measuring.certificates import figures_of, outcome_of, timed
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.preparing import Prepared
 
 
 def measure_candidates(
     prepared: Prepared, k: int, m: int, *, method: str = "exact-pureness", asked: int | None = None
-) -> Outcome:
+) -> Measurement:
     """Protect m candidates of each query and keep the best: with m = 1 what `measuring.measure` gives.
 
     Parameters
@@ -33,7 +33,7 @@ def measure_candidates(
 
     Returns
     -------
-    Outcome
+    Measurement
         Of the chosen ones, with the figure ``distance``. It has no groups where m is above 1: another row may be
         chosen than the one whose group is known. No effective k is measured.
 

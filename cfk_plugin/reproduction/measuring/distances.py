@@ -23,7 +23,7 @@ from cfk_plugin.reproduction.explainers import choose
 from cfk_plugin.reproduction.measuring.autoencoder import AutoEncoder
 from cfk_plugin.reproduction.measuring.certificates import Spent, figures_of, outcome_of, timed
 from cfk_plugin.reproduction.methods import METHODS
-from cfk_plugin.reproduction.outcome import Figure, Outcome
+from cfk_plugin.reproduction.outcome import Figure, Measurement
 from cfk_plugin.reproduction.preparing import Prepared
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def measure_distances(
     *,
     options: Mapping[str, Any] | None = None,
     asked: int | None = None,
-) -> Outcome:
+) -> Measurement:
     """Measure how far the first explanations of a setting are from the training rows.
 
     Parameters
@@ -65,7 +65,7 @@ def measure_distances(
 
     Returns
     -------
-    Outcome
+    Measurement
         With the figures ``nearest`` and ``nearest_5``. Those of NICE have no certificate, so that all others are None;
         and no groups, as most of its counterfactuals are nobody.
 
@@ -102,7 +102,7 @@ def _of_entry(prepared: Prepared, entry: Entry, counterfactual: pd.DataFrame, pl
     return region_plausibility(entry.region, counterfactual, prepared.population, n=_DRAWN, random_state=draws)
 
 
-def _of_nice(prepared: Prepared, method: str, queries: pd.DataFrame) -> Outcome:
+def _of_nice(prepared: Prepared, method: str, queries: pd.DataFrame) -> Measurement:
     choose("nice")
     model = _Counting(prepared.model)
     started = time.perf_counter()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.studies import candidates, fairness, frontier, parameters, plausibility, weights
 
@@ -25,7 +25,7 @@ class Study(Protocol):
         """
         ...
 
-    def rows(self, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    def rows(self, outcomes: Mapping[str, Measurement]) -> list[dict[str, Any]]:
         """Return flat rows with the same columns each.
 
         Parameters

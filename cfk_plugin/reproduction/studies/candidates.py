@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.studies.means import mean, released
 
@@ -23,7 +23,7 @@ def pieces(tables: Sequence[str], *, asked_of_grasp: int | None = None) -> list[
     ]
 
 
-def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Mapping[str, Measurement]) -> list[dict[str, Any]]:
     """Return one row per table and number of candidates; distance is a mean over features, in [0, 1]."""
     return [
         {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.studies.means import difference, spread
 
@@ -31,7 +31,7 @@ def pieces(tables: Sequence[str], *, asked_of_grasp: int | None = None) -> list[
     ]
 
 
-def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Mapping[str, Measurement]) -> list[dict[str, Any]]:
     """Return one row per method, k, metric, way to group and group.
 
     Difference is minority minus majority, the same in both rows.
@@ -39,7 +39,7 @@ def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
     return [row for key, outcome in outcomes.items() for row in _of(key, outcome)]
 
 
-def _of(key: str, outcome: Outcome) -> Iterator[dict[str, Any]]:
+def _of(key: str, outcome: Measurement) -> Iterator[dict[str, Any]]:
     seed = outcome.setting.seed
     for by, groups in (("counterfactual", outcome.groups), ("asking", outcome.groups_asking)):
         for metric in _METRICS:
@@ -65,6 +65,6 @@ def _of(key: str, outcome: Outcome) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _of_group(outcome: Outcome, metric: str, groups: Sequence[str], group: str) -> NDArray[np.float64]:
+def _of_group(outcome: Measurement, metric: str, groups: Sequence[str], group: str) -> NDArray[np.float64]:
     figures = zip(outcome.figures[metric], groups, strict=True)
     return np.array([value for value, its in figures if its == group and value is not None], dtype=np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.studies.means import mean, released
 
@@ -18,7 +18,7 @@ def pieces(tables: Sequence[str], *, asked_of_grasp: int | None = None) -> list[
     return [Piece(table=table, method=method, k=k) for table in tables for method in METHODS for k in KS]
 
 
-def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Mapping[str, Measurement]) -> list[dict[str, Any]]:
     """Return one row per table, method and k; `released` is the share of the explanations asked for, the n of it."""
     return [
         {

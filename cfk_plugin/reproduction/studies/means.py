@@ -6,18 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.metrics.intervals import bootstrap, difference_of_means, mean_of
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 
 FEWEST = 5
 """Cases that an interval needs: resamples of fewer are too much alike, and of one all the same."""
 
 
-def released(outcome: Outcome, figure: str) -> NDArray[np.float64]:
+def released(outcome: Measurement, figure: str) -> NDArray[np.float64]:
     """Return a figure of the explanations that have it."""
     return np.array([value for value in outcome.figures[figure] if value is not None], dtype=np.float64)
 
 
-def mean(outcome: Outcome, figure: str) -> dict[str, float | None]:
+def mean(outcome: Measurement, figure: str) -> dict[str, float | None]:
     """Return the mean of a figure, and its interval, in three columns."""
     value, low, high = spread(released(outcome, figure), outcome.setting.seed)
     return {figure: value, f"{figure}_low": low, f"{figure}_high": high}

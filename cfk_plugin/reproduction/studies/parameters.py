@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.studies.means import mean, released
 
@@ -42,7 +42,7 @@ def _grasp(name: str, value: int, asked: int | None) -> Piece:
     )
 
 
-def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Mapping[str, Measurement]) -> list[dict[str, Any]]:
     """Return one row per parameter and value; GRASP with the usual settings is a value of all three."""
     found = [
         {
@@ -62,7 +62,7 @@ def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (list(VALUES).index(row["parameter"]), row["method"], row["value"]))
 
 
-def _values(outcome: Outcome) -> Iterator[tuple[str, int]]:
+def _values(outcome: Measurement) -> Iterator[tuple[str, int]]:
     """Name the parameters of which an outcome shows a value."""
     settings = {**USUAL, **outcome.options, "k": outcome.k}
     for name in VALUES if outcome.method == "grasp" else ("k",):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cfk_plugin.reproduction.measuring.distances import NICE
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.studies.means import mean, released
 
@@ -26,7 +26,7 @@ def pieces(tables: Sequence[str], *, asked_of_grasp: int | None = None) -> list[
     ]
 
 
-def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Mapping[str, Measurement]) -> list[dict[str, Any]]:
     """Return one row per method and k, which is None for NICE."""
     return [
         {

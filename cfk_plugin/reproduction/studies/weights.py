@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.published import published
 from cfk_plugin.reproduction.studies.means import mean, released
@@ -26,7 +26,7 @@ def pieces(tables: Sequence[str], *, asked_of_grasp: int | None = None) -> list[
     ]
 
 
-def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Mapping[str, Measurement]) -> list[dict[str, Any]]:
     """Return one row per table, k and weight; `beats` is 1 where both means are better than the paper's, or at 1."""
     return [
         {
@@ -43,7 +43,7 @@ def rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
     ]
 
 
-def _beats(outcome: Outcome) -> int | None:
+def _beats(outcome: Measurement) -> int | None:
     printed = published().result("cf-k", outcome.k, outcome.setting.table)
     ncp, pureness = (mean(outcome, figure)[figure] for figure in ("ncp", "pureness"))
     if printed is None or ncp is None or pureness is None:

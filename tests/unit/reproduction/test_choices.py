@@ -10,7 +10,7 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.reproduction.measuring.certificates import measure, protect
 from cfk_plugin.reproduction.measuring.choices import measure_candidates
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.preparing import Prepared
 
 
@@ -44,7 +44,7 @@ def test_the_best_of_the_nearest_is_chosen(prepared: Prepared) -> None:
         better += best > 0
     assert better  # else the first would have done
     assert (found.groups, len(found.groups_asking), found.asked) == ((), 4, 4)
-    assert Outcome.from_json(found.to_json()) == found
+    assert Measurement.from_json(found.to_json()) == found
 
 
 def test_more_candidates_than_there_are_rows(prepared: Prepared) -> None:

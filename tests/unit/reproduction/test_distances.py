@@ -16,7 +16,7 @@ from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.reproduction.measuring.autoencoder import AutoEncoder
 from cfk_plugin.reproduction.measuring.certificates import measure, protect
 from cfk_plugin.reproduction.measuring.distances import NICE, measure_distances
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.preparing import Prepared
 
 
@@ -58,7 +58,7 @@ def test_the_other_figures_are_those_of_the_certificates(prepared: Prepared) -> 
     for name, values in usual.figures.items():
         assert found.figures[name] == values[:4]
     assert (found.asked, found.groups, found.k) == (4, usual.groups[:4], 5)
-    assert Outcome.from_json(found.to_json()) == found
+    assert Measurement.from_json(found.to_json()) == found
 
 
 def test_nice_without_optimisation_returns_training_rows(prepared: Prepared) -> None:
@@ -82,7 +82,7 @@ def test_optimised_ones_are_made_up(prepared: Prepared, method: str) -> None:
     found = measure_distances(prepared, method, 0, asked=4)
     assert max(found.figures["nearest"]) > 0
     assert all(a <= b for a, b in zip(found.figures["nearest"], found.figures["nearest_5"], strict=True))
-    assert Outcome.from_json(found.to_json()) == found
+    assert Measurement.from_json(found.to_json()) == found
 
 
 def test_without_nice_it_says_how_to_install_it(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.metrics import ncp
 from cfk_plugin.reproduction.measuring.certificates import measure, protect
 from cfk_plugin.reproduction.methods import METHODS, WEIGHT
-from cfk_plugin.reproduction.outcome import Outcome
+from cfk_plugin.reproduction.outcome import Measurement
 from cfk_plugin.reproduction.preparing import Prepared
 
 
@@ -37,7 +37,7 @@ def test_figures_are_those_of_the_released_regions(prepared: Prepared, method: s
     measured = [value for value in found.figures["k_effective"] if value is not None]
     assert len(measured) == {"grasp": 0, "reciprocal": 4}.get(method, 2)
     assert found.seconds >= found.model_seconds > 0
-    assert Outcome.from_json(found.to_json()) == found
+    assert Measurement.from_json(found.to_json()) == found
 
 
 def test_methods_are_what_they_are_called(prepared: Prepared) -> None:

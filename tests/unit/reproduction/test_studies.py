@@ -10,7 +10,7 @@ import pytest
 import reproduced
 from cfk_plugin.protection.baselines import GraspProtector
 from cfk_plugin.reproduction.measuring.distances import NICE
-from cfk_plugin.reproduction.outcome import Figure, Outcome
+from cfk_plugin.reproduction.outcome import Figure, Measurement
 from cfk_plugin.reproduction.piece import Piece
 from cfk_plugin.reproduction.studies import STUDIES, fairness, parameters
 
@@ -35,7 +35,7 @@ PURE = (1.0, 1.0, 1.0, 1.0, 0.4, 1.0, None, 1.0, 1.0, 0.8, 1.0, 1.0)
 GROUPS = ("minority",) * 5 + ("other",) + ("majority",) * 6
 
 
-def outcome(method: str = "exact-pureness", k: int = 10, table: str = "german", **changes: Any) -> Outcome:
+def outcome(method: str = "exact-pureness", k: int = 10, table: str = "german", **changes: Any) -> Measurement:
     figures: Mapping[str, Figure] = {
         "ncp": NCP,
         "pureness": PURE,
@@ -59,10 +59,10 @@ def outcome(method: str = "exact-pureness", k: int = 10, table: str = "german", 
         "groups": GROUPS,
         "groups_asking": tuple(reversed(GROUPS)),
     }
-    return Outcome(**{**usual, **changes})
+    return Measurement(**{**usual, **changes})
 
 
-def of_piece(piece: Piece) -> Outcome:
+def of_piece(piece: Piece) -> Measurement:
     return outcome(piece.method, piece.k, piece.table, options=piece.options)
 
 
