@@ -90,8 +90,8 @@ def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
     """Put arrays of equal length side by side, each in its own dtype."""
     # pandas 3 would make text of an array of objects; it leaves a Series as it is.
-    kept = {n: pd.Series(a, dtype=object) if str(a.dtype) == "object" else a for n, a in columns.items()}
-    return pd.DataFrame(kept, copy=False)
+    objects = {n: pd.Series(a, dtype=object) for n, a in columns.items() if str(a.dtype) == "object"}
+    return pd.DataFrame({**columns, **objects}, copy=False)
 
 
 # Records as codes and numbers in a population's terms.

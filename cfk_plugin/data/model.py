@@ -47,7 +47,6 @@ class LabelModel:
         return f"LabelModel({self.calls} calls, {self.rows} rows)"
 
     def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return one label per row."""
         started = perf_counter()
         try:
             with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError):
@@ -95,6 +94,7 @@ class Grid:
     # Codes inside the region, per quasi-identifier; then, where private attributes are generalised as well, the codes
     # that each private attribute stands for
     codes: tuple[Codes, ...]
+    size: int  # Number of combinations (a Python integer: it may be huge)
 
     @classmethod
     def of(cls, region: Region, population: Population, own: Sequence[int], private: Sequence[Codes] = ()) -> Grid:
@@ -104,12 +104,8 @@ class Grid:
             domain = population.domains[name]
             inside = np.flatnonzero(domain.inside(region.parts[name])).astype(np.int32)
             axes.append(np.append(inside, np.int32(domain.size)) if code == UNKNOWN else inside)
-        return cls((*axes, *private))
-
-    @property
-    def size(self) -> int:
-        """Number of combinations (a Python integer: it may be huge)."""
-        return prod(map(len, self.codes))
+        axes += private
+        return cls(tuple(axes), prod(map(len, axes)))
 
     def all(self) -> Codes:
         """Return every combination, shape (size, number of axes)."""
@@ -314,18 +310,8 @@ class RowOracle(HostOnly):
 class Oracle(HostOnly):
     """Says for one set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
 
-    A cell of a counterfactual has the counterfactual's private values and the cell's quasi-identifiers.
-
-    Parameters
-    ----------
-    model : LabelModel
-    judge : callable
-        What is desired for each counterfactual, see `Goal.judge`.
-    rows : RowOracle
-    counterfactuals : DataFrame
-        Conformed counterfactuals, one row each.
-    desired_at : int32 array, shape (n, n_quasi_identifiers), optional
-        Coded quasi-identifiers of the counterfactuals, where all of them are known to have the desired outcome.
+    A cell of a counterfactual has the counterfactual's private values and the cell's quasi-identifiers. `desired_at`
+    are the coded quasi-identifiers of the (conformed) counterfactuals, where all are known to have that outcome.
     """
 
     def __init__(
@@ -373,11 +359,6 @@ class Oracle(HostOnly):
         Returns
         -------
         bool array, shape (n,)
-
-        Raises
-        ------
-        ModelError
-            If the model fails.
         """
         which = self._at[which]
         if not reuse:

@@ -66,24 +66,23 @@ class PrivacyPolicy:
     k : int, default 10
         Least number of people whose quasi-identifiers fit a released region (at least 2).
     guarantee : {"reciprocal", "catalogue", "nominal"}
-        Against whom k holds. "nominal": k people are in the region (the paper's definition; somebody who reruns the
-        algorithm is often left with fewer, at times with one). "reciprocal": k people are mapped to the region, so
-        working out everybody's region leaves k; of those who are released with it there may be one, see
-        `anonymity_set`. "catalogue": private values are released as well only where
-        the model is consistent with k of them, so asking the model about everybody leaves k; the counterfactual is
-        replaced by the nearest entry of a fixed catalogue.
+        Against whom k holds. "nominal": k people are in the region (the paper's definition); whoever runs the
+        algorithm again for each of them is often left with fewer, at times with one. "reciprocal": k people are mapped
+        to the region, so working out everybody's region leaves k; of those who are released with it there may be one,
+        see `anonymity_set`. "catalogue": also, private values are released only where the model is consistent with k
+        of them, so asking the model about everybody leaves k; the counterfactual is replaced by the nearest entry of a
+        fixed catalogue.
     anonymity_set : {"population", "eligible"}
         Who counts among the k: everybody (the paper's count), or only people with the desired predicted outcome, who
-        could have been the counterfactual. "eligible" needs the guarantee "reciprocal"; "catalogue" implies it.
+        could have been the counterfactual. "eligible" needs "reciprocal"; "catalogue" implies it.
     objective : {"pureness", "ncp", "weighted"}
         What is optimised among the regions with k people: pureness first and then NCP (the paper's order), NCP
         alone, or ``NCP + pureness_weight * (1 - pureness)``.
     pureness_weight : float, default 1.0
         Weight of impurity for ``objective="weighted"``.
-    min_pureness : float in [0, 1], optional
-        An explanation whose pureness (lower end of its interval where it is sampled) is below this is suppressed.
-    max_ncp : float in [0, 1], optional
-        An explanation that loses more information than this is suppressed.
+    min_pureness, max_ncp : float in [0, 1], optional
+        An explanation with less pureness (lower end of its interval where it is sampled), or that loses more
+        information, is suppressed.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
@@ -93,8 +92,7 @@ class PrivacyPolicy:
     on_infeasible : {"suppress", "raise"}
         Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
     private_values : {"exact", "bins"}
-        How numeric private attributes with declared bins are released: as they are, or as their bin. A value
-        outside of all bins is withheld. Attributes without bins are released as they are.
+        How numeric private attributes with declared bins are released; a value outside of all bins is withheld.
     rare_values : {"release", "withhold"}
         Whether a private attribute is withheld when fewer than k people of the population hold what would be
         released of it (the value, or the bin).

@@ -204,34 +204,17 @@ class Population(HostOnly):
     _refusal = PopulationError, "a Population holds training rows and refuses to be pickled; rebuild it instead"
 
     def __init__(
-        self,
-        encoder: Encoder,
-        cells: Codes,
-        cell_people: Rows,
-        rows: RowStore,
-        key: bytes,
-        **known: Any,
+        self, encoder: Encoder, cells: Codes, cell_people: Rows, rows: RowStore, key: bytes, **known: Any
     ) -> None:
         for array in (cells, cell_people, rows.cell_of_row):
             array.setflags(write=False)
         for domain in encoder.columns:
             domain.values.setflags(write=False)
             domain.originals.setflags(write=False)
-        self.__dict__.update(
-            schema=encoder.schema,
-            encoder=encoder,
-            domains=encoder.domains,
-            cells=cells,
-            cell_people=cell_people,
-            n_rows=len(rows),
-            n_people=int(cell_people.sum()),
-            has_rows=rows.has_table,
-            is_sealed=not (rows.has_table or rows.is_divisible),
-            _rows=rows,
-            _cell_of_row=rows.cell_of_row,
-            _key=key,
-            **known,
-        )
+        vars(self).update(known, encoder=encoder, schema=encoder.schema, domains=encoder.domains)
+        vars(self).update(cells=cells, cell_people=cell_people, n_people=int(cell_people.sum()), n_rows=len(rows))
+        vars(self).update(has_rows=rows.has_table, is_sealed=not (rows.has_table or rows.is_divisible))
+        vars(self).update(_rows=rows, _cell_of_row=rows.cell_of_row, _key=key)
 
     def _counts(self) -> str:
         if "_uncounted" in vars(self):
@@ -318,8 +301,7 @@ class Population(HostOnly):
         Parameters
         ----------
         df : pyspark.sql.DataFrame
-            One row per training row; must have every feature and the subject key of the schema. It is read again when
-            an anonymizer is fitted, and must be the same then.
+            As for `from_frame`. It is read again when an anonymizer is fitted, and must be the same then.
         schema : Schema
         key : bytes, optional
             Needed here; default: the environment variable ``CFK_KEY``. It travels to the workers with the job.
@@ -327,9 +309,8 @@ class Population(HostOnly):
         Returns
         -------
         Population
-            Counts, cells and groups are those of `from_frame` with the same key. With a subject key, people are
-            counted at one of their rows, so that numbers of people are lower bounds. It has no rows (``has_rows`` is
-            False): nothing can be asked of it that is judged by private values.
+            Counts, cells and groups are those of `from_frame` with the same key; with a subject key, numbers of
+            people are lower bounds. It has no rows, so nothing can be asked of it that is judged by private values.
 
         Raises
         ------
@@ -359,10 +340,10 @@ class Population(HostOnly):
     ) -> None:
         """Write what is needed to protect explanations elsewhere, and nothing else, to one file.
 
-        The file has the schema, the distinct combinations of quasi-identifiers with their numbers of people, and the
-        fingerprint: no row, no value of a private attribute, no pickle. Whoever has it knows the quasi-identifiers
-        of everybody, as the adversary of every guarantee does, so keep it where your servers are.
-        `KAnonymizer.seal` adds policy and partition.
+        It has the schema, the distinct combinations of quasi-identifiers with their numbers of people, and the
+        fingerprint: no row, no private value, no pickle. Whoever has it knows the quasi-identifiers of everybody, as
+        the adversary of every guarantee does: keep it where your servers are. `KAnonymizer.seal` adds policy and
+        partition.
 
         Parameters
         ----------

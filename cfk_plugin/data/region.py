@@ -37,7 +37,6 @@ class Interval:
     levels: tuple[str, ...] | None = None
 
     def __contains__(self, value: object) -> bool:
-        """Say whether a value is inside."""
         if is_missing(value):
             return self.missing
         if self.low is None:
@@ -55,7 +54,6 @@ class Interval:
         return (self.low == self.high) and not (self.missing and self.low is not None)
 
     def __str__(self) -> str:
-        """Write the range as a person reads it."""
         if self.low is None:
             return "missing"
         text = _plain(self.low) if self.low == self.high else f"{_plain(self.low)}–{_plain(self.high)}"
@@ -91,19 +89,15 @@ class Region(Mapping[str, Part]):
         object.__setattr__(self, "parts", dict(self.parts))
 
     def __getitem__(self, name: str) -> Part:
-        """Return the part of one quasi-identifier."""
         return self.parts[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the quasi-identifiers."""
         return iter(self.parts)
 
     def __len__(self) -> int:
-        """Return the number of quasi-identifiers."""
         return len(self.parts)
 
     def __hash__(self) -> int:
-        """Hash by content."""
         return hash(frozenset(self.parts.items()))
 
     def contains(self, row: Mapping[str, Any]) -> bool:
@@ -111,17 +105,7 @@ class Region(Mapping[str, Part]):
         return all(part_contains(part, row[name]) for name, part in self.parts.items())
 
     def members(self, population: Any) -> NDArray[np.int64]:
-        """Return the positions of the population's rows that fit the region.
-
-        Parameters
-        ----------
-        population : Population
-
-        Returns
-        -------
-        int array
-            Row positions; for the data holder's eyes, never part of a release.
-        """
+        """Return the positions of the population's rows that fit the region; for the data holder's eyes alone."""
         found: NDArray[np.int64] = population.members(self)
         return found
 

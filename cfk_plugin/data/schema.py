@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,15 +23,12 @@ from cfk_plugin.errors import SchemaError
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Hierarchy:
-    """A tree whose leaves are the values of an attribute; a region generalises to one of its nodes.
-
-    Leaves are numbered in depth-first order, so that the leaves under a node are a range of numbers.
-    Build it with `Hierarchy.of`.
+    """A tree over the values of an attribute; a region generalises to one of its nodes. Build it with `Hierarchy.of`.
 
     Attributes
     ----------
     leaves : tuple of str
-        The values, in depth-first order.
+        The values, numbered in depth-first order, so that those under a node are a range of numbers.
     labels : tuple of str
         One label per node; the first ``len(leaves)`` nodes are the leaves themselves.
     low, high : int arrays, shape (nodes,)
@@ -64,9 +61,8 @@ class Hierarchy:
         Parameters
         ----------
         table : DataFrame or mapping
-            A frame whose first column holds the values and whose other columns hold the ancestors, level by
-            level; or a mapping ``{value: [parent, grandparent, ...]}``. All rows have the same depth. A root
-            ``*`` is added when the last level has more than one label.
+            First column the values, the others their ancestors, level by level; or ``{value: [parent, ...]}``. All
+            rows have the same depth. A root ``*`` is added when the last level has more than one label.
 
         Returns
         -------
@@ -95,10 +91,7 @@ class Hierarchy:
             raise SchemaError("a hierarchy lists a value twice; give each value one row")
         if len({row[-1] for row in rows}) > 1 or len(rows[0]) == 1:
             rows = [(*row, "*") for row in rows]
-        return cls._from_paths(sorted(rows, key=lambda row: row[::-1]))
-
-    @classmethod
-    def _from_paths(cls, rows: list[tuple[str, ...]]) -> Hierarchy:
+        rows.sort(key=lambda row: row[::-1])
         leaves = [row[0] for row in rows]
         labels, parent = [*leaves], [-1] * len(rows)
         low, high, below = ([*range(len(rows))] for _ in range(3))  # below: node of each row on the level below
@@ -135,6 +128,7 @@ class Hierarchy:
 # Roles: what each column of a table is to privacy, given once and by name.
 
 Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
+_FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
 def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
@@ -175,7 +169,6 @@ class Attribute:
     Attributes
     ----------
     name : str
-        Column name.
     role : {"identifier", "subject", "quasi-identifier", "sensitive", "other", "target"}
         Identifiers and the subject key never leave. Quasi-identifiers are generalised. Sensitive attributes are
         checked by l-diversity and t-closeness. Others are private attributes, released as they are.
@@ -183,25 +176,25 @@ class Attribute:
         Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets, hierarchical ones
         to nodes of their hierarchy.
     weight : float
-        Share of this quasi-identifier in NCP; the weights of all quasi-identifiers add up to 1.
+        Share of this quasi-identifier in NCP; those of all quasi-identifiers add up to 1.
     levels : tuple of str, optional
         Levels of an ordinal attribute, in order.
     hierarchy : Hierarchy, optional
         Tree of a hierarchical attribute.
     bounds : tuple of float, optional
         Declared domain of a numeric attribute; a counterfactual outside of it is not released.
+    nullable : bool
+        Whether missing values may occur.
     bins : tuple of float, optional
         Edges of public bins of a numeric feature, strictly increasing (of a date: seconds). A bin has its lower edge
         and not its upper one, the last bin has both.
-    nullable : bool
-        Whether missing values may occur.
     categories : tuple of str, int, float or bool, optional
         Declared domain of a nominal attribute, as its values stand in the table.
     learned : tuple of str
         Settings that were read from the rows instead of being declared; differential privacy refuses them.
     dtype : str, optional
-        Type of the values as they are declared, such as ``"int64"`` of whole numbers and ``"datetime64[us]"`` of dates;
-        never that of a table. Differentially private rows have it; None leaves numbers fractional.
+        Type of the values as they are declared, such as ``"int64"`` or ``"datetime64[us]"``; never that of a table.
+        Differentially private rows have it; None leaves numbers fractional.
     """
 
     name: str
@@ -219,20 +212,37 @@ class Attribute:
 
     def __post_init__(self) -> None:
         """Check that kind and details belong together."""
-        if (self.kind == "ordinal") != (self.levels is not None):
-            raise SchemaError(f"column {self.name!r}: levels belong to ordinal attributes, and each needs them")
-        if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not self.levels):
-            raise SchemaError(f"column {self.name!r}: ordinal levels must be distinct and not empty")
+        for why in self._contradictions():
+            raise SchemaError(f"column {self.name!r}: {why}")
+
+    def _contradictions(self) -> Iterator[str]:
+        levels, bounds = self.levels, self.bounds
+        if (self.kind == "ordinal") != (levels is not None):
+            yield "levels belong to ordinal attributes, and each needs them"
+        if levels is not None and (len(set(levels)) != len(levels) or not levels):
+            yield "ordinal levels must be distinct and not empty"
         if (self.kind == "hierarchical") != (self.hierarchy is not None):
-            raise SchemaError(f"column {self.name!r}: a hierarchy belongs to hierarchical attributes only")
-        if self.bounds is not None and (self.kind != "numeric" or not self.bounds[0] <= self.bounds[1]):
-            raise SchemaError(f"column {self.name!r}: bounds are (low, high) of a numeric attribute")
-        if self.bins is not None:
-            self._check_bins(self.bins)
-        if self.categories is not None:
-            self._check_categories(self.categories)
+            yield "a hierarchy belongs to hierarchical attributes only"
+        if bounds is not None and (self.kind != "numeric" or not bounds[0] <= bounds[1]):
+            yield "bounds are (low, high) of a numeric attribute"
         if not 0 <= self.weight < float("inf"):
-            raise SchemaError(f"column {self.name!r}: weight must be a finite number >= 0")
+            yield "weight must be a finite number >= 0"
+        yield from self._contradictions_of_domain()
+
+    def _contradictions_of_domain(self) -> Iterator[str]:
+        bins, categories = self.bins, self.categories
+        if bins is not None:
+            if self.kind != "numeric" or self.role not in _FEATURES:
+                yield "bins are for numeric features"
+            if len(bins) < 2 or not all(map(isfinite, bins)) or any(a >= b for a, b in pairwise(bins)):
+                yield "bins are at least 2 numbers (or dates), strictly increasing"
+        if categories is not None:
+            if self.kind != "nominal":
+                yield "categories are of nominal attributes; others declare levels, ..."
+            if not categories or not all(isinstance(value, (str, int, float, bool)) for value in categories):
+                yield "categories are texts, numbers or booleans, and at least one"
+            if len({to_text(value) for value in categories}) != len(categories):
+                yield "categories must be distinct, however they are spelled"
 
     @property
     def lacks(self) -> str | None:
@@ -251,20 +261,6 @@ class Attribute:
         """Levels, or leaves of the hierarchy; None where there are none."""
         return self.hierarchy.leaves if self.hierarchy is not None else self.levels
 
-    def _check_bins(self, edges: tuple[float, ...]) -> None:
-        if self.kind != "numeric" or self.role not in ("quasi-identifier", "sensitive", "other"):
-            raise SchemaError(f"column {self.name!r}: bins are for numeric features")
-        if len(edges) < 2 or not all(map(isfinite, edges)) or any(a >= b for a, b in pairwise(edges)):
-            raise SchemaError(f"column {self.name!r}: bins are at least 2 numbers (or dates), strictly increasing")
-
-    def _check_categories(self, categories: tuple[Any, ...]) -> None:
-        if self.kind != "nominal":
-            raise SchemaError(f"column {self.name!r}: categories are of nominal attributes; others declare levels, ...")
-        if not categories or not all(isinstance(value, (str, int, float, bool)) for value in categories):
-            raise SchemaError(f"column {self.name!r}: categories are texts, numbers or booleans, and at least one")
-        if len({to_text(value) for value in categories}) != len(categories):
-            raise SchemaError(f"column {self.name!r}: categories must be distinct, however they are spelled")
-
 
 def _attribute_of(
     column: pd.Series,
@@ -282,7 +278,7 @@ def _attribute_of(
 ) -> Attribute:
     """Return the attribute of a column from what is declared of it; only what is not declared is looked up."""
     name = str(column.name)
-    if bins is not None and role in ("identifier", "subject", "target"):
+    if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
         return Attribute(name=name, role=role)
@@ -358,9 +354,7 @@ def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
         found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
     except (TypeError, ValueError):
         return ()
-    for edge in bins if found else ():
-        _declared(edge, name)
-    return found
+    return tuple(_declared(edge, name) for edge in bins) if found else ()
 
 
 # The schema: what each column of the training table is to privacy, and how it generalises.
@@ -443,14 +437,13 @@ class Schema:
         hierarchies : mapping, optional
             Column to a `Hierarchy` or to what `Hierarchy.of` reads.
         weights : mapping, optional
-            Quasi-identifier to its relative weight in NCP; 1 where not given. Normalised to a sum of 1.
+            Quasi-identifier to its relative weight in NCP; default 1. Normalised to a sum of 1.
         bounds : mapping, optional
             Numeric column to its declared (low, high).
         bins : mapping, optional
             Numeric feature to the edges of its public bins: declared, never computed from the rows.
         categories : mapping, optional
-            Nominal column to all values that it may have; only differential privacy needs it. A
-            ``pandas.CategoricalDtype``, for a model that takes a column of that type.
+            Nominal column to all values that it may have, or a ``pandas.CategoricalDtype``; for differential privacy.
         nullable : sequence of str, optional
             Columns that may have missing values. Default: those that have one here, which is read from the rows.
         whole : sequence of str
@@ -515,11 +508,13 @@ class Schema:
         return cls(tuple(attributes))
 
     def __getitem__(self, name: str) -> Attribute:
-        """Return an attribute by name."""
-        for attribute in self.attributes:
-            if attribute.name == name:
-                return attribute
-        raise SchemaError(f"column {name!r} is not in the schema")
+        if name not in self._by_name:
+            raise SchemaError(f"column {name!r} is not in the schema")
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Attribute]:
+        return {attribute.name: attribute for attribute in self.attributes}
 
     def names(self, *roles: Role) -> tuple[str, ...]:
         """Return the names of the columns in the given roles, in table order."""
@@ -543,7 +538,7 @@ class Schema:
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the columns that a counterfactual has, in table order: quasi-identifiers and private attributes."""
-        return self.names("quasi-identifier", "sensitive", "other")
+        return self.names(*_FEATURES)
 
     @cached_property
     def canonical(self) -> tuple[int, ...]:

@@ -77,13 +77,14 @@ class PrivateValues:
             self._held[j, span] = self._population.people(np.flatnonzero(self._inside(j, span)))
         return self._held[j, span]
 
-    @cached_property
+    @property
     def codes(self) -> NDArray[np.int32]:
         """Codes of the private attributes of every row, shape (n_rows, n_private)."""
         return self._population.codes[:, self._columns]
 
     def _inside(self, j: int, span: Span, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        column = self.codes[:, j] if rows is None else self.codes[rows, j]
+        column = self._population.codes[:, self._columns[j]]
+        column = column if rows is None else column[rows]
         return (column >= span[0]) & (column < span[1])
 
     @cached_property
