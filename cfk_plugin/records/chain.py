@@ -190,7 +190,7 @@ class Chain:
         return sorted(rows, key=lambda row: int(row["seq"]))
 
     def write(self, table: sa.Table, rows: Sequence[Row]) -> None:
-        """Write rows: new ones, and such as `rows` returned them, which are known by their `seq` until now."""
+        """Write rows, new ones and ones that `rows` returned; what no digest covers may change without an entry."""
         for row in rows:
             row.setdefault("salt", secrets.token_hex(16))
             row["was"], row["new"] = row.get("seq"), self._content(table, row)

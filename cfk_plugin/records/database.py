@@ -156,7 +156,7 @@ class Database:
         self.file = Path(url.database) if self._is_sqlite and url.database else None
         # Without user name, password and options, which may hold one.
         shown = URL.create("postgresql", host=url.host, port=url.port, database=url.database)
-        self.where = f"sqlite:///{self.file or ''}" if self._is_sqlite else shown.render_as_string()
+        self.where = f"sqlite:///{self.file or ':memory:'}" if self._is_sqlite else shown.render_as_string()
         self.identity: str | None = None
         self._mark: tuple[int, int] | None = None  # device and number of the file that was opened
         # By process: what a parent had open before a fork is kept but never touched, as closing it here would
@@ -266,7 +266,8 @@ class Database:
         # Whoever turns SQLAlchemy's log on for another database must not get rows of this one with it.
         settings: dict[str, Any] = {"hide_parameters": True, "logging_name": _NAME, "pool_logging_name": _NAME}
         if self._is_sqlite:
-            # Threads wait for the database, with a limit, and not for each other's connections; in memory there is one.
+            # Threads wait for the database, with a limit, and not for each other's connections. In memory there is one
+            # connection; were it lost, the next one would find no tables, and nothing would be allowed any more.
             settings |= {"max_overflow": -1} if self.file else {"pool_size": 1, "max_overflow": 0}
             settings |= {"poolclass": QueuePool, "pool_timeout": self._timeout}
             engine = create_engine(self.url, creator=self._open_sqlite, **settings)

@@ -15,7 +15,7 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 
 from cfk_plugin import BudgetAccountant, Population, Schema
-from cfk_plugin.errors import BudgetError, CFKError
+from cfk_plugin.errors import BudgetError, CFKError, LedgerError
 from cfk_plugin.records.budget import Budget
 
 Open = Callable[..., BudgetAccountant]
@@ -244,6 +244,17 @@ def test_fork_does_not_double_a_budget_in_memory() -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     accountant.spend(None, 1.0, what="fit")
+
+
+def test_a_budget_in_memory_that_is_lost_does_not_start_anew() -> None:
+    """An interrupt within a statement makes SQLAlchemy drop the connection, and the books with it."""
+    accountant = BudgetAccountant(1.0)
+    accountant.spend(None, 0.75, what="fit")
+    with accountant._ledger._database._engine().connect() as connection:
+        connection.invalidate()
+    for use in (accountant.remaining, accountant.spends, lambda: accountant.spend(None, 0.1, what="fit")):
+        with pytest.raises(LedgerError, match="failed"):
+            use()
 
 
 def test_repr_shows_figures_alone(open_accountant: Open, url: str) -> None:
