@@ -16,6 +16,7 @@ from cfk_plugin.errors import InputError
 _BLOCK = 1 << 18  # distances held at once; 2 MB stay in a core's cache
 _TIE = 1e-12  # distances closer than this are the same: sums of the same terms in another order are
 _MISSING = np.uint64(0)
+_WIDE = 100  # columns; fewer are read faster one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,14 +202,13 @@ def _differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray
 
 
 def _numbers(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return columns as numbers by column, NaN where one is missing or infinite; plain ones in one piece."""
-    table = frame[list(names)]
-    if all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(table.dtypes)):
-        numbers = table.to_numpy(dtype=np.float64).copy(order="F")
+    """Return columns as numbers by column, NaN where one is missing or infinite; many plain ones in one piece."""
+    if len(names) > _WIDE and all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(frame.dtypes)):
+        numbers = frame[list(names)].to_numpy(dtype=np.float64).copy(order="F")
     else:
-        numbers = np.empty(table.shape, order="F")
+        numbers = np.empty((len(frame), len(names)), order="F")
         for j, name in enumerate(names):
-            numbers[:, j] = to_numbers(table[name])[0]
+            numbers[:, j] = to_numbers(frame[name])[0]
     numbers[~np.isfinite(numbers)] = np.nan
     return numbers
 
