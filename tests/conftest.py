@@ -70,9 +70,10 @@ def each_guarantee(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(scope="session", autouse=True)
 def _stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Keep tests that log without asking for `mlflow_store` from writing to a store of the developer's."""
+    """Keep tests that log without asking for `mlflow_store` from writing to a store or a spool of the developer's."""
     store = tmp_path_factory.mktemp("mlflow") / "stray.db"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(store.parent / "state"))
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         for name in ("REGISTRY_URI", "EXPERIMENT_ID", "EXPERIMENT_NAME", "RUN_ID"):
