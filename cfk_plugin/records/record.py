@@ -40,7 +40,7 @@ class RunRecord:
     rows: list[dict[str, Any]]  # One per entry: what may leave. See `table`.
     # Number of raw counterfactuals that detection looked at (``examined``), and of each of its findings
     found: dict[str, int]
-    least: dict[str, float] = field(default_factory=dict)  # Least counts, in records of before there was a recount
+    least: dict[str, float]  # Least k_desired and k_effective, which records of before have no recount to say
     # Privacy budget spent so far; None where there is none, or nothing is guaranteed
     epsilon_spent: float | None = None
     untracked: int = 0  # Counterfactuals that were given out before this without a record, as no record could be kept

@@ -342,6 +342,8 @@ class Explanations(HostOnly, Sequence[Entry]):
         params |= {"cfk.groups": about.attribute} if about.attribute else {}
         tags = {"cfk.policy_sha256": policy.sha256, "cfk.plugins": provenance.get("plugins", "")}
         spent, quasi, people = provenance.get("epsilon_spent"), self._quasi_identifiers(), self.n_people
+        recount = self._audit_rows(quasi)
+        counts = {name: [row[name] for row in recount if name in row] for name in ("k_desired", "k_effective")}
         if isinstance(policy, PrototypePolicy):
             # No fingerprint of the population and no people: they are of the exact table, which no epsilon covers.
             certificate, people = next((entry.certificate for entry in self.prototypes), None), 0
@@ -361,8 +363,9 @@ class Explanations(HostOnly, Sequence[Entry]):
             columns=list(self.columns),
             rows=[entry.row(self.columns) for entry in self._entries],
             found=self._found(),
+            least={name: float(min(values)) for name, values in counts.items() if values},
             epsilon_spent=None if spent is None else float(spent),
-            recount=self._audit_rows(quasi),
+            recount=recount,
             quasi_identifiers=quasi,
             people=people,
             population=None if about.population is None else dict(about.population),
@@ -387,9 +390,10 @@ class Explanations(HostOnly, Sequence[Entry]):
         rows = []
         groups = self.about.groups or (None,) * len(self)
         for entry, finding, group in zip(self._entries, self.findings, groups, strict=True):
-            row: dict[str, Any] = {"seconds": seconds, "group": group}
+            row: dict[str, Any] = {}
             if not isinstance(self.policy, PrototypePolicy) and not isinstance(entry, PrototypeCounterfactual):
-                row |= {"finding": finding, **entry.audit_row(quasi)}
+                row = {"finding": finding, **entry.audit_row(quasi)}
+            row |= {"seconds": seconds, "group": group}
             rows.append({name: value for name, value in row.items() if value is not None})
         return rows
 
