@@ -4,81 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.dp import DPC, DPPrototypes
-from cfk_plugin.errors import AdapterError, InputError, PolicyError
-from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Progress, Protector
+from cfk_plugin.errors import PolicyError
+from cfk_plugin.hookspecs import AdaptContext, Protector
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.records.logger import RunLogger, logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.explainer import KEPT, Chooser, ProtectedExplainer, check_number
-from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.explainer import ProtectedExplainer, check_number
 
 if TYPE_CHECKING:
     from cfk_plugin.records.ledger import Ledger
-
-# An explainer whose answers are replaced by prototypes: it is not asked any more, as what it finds tells of rows.
-
-
-class Prototypes(Protocol):
-    """What answers in the explainer's place, fitted: `DPPrototypes`."""
-
-    def explain(
-        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
-    ) -> Explanations:
-        """Answer queries, one entry each."""
-        ...
-
-
-class ReplacedExplainer(ProtectedExplainer):
-    """Stands in for an explainer, with answers that do not depend on what the explainer finds.
-
-    Which counterfactuals an explainer finds, and how many, depends on training rows without any noise, so differential
-    privacy leaves no use for them: `explain` answers from prototypes, and the explainer's own methods are refused.
-    So is all else that it has, whatever its adapter forwards: what is no row may still depend on rows.
-    """
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        explainer: Any,
-        source: CounterfactualSource,
-        prototypes: Prototypes,
-        track: bool | RunLogger = False,
-        groups: str | None = None,
-    ) -> None:
-        # They stand where the anonymizer stands, of which only the repr is used then.
-        super().__init__(explainer, source, prototypes, track, groups)  # type: ignore[arg-type]
-
-    def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Explanations:  # noqa: ARG002
-        """Answer queries with prototypes, one each."""
-        if options:
-            raise InputError(f"prototypes answer each query once; leave out {', '.join(options)}")
-        kept = KEPT[self]
-        prototypes: Any = kept.anonymizer
-        answers: Explanations = prototypes.explain(queries, track=kept.track, groups=kept.groups)
-        return answers
-
-    def _forwarded_names(self) -> tuple[str, ...]:
-        return ()
-
-    def _protected_method(self, name: str) -> Callable[..., Any]:
-        def refused(*_: Any, **__: Any) -> Any:
-            raise AdapterError(
-                f"what {name} finds depends on training rows, and prototypes must not depend on it; use explain()"
-            )
-
-        refused.__name__ = name
-        return refused
-
-
-# protect(): an explainer as before, except that everything it gives out is protected.
 
 _PROTOTYPES: Mapping[str, Callable[[], DPPrototypes | DPC]] = {"dp": DPPrototypes, "dpc": DPC}
 
@@ -157,14 +96,13 @@ def protect(
     if isinstance(method, (DPPrototypes, DPC)):
         _refuse_k(policy=policy, reference=reference, ledger=ledger, candidates=None if candidates == 1 else candidates)
         source = load_plugins(plugins).adapt(explainer, context)
-        return ReplacedExplainer(explainer, source, method.fit(population, model, desired), track, groups)
+        return ProtectedExplainer(explainer, source, method.fit(population, model, desired), track, groups)
     anonymizer = KAnonymizer(
         policy=policy, method=method, plugins=plugins, reference=reference, ledger=ledger, seed=seed
     )
     anonymizer.fit(population, model=model, desired=desired)
     source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes))
-    chooser = None if candidates == 1 else Chooser.of(candidates, source, anonymizer)
-    return ProtectedExplainer(explainer, source, anonymizer, track, groups, chooser)
+    return ProtectedExplainer(explainer, source, anonymizer, track, groups, candidates)
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:

@@ -1,15 +1,7 @@
-"""The hooks of `cfk_plugin`: what a plugin may add, who wins, and what it may not do.
+"""The contract for authors of plugins, adapters and protectors; see docs/reference/hooks.md.
 
-A plugin is a module or an object whose functions carry the marker `hookimpl`. It is found through the entry-point
-group ``cfk_plugin`` or passed as ``plugins=[...]``. A function may take any subset of a hook's arguments, by name.
-
-Plugins are asked in this order: those passed explicitly, the last one first; then installed ones by third parties;
-then the built-in ones. ``@hookimpl(tryfirst=True)`` and ``trylast=True`` change that.
-
-A plugin may add protection, never weaken it. Whatever it returns is checked by host code that is no plugin: every
-region is recounted against the population, and a result that does not hold is suppressed. A plugin runs inside the
-data holder's process and sees training rows: install it with the care that any code there deserves. It must keep
-them out of logs, exceptions and files.
+A plugin may add protection, never weaken it: whatever it returns is checked by host code that is no plugin. It runs
+inside the data holder's process and sees training rows, which it must keep out of logs, exceptions and files.
 """
 
 from __future__ import annotations
@@ -19,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -31,13 +23,10 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.values import natural
-from cfk_plugin.errors import AdapterError, quiet
+from cfk_plugin.errors import AdapterError, HostOnly, quiet
 
 Finding = Literal["native", "near-native", "native-qi", "synthetic"]
 """Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers; none of these."""
-
-
-# The hooks of `cfk_plugin`: what a plugin may add, who wins, and what it may not do.
 
 PROJECT = "cfk_plugin"
 """Name of the markers' project and of the entry-point group."""
@@ -51,84 +40,46 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @dataclass(frozen=True, slots=True)
 class AdaptContext:
-    """What an adapter needs to know of the data.
+    """What an adapter needs to know of the data."""
 
-    Attributes
-    ----------
-    features : tuple of str
-        Columns that a counterfactual has, in the training table's order.
-    target : str, optional
-        Label column, to be left out of what the explainer returns.
-    classes : tuple, optional
-        The labels of the model that is protected, in its order, for explainers that name one by its position.
-    """
-
-    features: tuple[str, ...]
-    target: str | None = None
+    features: tuple[str, ...]  # Columns that a counterfactual has, in the training table's order
+    target: str | None = None  # Label column, to be left out of what the explainer returns
+    # The labels of the model that is protected, in its order, for explainers that name one by its position
     classes: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RawMethod:
-    """A method of an explainer's class that gives out counterfactuals as they are, for whoever counts its calls.
-
-    Attributes
-    ----------
-    module, owner, name : str
-        Module, class and method. Names, so that naming it imports nothing.
-    count : callable
-        Says of what the method returned how many counterfactuals are in it.
-    """
+    """A method of an explainer's class that gives out counterfactuals as they are. Naming it imports nothing."""
 
     module: str
-    owner: str
+    owner: str  # The class
     name: str
-    count: Callable[[Any], int]
+    count: Callable[[Any], int]  # Says of what the method returned how many counterfactuals are in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRecord:
-    """One explanation as a notification tells it. Holds no attribute's value, so it may be logged.
+    """One explanation as a notification tells it. Holds no attribute's value, so it may be logged."""
 
-    Attributes
-    ----------
-    status : {"released", "suppressed"}
-    reason : str, optional
-        Why it was suppressed, a key of `SUPPRESSION_REASONS`.
-    method : str
-        Protector.
-    k : int, optional
-        People in the region; None when suppressed or a prototype, like the next two.
-    ncp, pureness : float, optional
-        Information loss and validity of the region.
-    policy_hash : str
-        SHA-256 of the policy.
-    population : str
-        Keyed fingerprint of the population. Empty for a prototype: it is computed from the exact table, which is
-        more than any epsilon covers.
-    """
-
-    status: str
-    reason: str | None = None
-    method: str
-    k: int | None = None
+    status: str  # "released" or "suppressed"
+    reason: str | None = None  # Why it was suppressed, a key of `SUPPRESSION_REASONS`
+    method: str  # Protector
+    k: int | None = None  # People in the region; None when suppressed or a prototype, like the next two
     ncp: float | None = None
     pureness: float | None = None
     policy_hash: str
+    # Keyed fingerprint. Empty for a prototype: it is computed from the exact table, which no epsilon covers.
     population: str = ""
 
 
 @hookspec(firstresult=True)
 def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | None:
-    """Return a source of counterfactuals for an explainer that this plugin knows, or None.
+    """Return a source of counterfactuals for an explainer that this plugin knows, or None. The first answer wins.
 
-    The first answer that is not None wins. The adapter for any callable and for any object with an ``explain``
-    method is asked last.
-
-    Decide by the explainer's type or attributes, and import its library only once it is yours: an explainer of a
-    library can only exist after that was imported. Call nothing of the explainer here, and change nothing of it.
-    `AdapterError` says that the explainer is yours and cannot be used as it is; every other exception is reported
-    as a broken plugin, by class and without its text.
+    Decide by the explainer's type or attributes, and import its library only once it is yours. Call nothing of the
+    explainer here, and change nothing of it. `AdapterError` says that the explainer is yours and cannot be used as it
+    is; every other exception is reported as a broken plugin, without its text.
 
     Parameters
     ----------
@@ -146,8 +97,7 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
 def cfk_raw_methods() -> Sequence[RawMethod]:
     """Name the methods by which people use an explainer without protection, so that their use can be observed.
 
-    All plugins are asked. A method that another one calls in turn needs no mention. Import nothing here: a class
-    whose module is not there, or is another one in the installed version, is passed over.
+    Import nothing here: a class whose module is not there, or is another one in the installed version, is passed over.
 
     Returns
     -------
@@ -157,10 +107,9 @@ def cfk_raw_methods() -> Sequence[RawMethod]:
 
 @hookspec
 def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
-    """Return protectors by name: each a callable without arguments that makes one.
+    """Return protectors by name, for ``method="name"``: each a callable without arguments that makes one.
 
-    All plugins are asked; ``method="name"`` selects. Two plugins with one name are an error, and the built-in
-    names are taken. What a protector proposes is recounted before release like any other.
+    Two plugins with one name are an error, and the built-in names are taken.
 
     Returns
     -------
@@ -170,32 +119,25 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
 
 @hookspec
 def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding | None]:
-    """Say of every counterfactual whether it is a training row, or nearly one.
-
-    All plugins are asked besides the host's own detector, and the worst finding of each row counts: "native", then
-    "near-native", "native-qi", "synthetic". So a plugin can raise an alarm and cannot call one off. An exception
-    or an answer of the wrong length stops the release.
+    """Say of every counterfactual whether it is a training row, or nearly one. The worst finding of all counts.
 
     Parameters
     ----------
     frame : DataFrame
-        Counterfactuals in raw feature space; the plugins' own copy.
+        Counterfactuals in raw feature space; the plugin's own copy.
     population : Population
         Must not be changed.
 
     Returns
     -------
     sequence of str or None
-        One finding per row, None for no opinion.
+        One finding per row, None for no opinion. An answer of the wrong length or an exception stops the release.
     """
 
 
 @hookspec(firstresult=True)
 def cfk_protect(task: Task) -> Sequence[Proposal] | None:
-    """Protect counterfactuals instead of the policy's protector, or decline with None.
-
-    The first answer that is not None wins. Every proposal is verified like any other; one that does not hold is
-    suppressed. An exception or an answer of the wrong length stops the release.
+    """Protect counterfactuals instead of the policy's protector, or decline with None. The first answer wins.
 
     Parameters
     ----------
@@ -205,16 +147,13 @@ def cfk_protect(task: Task) -> Sequence[Proposal] | None:
     Returns
     -------
     sequence of Proposal, or None
-        One proposal per counterfactual of the task, in order.
+        One per counterfactual, in order. An answer of the wrong length or an exception stops the release.
     """
 
 
 @hookspec
 def cfk_released(record: ReleaseRecord) -> None:
-    """Take note of one explanation that was released or suppressed.
-
-    All plugins are told, after the decision; nothing can be changed any more. An exception is logged by its class
-    and does not touch the release.
+    """Take note of one explanation after it was released or suppressed; nothing can be changed any more.
 
     Parameters
     ----------
@@ -230,33 +169,17 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Task:
-    """Counterfactuals to protect in one go. Host side only.
-
-    Attributes
-    ----------
-    population : Population
-    policy : PrivacyPolicy
-    codes : int32 array, shape (n, n_quasi_identifiers)
-        Coded quasi-identifiers of the counterfactuals; -1 where a number is not a value of the population.
-    numbers : float64 array, shape (n, n_quasi_identifiers)
-        Their numbers (numeric attributes; dates in seconds), NaN otherwise.
-    oracle : Oracle
-        Answers whether a cell of a counterfactual has the desired outcome; asks the model once per cell.
-    seed : int
-        For protectors that draw random numbers.
-    progress : callable, optional
-        Told how far the work is.
-    groups : int64 array, shape (n,), optional
-        Group of the partition that each belongs to, where the guarantee has one; -1 where there is none.
-    """
+    """Counterfactuals to protect in one go. Host side only."""
 
     population: Population
     policy: PrivacyPolicy
+    # shape (n, n_quasi_identifiers); coded quasi-identifiers, -1 where a number is not a value of the population
     codes: NDArray[np.int32]
-    numbers: NDArray[np.float64]
-    oracle: Oracle
-    seed: int = 0
+    numbers: NDArray[np.float64]  # Their numbers (dates in seconds); NaN for categories
+    oracle: Oracle  # Answers whether a cell of a counterfactual has the desired outcome; asks the model once per cell
+    seed: int = 0  # For protectors that draw random numbers
     progress: Progress | None = None
+    # Group of the partition that each belongs to, where the guarantee has one; -1 where there is none
     groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -266,26 +189,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Proposal:
-    """A protector's answer for one counterfactual; verification recounts everything it says.
+    """A protector's answer for one counterfactual; verification recounts everything it says."""
 
-    Its `repr` shows no value: a region that was not verified may be somebody's row.
-
-    Attributes
-    ----------
-    region : Region or None
-        None when no region with enough people was found.
-    optimal : bool
-        Whether the protector proved that no better region exists (for the policy's objective).
-    gap : float, optional
-        Proven bound on how much lower the objective's NCP could be; None for a heuristic.
-    """
-
-    region: Region | None
-    optimal: bool = False
-    gap: float | None = None
+    region: Region | None  # None when no region with enough people was found
+    optimal: bool = False  # Whether it is proved that no better region exists, for the policy's objective
+    gap: float | None = None  # Proven bound on how much lower the objective's NCP could be; None for a heuristic
 
     def __repr__(self) -> str:
-        """Show whether there is a region, never a value."""
+        """Show whether there is a region, never a value: one that was not verified may be somebody's row."""
         region = "None" if self.region is None else "withheld"
         return f"Proposal(region={region}, optimal={self.optimal}, gap={self.gap})"
 
@@ -313,10 +224,7 @@ class ExplainerError(AdapterError):
 class NoneFoundError(AdapterError):
     """The explainer found nothing and says so by an exception.
 
-    Attributes
-    ----------
-    native : Exception
-        An exception of the explainer's own class, made anew with a constant text; the caller gets this one.
+    `native` is one of the explainer's own class, made anew with a constant text; the caller gets this one.
     """
 
     def __init__(self, native: Exception) -> None:
@@ -326,12 +234,7 @@ class NoneFoundError(AdapterError):
 
 @dataclass(frozen=True, slots=True)
 class DesiredRange:
-    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``.
-
-    Attributes
-    ----------
-    low, high : float
-    """
+    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``."""
 
     low: float
     high: float
@@ -402,26 +305,15 @@ def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
     return classes[int(value)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CounterfactualBatch:
-    """Raw counterfactuals of one call. Never leaves the host: its `repr` shows counts and it refuses to be pickled.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CounterfactualBatch(HostOnly):
+    """Raw counterfactuals of one call. Never leaves the host: its `repr` shows counts and it refuses to be pickled."""
 
-    Attributes
-    ----------
-    frame : DataFrame, shape (n_found, n_features)
-        Counterfactual instances in the raw feature space; the index means nothing.
-    slot : int array, shape (n_found,)
-        Which of the counterfactuals asked for each row answers.
-    query : int array, shape (n_asked,)
-        Position of the query that each counterfactual asked for belongs to. Slots without a row were not found.
-    desired : label, or callable from labels to booleans, optional
-        The outcome that this call asked for, as `desired_of` reads it: what is released is certified for it. None
-        where the call named none: then what the explainer was protected for is certified.
-    """
-
-    frame: pd.DataFrame
-    slot: NDArray[np.int64]
+    frame: pd.DataFrame  # shape (n_found, n_features); in the raw feature space, and the index means nothing
+    slot: NDArray[np.int64]  # shape (n_found,); which of the counterfactuals asked for each row answers
+    # shape (n_asked,); the query that each counterfactual asked for belongs to. Slots without a row were not found.
     query: NDArray[np.int64]
+    # The outcome that this call asked for, see `desired_of`: what is released is certified for it. None for none.
     desired: Any = None
 
     def __post_init__(self) -> None:
@@ -440,53 +332,37 @@ class CounterfactualBatch:
         """Build a batch with one counterfactual asked per query, `frame` holding those that were found."""
         return cls(frame, np.flatnonzero(found), np.arange(len(found)), desired)
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"CounterfactualBatch({len(self.frame)} found of {len(self.query)} asked)"
+    _refusal = AdapterError, "a CounterfactualBatch may hold training rows and refuses to be pickled"
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: counterfactuals may be training rows."""
-        raise AdapterError("a CounterfactualBatch may hold training rows and refuses to be pickled")
+    def _counts(self) -> str:
+        return f"{len(self.frame)} found of {len(self.query)} asked"
 
 
 @runtime_checkable
 class CounterfactualSource(Protocol):
     """An explainer as an adapter presents it. Knows how to call it and how to read it; nothing of privacy.
 
-    Attributes
-    ----------
-    name : str
-        Short name of the generator, for logs and certificates' context.
-    instance_based : bool
-        Whether its answers may be training rows or lightly changed ones, whatever a distance says.
-    methods : mapping
-        The explainer's own public methods that return counterfactuals, name to a callable taking what the method
-        takes and returning ``(batch, native_result, queries)``. They keep their names on the protected explainer.
-    forwarded : tuple of str, optional
-        Other names of the explainer, attributes and methods, that a protected explainer gives as they are: nothing of
-        a row may be in them, or be reached from them. Without this attribute there are none.
+    It may have ``forwarded``, names of further attributes and methods that a protected explainer gives as they are:
+    nothing of a row may be in them, or be reached from them.
     """
 
-    name: str
-    instance_based: bool
+    name: str  # Short name of the generator, for logs
+    instance_based: bool  # Whether its answers may be training rows or lightly changed ones, whatever a distance says
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask the explainer for counterfactuals of the queries (factual instances, features only).
-
-        Must change neither `queries` nor the explainer nor global random state.
-        """
+        """Ask for counterfactuals of the queries, and change neither them nor the explainer nor random state."""
         ...
 
     @property
     def methods(self) -> Mapping[str, Any]:
-        """Explainer's own methods, see the class."""
+        """The explainer's own methods that return counterfactuals, by name; they keep it when they are protected.
+
+        Each takes what the method takes and returns ``(batch, native_result, queries)``.
+        """
         ...
 
     def restore(self, native: Any, explanations: Any) -> Any:
-        """Rebuild the explainer's own result type from what was released, `Explanations`.
-
-        Nothing of `native` may survive that came from a training row.
-        """
+        """Rebuild the explainer's own result type from `Explanations`; no row of `native` may survive."""
         ...
 
 
@@ -495,7 +371,7 @@ class RankingSource(CounterfactualSource, Protocol):
     """A source that can name several counterfactuals of each query, for ``protect(..., candidates=m)``."""
 
     def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
-        """Ask for m counterfactuals of each query, the generator's favourite first; keeps the rules of `generate`."""
+        """Ask for m counterfactuals of each query, the generator's favorite first; keeps the rules of `generate`."""
         ...
 
 

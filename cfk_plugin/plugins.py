@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin import hookspecs
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import AdapterError, CFKError, InputError, MissingDependencyError, PluginError, quiet
+from cfk_plugin.errors import AdapterError, InputError, MissingDependencyError, PluginError, quiet
 from cfk_plugin.hookspecs import (
     AdaptContext,
     CounterfactualSource,
@@ -30,11 +30,9 @@ from cfk_plugin.hookspecs import (
     Task,
 )
 
-# Finding, loading and asking plugins. A manager belongs to one run; nothing is loaded at import.
-
 BUILT_IN = "cfk-plugin"
 DISABLE, TRACE = "CFK_DISABLE_PLUGINS", "CFK_TRACE_PLUGINS"
-_SEVERITY: Mapping[Finding | None, int] = {name: rank for rank, name in enumerate(reversed(get_args(Finding)), 1)}
+_BY_SEVERITY: tuple[Finding | None, ...] = (None, *reversed(get_args(Finding)))
 
 log = logging.getLogger("cfk_plugin")
 
@@ -67,40 +65,39 @@ class PluginManager:
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
-        self._infos: list[PluginInfo] = []
+        self.infos: list[PluginInfo] = []  # in the order of loading; the last one is asked first
+        self.hooks: set[str] = set()  # which some plugin implements: nobody need be asked the others
         if os.environ.get(TRACE, "") not in ("", "0"):
             self._manager.add_hookcall_monitoring(_trace, lambda *_: None)
 
     def __repr__(self) -> str:
         """Name the plugins."""
-        return f"PluginManager({[info.name for info in self._infos]})"
-
-    @property
-    def infos(self) -> tuple[PluginInfo, ...]:
-        """What is loaded, in the order of loading; the last one is asked first."""
-        return tuple(self._infos)
+        return f"PluginManager({[info.name for info in self.infos]})"
 
     def versions(self) -> dict[str, str]:
         """Return the version of each distribution that brought a plugin (of each plugin that was passed)."""
-        return {info.distribution or info.name: info.version for info in self._infos}
+        return {info.distribution or info.name: info.version for info in self.infos}
 
     def load(self, point: EntryPoint) -> None:
         """Import the plugin behind an entry point and register it."""
         name, version = (point.dist.name, point.dist.version) if point.dist else (point.value, "unknown")
-        plugin = _guarded(point.load, f"plugin {point.name!r} of {name!r} failed to load; disable it with {DISABLE}")
+        with quiet(f"plugin {point.name!r} of {name!r} failed to load; disable it with {DISABLE}", PluginError):
+            plugin = point.load()
         self.register(plugin, point.name, name, version)
 
     def register(
         self, plugin: Any, name: str | None = None, distribution: str | None = None, version: str | None = None
     ) -> None:
         """Add a plugin; one that is there already is left alone."""
-        name = name or _name_of(plugin)
+        kind = plugin if isinstance(plugin, type) else type(plugin)
+        own = plugin.__name__ if isinstance(plugin, ModuleType) else f"{kind.__module__}.{kind.__qualname__}"
+        name = name or own
         if isinstance(plugin, type):
             raise PluginError(f"plugin {name!r} is a class, not an instance; have you forgotten the ()?")
         if self._manager.is_registered(plugin):
             return
         if self._manager.has_plugin(name):
-            name = f"{distribution or 'passed'}:{name}:{len(self._infos)}"
+            name = f"{distribution or 'passed'}:{name}:{len(self.infos)}"
         try:
             self._manager.register(plugin, name)
             self._manager.check_pending()
@@ -110,19 +107,17 @@ class PluginManager:
         if not hooks:
             raise PluginError(f"plugin {name!r} implements no hook; mark its functions with @hookimpl")
         version = version or str(getattr(plugin, "__version__", "unknown"))
-        self._infos.append(PluginInfo(name, distribution, version, hooks))
+        self.infos.append(PluginInfo(name, distribution, version, hooks))
+        self.hooks.update(hooks)
         log.debug("plugin %s %s registered (%s)", name, version, ", ".join(hooks))
 
     def adapt(self, explainer: Any, context: AdaptContext) -> CounterfactualSource:
         """Return the source of counterfactuals for an explainer."""
-        source = _guarded(
-            lambda: self._manager.hook.cfk_adapt(explainer=explainer, context=context),
-            "an adapter failed",
-            let=(AdapterError, MissingDependencyError),
-        )
+        with quiet("an adapter failed", PluginError, let=(AdapterError, MissingDependencyError)):
+            source = self._manager.hook.cfk_adapt(explainer=explainer, context=context)
         if source is None:
             kind = f"{type(explainer).__module__}.{type(explainer).__qualname__}"
-            known = ", ".join(info.name for info in self._infos) or "none"
+            known = ", ".join(info.name for info in self.infos) or "none"
             raise AdapterError(
                 f"no adapter knows an explainer of type {kind} (plugins loaded: {known}); "
                 "pass a callable, an object with an explain method, or an adapter in plugins=[...]"
@@ -133,13 +128,16 @@ class PluginManager:
 
     def raw_methods(self) -> list[RawMethod]:
         """Return the methods of explainers that plugins name for observation."""
-        answers = _guarded(self._manager.hook.cfk_raw_methods, "a plugin failed in cfk_raw_methods")
+        with quiet("a plugin failed in cfk_raw_methods", PluginError):
+            answers: list[Sequence[RawMethod]] = self._manager.hook.cfk_raw_methods()
         return [method for some in answers for method in some]
 
     def protectors(self) -> dict[str, Callable[[], Protector]]:
         """Return the protectors that plugins bring, by name."""
         found: dict[str, Callable[[], Protector]] = {}
-        for some in _guarded(self._manager.hook.cfk_register_protectors, "registering protectors failed"):
+        with quiet("registering protectors failed", PluginError):
+            answers = self._manager.hook.cfk_register_protectors()
+        for some in answers:
             if taken := sorted(set(some) & set(found)):
                 raise PluginError(f"two plugins bring a protector named {', '.join(taken)}; disable one")
             found.update(some)
@@ -147,21 +145,20 @@ class PluginManager:
 
     def detect(self, frame: pd.DataFrame, population: Population) -> list[Finding | None]:
         """Return the plugins' worst finding per counterfactual; to be combined with the host's by `worst`."""
-        answers = _guarded(
-            lambda: self._manager.hook.cfk_detect(frame=frame.copy(deep=True), population=population),
-            "a plugin failed in cfk_detect",
-        )
+        with quiet("a plugin failed in cfk_detect", PluginError):
+            answers = self._manager.hook.cfk_detect(frame=frame.copy(deep=True), population=population)
         for answer in answers:
-            if len(answer) != len(frame) or any(f is not None and f not in _SEVERITY for f in answer):
+            if len(answer) != len(frame) or any(f not in _BY_SEVERITY for f in answer):
                 raise PluginError("a plugin's cfk_detect must return one known finding or None per row")
         return [worst(*findings) for findings in zip(*answers, strict=True)] if answers else [None] * len(frame)
 
     def protect(self, task: Task) -> Sequence[Proposal] | None:
         """Return a plugin's proposals for the task, None when all decline. They still have to be verified."""
-        answer = _guarded(lambda: self._manager.hook.cfk_protect(task=task), "a plugin failed in cfk_protect")
+        with quiet("a plugin failed in cfk_protect", PluginError):
+            answer: Sequence[Proposal] | None = self._manager.hook.cfk_protect(task=task)
         if answer is not None and len(answer) != len(task):
             raise PluginError("a plugin's cfk_protect must return one proposal per counterfactual")
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     def released(self, record: ReleaseRecord) -> None:
         """Tell every plugin of a release; one that fails is logged and keeps no other from hearing of it."""
@@ -178,13 +175,7 @@ class PluginManager:
 
 def worst(*findings: Finding | None) -> Finding | None:
     """Return the worst of several findings on one counterfactual."""
-    return max(findings, key=lambda finding: _SEVERITY.get(finding, 0), default=None)
-
-
-def _guarded(call: Callable[[], Any], what: str, let: tuple[type[CFKError], ...] = ()) -> Any:
-    """Call plugin code; see `quiet`."""
-    with quiet(what, PluginError, let):
-        return call()
+    return _BY_SEVERITY[max(map(_BY_SEVERITY.index, findings), default=0)]
 
 
 def _installed(disabled: set[str]) -> list[EntryPoint]:
@@ -197,23 +188,12 @@ def _installed(disabled: set[str]) -> list[EntryPoint]:
             points.append(point)
     for name in sorted(disabled - seen):
         log.warning("no plugin or distribution %s to disable", name)
-    return sorted(points, key=_loading_order)
-
-
-def _loading_order(point: EntryPoint) -> tuple[bool, str, str]:
-    distribution = _normal(point.dist.name) if point.dist else ""
-    return distribution != BUILT_IN, distribution, point.name
+    brought_by = {point: _normal(point.dist.name) if point.dist else "" for point in points}
+    return sorted(points, key=lambda point: (brought_by[point] != BUILT_IN, brought_by[point], point.name))
 
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
-
-
-def _name_of(plugin: Any) -> str:
-    if isinstance(plugin, ModuleType):
-        return plugin.__name__
-    kind = plugin if isinstance(plugin, type) else type(plugin)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _trace(hook_name: str, implementations: Sequence[pluggy.HookImpl], arguments: Mapping[str, Any]) -> None:  # noqa: ARG001
@@ -227,23 +207,17 @@ GROUP = "cfk_plugin.generators"
 """Name of the entry-point group."""
 
 
-class RawExplainer(Protocol):
-    """An explainer as a factory makes it. What it answers may be training rows: it must be protected."""
-
-    def explain(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return one row per query, in the queries' index; missing values where it found none."""
-        ...
-
-
 class Factory(Protocol):
     """Makes an explainer; a function that an entry point of the group names.
 
-    It may have an attribute ``needs``: libraries that must be installed, import name to what to do where one is not.
+    What the explainer answers may be training rows: its ``explain(X)`` returns one row per query, in the queries'
+    index, with missing values where it found none. The function may have an attribute ``needs``: libraries that must
+    be installed, import name to what to do where one is not.
     """
 
     def __call__(
         self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any = "opposite", seed: int = 0
-    ) -> RawExplainer:
+    ) -> Any:
         """Make an explainer."""
         ...
 

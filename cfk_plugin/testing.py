@@ -9,21 +9,19 @@ import pickle
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
-from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, NoneFoundError, RankingSource
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, CounterfactualSource, NoneFoundError, RankingSource
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
-
-if TYPE_CHECKING:
-    from cfk_plugin.hookspecs import CounterfactualSource
 
 Arguments = Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]]
 
@@ -79,38 +77,34 @@ def check_adapter(
     AssertionError
         Naming the rule that is broken. No message holds a value.
     """
-    context = AdaptContext(tuple(features), target)
-    source = load_plugins(plugins).adapt(explainer, context)
-    check_source(source)
-    explainer_before, queries_before = _visible_state(explainer), queries.copy(deep=True)
-    random_before = _random_state()
-    batch = source.generate(queries, **options)
-    check_random_state_unchanged(random_before)
-    check_queries_unchanged(queries, queries_before)
-    check_explainer_unchanged(explainer, explainer_before)
-    check_batch(batch, len(queries), features)
-    check_repr(source, batch, queries)
-    if deterministic:
-        check_same_answer(batch, source.generate(queries, **options))
-    frames = [batch.frame, *([] if rows is None else [rows[list(features)]])]
+    source = load_plugins(plugins).adapt(explainer, AdaptContext(tuple(features), target))
+    forwarded = _check_source(source)
+    with _unchanged(explainer, queries):
+        batch = source.generate(queries, **options)
+    _check_batch(source, batch, queries, features)
+    with _unchanged(explainer, queries):
+        if deterministic:
+            again = source.generate(queries, **options)
+            same = np.array_equal(batch.slot, again.slot) and np.array_equal(batch.query, again.query)
+            same = same and batch.frame.equals(again.frame)
+            assert same, "the same question got another answer"
+        frames = [batch.frame, *([] if rows is None else [rows[list(features)]])]
 
-    def called(name: str, method: Callable[..., Any]) -> Any:
-        args, named = (arguments or {}).get(name, ((queries,), options))
-        failure = ""
-        try:
-            return method(*args, **named)
-        except NoneFoundError:
+        def called(name: str, method: Callable[..., Any]) -> Any:
+            args, named = (arguments or {}).get(name, ((queries,), options))
+            with _no_text(f"{name} raised {{}}; say in `arguments` how it is called"), suppress(NoneFoundError):
+                return method(*args, **named)
             return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
-            failure = type(error).__name__
-        raise AssertionError(f"{name} raised {failure}; say in `arguments` how it is called")
 
-    for name, method in source.methods.items():
-        frames += check_method(source, name, called(name, method), features)
-    check_forwarded(source, explainer, called, _Raw(frames, queries, features))
-    check_random_state_unchanged(random_before)
-    check_queries_unchanged(queries, queries_before)
-    check_explainer_unchanged(explainer, explainer_before)
+        for name, method in source.methods.items():
+            if (answer := called(name, method)) is not None:
+                frames.append(_check_method(source, name, answer, features))
+        raw = _Raw(frames, queries, features)
+        for name in forwarded:
+            assert hasattr(explainer, name), f"`forwarded` names {name}, which the explainer does not have"
+            value = getattr(explainer, name)
+            found = called(name, value) if callable(value) else value
+            assert not raw.is_in(found), f"`forwarded` names {name}, which leads to values of rows"
     return batch
 
 
@@ -146,82 +140,38 @@ def check_candidates(
     """
     source = load_plugins(plugins).adapt(explainer, AdaptContext(tuple(features), target))
     assert isinstance(source, RankingSource), "`candidates(queries, m)` is missing"
-    explainer_before, queries_before = _visible_state(explainer), queries.copy(deep=True)
-    random_before = _random_state()
-    batch = source.candidates(queries, m, **options)
-    check_random_state_unchanged(random_before)
-    check_queries_unchanged(queries, queries_before)
-    check_explainer_unchanged(explainer, explainer_before)
-    check_batch(batch, len(queries), features)
-    check_repr(source, batch, queries)
+    with _unchanged(explainer, queries):
+        batch = source.candidates(queries, m, **options)
+    _check_batch(source, batch, queries, features)
     assert (np.bincount(batch.query, minlength=len(queries)) == m).all(), "each query must have m slots, found or not"
     return batch
 
 
-def check_source(source: CounterfactualSource) -> None:
-    """Check what a source says of itself."""
+def _check_source(source: CounterfactualSource) -> Sequence[str]:
+    """Check what a source says of itself; return what it forwards."""
     assert isinstance(source.name, str), "`name` must be a short text"
     assert isinstance(source.instance_based, bool), "`instance_based` must be True or False"
     assert all(callable(method) for method in source.methods.values()), "`methods` must map names to callables"
-    forwarded = getattr(source, "forwarded", ())
+    forwarded: Sequence[str] = getattr(source, "forwarded", ())
     is_closed = isinstance(forwarded, (tuple, list)) and all(isinstance(name, str) for name in forwarded)
     assert is_closed, "`forwarded` must be a tuple of names"
     twice = {"explain", "__call__", *source.methods} & set(forwarded)
     assert not twice, f"`forwarded` names what is protected: {', '.join(sorted(twice))}"
+    return forwarded
 
 
-def check_method(source: CounterfactualSource, name: str, answer: Any, features: Sequence[str]) -> list[pd.DataFrame]:
-    """Check what a mapped method returned, and that `restore` keeps nothing of it; return its counterfactuals."""
-    if answer is None:  # nothing was found
-        return []
-    kinds = [type(part) for part in answer] if isinstance(answer, tuple) else []
-    fits = len(kinds) == 3 and issubclass(kinds[0], CounterfactualBatch) and issubclass(kinds[2], pd.DataFrame)
-    assert fits, f"{name} must return (batch, native_result, queries)"
-    batch, native, queries = answer
-    check_batch(batch, len(queries), features)
-    raw = _Raw([batch.frame], queries, features)
-    for what, made in (("withheld", _withheld), ("released as something else", _made_up)):
-        entries = [made(int(query), features) for query in batch.query]
-        failure = ""
-        try:
-            restored = source.restore(native, Explanations(entries, policy=PrivacyPolicy(), columns=features))
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote rows
-            failure = type(error).__name__
-        assert not failure, f"`restore` raised {failure} for what {name} returned, where all was {what}"
-        assert native is None or restored is not native, f"`restore` gives back what {name} returned; build it anew"
-        assert not raw.is_in(restored), f"`restore` keeps values of what {name} returned, where all was {what}"
-    return [batch.frame]
+def _check_batch(
+    source: CounterfactualSource, batch: CounterfactualBatch, queries: pd.DataFrame, features: Sequence[str]
+) -> None:
+    """Check columns and slots, and that no `repr` shows a text or number of four or more characters."""
+    _check_slots(batch, len(queries), features)
+    shown = repr(source) + repr(batch)
+    values = {str(value) for table in (queries, batch.frame) for column in table for value in table[column]}
+    leaked = [value for value in values - {"True", "False", "None"} if len(value) >= 4 and value in shown]
+    assert not leaked, "a repr shows a value of a row"
 
 
-def check_forwarded(source: CounterfactualSource, explainer: Any, called: Callable[[str, Any], Any], raw: _Raw) -> None:
-    """Check that no value of a row is in what is forwarded: an attribute, or what a method returns."""
-    for name in getattr(source, "forwarded", ()):
-        assert hasattr(explainer, name), f"`forwarded` names {name}, which the explainer does not have"
-        value = getattr(explainer, name)
-        found = called(name, value) if callable(value) else value
-        assert not raw.is_in(found), f"`forwarded` names {name}, which leads to values of rows"
-
-
-def check_queries_unchanged(queries: pd.DataFrame, before: pd.DataFrame) -> None:
-    """Check that the caller's table is as it was: columns, index, dtypes, values."""
-    same = queries.equals(before) and queries.index.equals(before.index) and list(queries) == list(before)
-    assert same, "the queries were changed; give the explainer a copy"
-    assert (queries.dtypes == before.dtypes).all(), "the queries' dtypes were changed; give the explainer a copy"
-
-
-def check_explainer_unchanged(explainer: Any, before: tuple[Any, ...]) -> None:
-    """Check that the explainer has the attributes it had, and the same content as far as pickle shows it."""
-    names, content = _visible_state(explainer)
-    assert names == before[0], "the explainer gained or lost attributes; call a copy of it"
-    assert content == before[1], "the explainer's content was changed; call a copy of it"
-
-
-def check_random_state_unchanged(before: tuple[Any, ...]) -> None:
-    """Check that neither `random` nor NumPy's global generator moved."""
-    assert _random_state() == before, "global random state was changed; call the explainer through `source.ask`"
-
-
-def check_batch(batch: CounterfactualBatch, queries: int, features: Sequence[str]) -> None:
+def _check_slots(batch: CounterfactualBatch, queries: int, features: Sequence[str]) -> None:
     """Check columns, and that every slot belongs to a query and every query has a slot."""
     assert list(batch.frame.columns) == list(features), "`frame` must hold exactly the features, in order"
     assert len(batch.slot) == len(batch.frame), "`slot` must have one entry per row"
@@ -231,19 +181,50 @@ def check_batch(batch: CounterfactualBatch, queries: int, features: Sequence[str
     assert (np.diff(batch.query) >= 0).all(), "`query` must be in the order of the queries"
 
 
-def check_repr(source: CounterfactualSource, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
-    """Check that no `repr` shows a value: texts and numbers of four or more characters are looked for."""
-    shown = repr(source) + repr(batch)
-    values = {str(value) for table in (queries, batch.frame) for column in table for value in table[column]}
-    leaked = [value for value in values - {"True", "False", "None"} if len(value) >= 4 and value in shown]
-    assert not leaked, "a repr shows a value of a row"
+def _check_method(source: CounterfactualSource, name: str, answer: Any, features: Sequence[str]) -> pd.DataFrame:
+    """Check what a mapped method returned, and that `restore` keeps nothing of it; return its counterfactuals."""
+    kinds = [type(part) for part in answer] if isinstance(answer, tuple) else []
+    fits = len(kinds) == 3 and issubclass(kinds[0], CounterfactualBatch) and issubclass(kinds[2], pd.DataFrame)
+    assert fits, f"{name} must return (batch, native_result, queries)"
+    batch, native, queries = answer
+    _check_slots(batch, len(queries), features)
+    raw = _Raw([batch.frame], queries, features)
+    for what, made in (("withheld", _withheld), ("released as something else", _made_up)):
+        released = Explanations(
+            [made(int(query), features) for query in batch.query], policy=PrivacyPolicy(), columns=features
+        )
+        with _no_text(f"`restore` raised {{}} for what {name} returned, where all was {what}"):
+            restored = source.restore(native, released)
+        assert native is None or restored is not native, f"`restore` gives back what {name} returned; build it anew"
+        assert not raw.is_in(restored), f"`restore` keeps values of what {name} returned, where all was {what}"
+    found: pd.DataFrame = batch.frame
+    return found
 
 
-def check_same_answer(first: CounterfactualBatch, second: CounterfactualBatch) -> None:
-    """Check that two calls gave the same counterfactuals in the same slots."""
-    same = np.array_equal(first.slot, second.slot) and np.array_equal(first.query, second.query)
-    same = same and first.frame.equals(second.frame)
-    assert same, "the same question got another answer"
+@contextmanager
+def _unchanged(explainer: Any, queries: pd.DataFrame) -> Iterator[None]:
+    """Check that queries, explainer and global random state are after a call what they were before."""
+    table, (names, content), drawn = queries.copy(deep=True), _visible_state(explainer), _random_state()
+    yield
+    assert _random_state() == drawn, "global random state was changed; call the explainer through `source.ask`"
+    same = queries.equals(table) and queries.index.equals(table.index) and list(queries) == list(table)
+    assert same, "the queries were changed; give the explainer a copy"
+    assert (queries.dtypes == table.dtypes).all(), "the queries' dtypes were changed; give the explainer a copy"
+    names_after, content_after = _visible_state(explainer)
+    assert names_after == names, "the explainer gained or lost attributes; call a copy of it"
+    assert content_after == content, "the explainer's content was changed; call a copy of it"
+
+
+@contextmanager
+def _no_text(what: str) -> Iterator[None]:
+    """Call an adapter; whatever it raises, its text may quote rows."""
+    failure = ""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        failure = type(error).__name__
+    if failure:
+        raise AssertionError(what.format(failure))
 
 
 def _random_state() -> tuple[Any, ...]:
@@ -252,6 +233,7 @@ def _random_state() -> tuple[Any, ...]:
 
 
 def _visible_state(explainer: Any) -> tuple[Any, ...]:
+    """Return the names of an explainer's attributes, and its content as far as pickle shows it."""
     names = tuple(sorted(getattr(explainer, "__dict__", {})))
     try:
         return names, pickle.dumps(explainer)

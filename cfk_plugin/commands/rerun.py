@@ -132,11 +132,11 @@ class Rerun:
     @property
     def applies(self) -> bool:
         """Whether the guarantee fixes regions beforehand; for a nominal one the counterfactual would be needed."""
-        return self.anonymizer.ground_.partition is not None
+        return self.anonymizer.guarantee_.partition is not None
 
     @property
     def _partition(self) -> Partition:
-        found = self.anonymizer.ground_.partition
+        found = self.anonymizer.guarantee_.partition
         if found is None:
             raise InputError("a nominal guarantee fixes no regions beforehand")
         return found
@@ -172,7 +172,7 @@ class Rerun:
     def _offered(self, group: int) -> list[str]:
         """Return what the catalogue releases with the region of a group, by asking for each of its entries."""
         if group not in self._known:
-            catalogue, population = self.anonymizer.ground_.catalogue, self.anonymizer.population_
+            catalogue, population = self.anonymizer.guarantee_.catalogue, self.anonymizer.population_
             rows = np.empty(0, dtype=np.int64) if catalogue is None else catalogue.rows
             rows = rows[self._partition.group_of_row[rows] == group]
             answers = self.anonymizer.transform(population.rows(rows)).released if len(rows) else ()

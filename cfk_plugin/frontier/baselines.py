@@ -85,7 +85,7 @@ def baselines(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NominalGuaranteeWarning)
             anonymizer.fit(population, model, desired)
-        entries = anonymizer.release(frame, query, labels)[0]
+        entries = anonymizer.pipeline_.release(frame, query, labels)[0]
         found.append(_of_entries(name, entries, frame, population, seed))
     return (*found, _of_raw(frame, labels, population, model, desired, seed))
 

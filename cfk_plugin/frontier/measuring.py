@@ -108,7 +108,7 @@ def frontier(
             warnings.simplefilter("ignore", NominalGuaranteeWarning)
             anonymizer.fit(population, model, desired)
         labels = anonymizer.factual_labels(facts) if facts is not None and anonymizer.goal_.is_opposite else None
-        released.append(anonymizer.release(frame, query, labels)[0])
+        released.append(anonymizer.pipeline_.release(frame, query, labels)[0])
         if progress is not None:
             progress(done, len(tried))
     settings = {"population": population, "model": model, "desired": desired, "policy": policy, "method": method}

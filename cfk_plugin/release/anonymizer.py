@@ -1,365 +1,38 @@
-"""KAnonymizer: the stages from raw counterfactuals to verified explanations, failing closed at each."""
+"""KAnonymizer: fits the pipeline from raw counterfactuals to verified explanations, and returns its results."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import bin_of, bin_part
-from cfk_plugin.data.intake import Counterfactual, Intake, as_table, require_features, take_in
-from cfk_plugin.data.model import Goal, LabelModel, Oracle, Outcome, RowOracle, rows_for_cells
+from cfk_plugin.data.intake import Counterfactual, as_table, require_features
+from cfk_plugin.data.model import Goal, LabelModel, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.provenance import environment_of, facts_of
 from cfk_plugin.data.region import Region
-from cfk_plugin.data.values import natural
-from cfk_plugin.errors import (
-    CFKError,
-    InfeasibleError,
-    InputError,
-    ModelError,
-    NotFittedError,
-    PluginError,
-    PolicyError,
-    quiet,
-)
+from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedError, PolicyError
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
-from cfk_plugin.plugins import PluginManager, load_plugins
+from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.partition import partition_to_arrays
-from cfk_plugin.protection.private import number_of
-from cfk_plugin.release.detection import Detector, FindingStage
+from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
-from cfk_plugin.release.guarantees import AUTO, Ground, check, check_rerun, check_sealable, choose
-from cfk_plugin.release.pipeline import RecordedRelease, ReleaseStage, Verdict
-from cfk_plugin.release.results import (
-    Certificate,
-    Entry,
-    GeneralizedCounterfactual,
-    PrototypeCounterfactual,
-    Suppressed,
-)
-from cfk_plugin.release.verification import Refusal, Verifier
+from cfk_plugin.release.guarantees import AUTO, GuaranteeState, check, check_rerun, check_sealable, choose
+from cfk_plugin.release.pipeline import Pipeline
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, PrototypeCounterfactual, Suppressed
+from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
-    from cfk_plugin.data.model import Judge
     from cfk_plugin.records.ledger import Ledger
 
 
-def disclosed(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
-    """Return what leaves of the private attributes of one counterfactual, in the forms that its certificate names."""
-    population, released = intake.encoder, {}
-    for name in population.schema.names("sensitive", "other"):
-        if name in certificate.withheld:
-            continue
-        if name in certificate.binned:
-            domain, at = population.domains[name], population.schema.features.index(name)
-            which = bin_of(domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
-            if which is None:
-                raise ValueError(f"column {name!r}: a value falls into no bin")
-            released[name] = bin_part(domain, which)
-        else:
-            released[name] = natural(intake.values[population.schema.features.index(name)][row])
-    return released
-
-
-# The last stage: entries become the result that leaves, and plugins are told what was released.
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ResultStage:
-    """What a result says of where it comes from, bound once. Host side only."""
-
-    population: Population
-    policy: PrivacyPolicy
-    method: str  # Name of the method, as certificates and runs show it
-    manager: PluginManager  # Plugins that are told
-    detector: Detector  # Whose tolerance is told
-    about: ResultContext  # What is known of population and environment
-
-    @classmethod
-    def of(
-        cls,
-        population: Population,
-        policy: PrivacyPolicy,
-        method: str,
-        manager: PluginManager,
-        detector: Detector,
-        **used: Any,
-    ) -> Self:
-        """Make the stage of a fit; `used` are further settings, see `environment_of`."""
-        about = ResultContext(facts_of(population, policy.k), environment_of(plugins=manager.versions(), **used))
-        return cls(population, policy, method, manager, detector, about)
-
-    def wrap(
-        self,
-        entries: Sequence[Entry],
-        findings: Sequence[Finding | None],
-        generator: str,
-        call: Request,
-        record: Callable[[Explanations], bool] | None = None,
-    ) -> Explanations:
-        """Return entries as a result, in order."""
-        about = self._about(generator).of_call(call, [entry.query for entry in entries])
-        made = {"generator": generator} | ({"candidates": str(call.candidates)} if call.candidates > 1 else {})
-        result = self._result(entries, findings, made, about)
-        if record is not None and not record(result):
-            withheld = [Suppressed(entry.query, "not_recorded") for entry in entries]
-            result = self._result(withheld, [None] * len(withheld), made, about)
-        if self.policy.on_infeasible == "raise" and result.suppressed:
-            reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
-            raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
-        policy = self.policy.sha256
-        for entry in result:
-            self.manager.released(release_record(entry, self.method, policy, self.population.fingerprint))
-        return result
-
-    def _about(self, generator: str) -> ResultContext:
-        facts = {"fingerprint": self.population.fingerprint, "tolerance": self.detector.used}
-        return replace(
-            self.about,
-            population={**(self.about.population or {}), **facts},
-            environment={**(self.about.environment or {}), "generator": generator},
-        )
-
-    def _result(
-        self,
-        entries: Sequence[Entry],
-        findings: Sequence[Finding | None],
-        made: Mapping[str, str],
-        about: ResultContext,
-    ) -> Explanations:
-        versions = self.manager.versions().items()
-        return Explanations(
-            entries,
-            policy=self.policy,
-            columns=self.population.schema.features,
-            findings=findings,
-            n_people=self.population.n_people,
-            provenance={
-                "method": self.method,
-                "population": self.population.fingerprint,
-                "plugins": ", ".join(f"{name} {version}" for name, version in versions),
-                **made,
-            },
-            about=about,
-        )
-
-
-# Effective k of regions that were chosen one by one: rerun the protection for everybody inside.
-
-
-def with_effective(
-    verdicts: Sequence[Verdict],
-    accepted: Intake,
-    judge: Judge,
-    model: LabelModel,
-    rows: RowOracle,
-    release: ReleaseStage | RecordedRelease,
-) -> list[Verdict]:
-    """Complete certificates with the number of people whom the protection maps to the same region.
-
-    Everybody in a region is taken for the counterfactual, with their own quasi-identifiers and the released private
-    values, and protected in the same way; who comes out elsewhere is struck out. That is what an adversary does who
-    knows the algorithm and has the model. Costs about k times the protection itself. Only for a protector that does
-    not draw random numbers and a policy without l and t, whose repeated attempts are not rerun.
-    """
-    population = rows.population
-    certified = [i for i, verdict in enumerate(verdicts) if not isinstance(verdict, Refusal)]
-    inside = {i: np.flatnonzero(population.cells_inside(verdicts[i][0])) for i in certified}  # type: ignore[index]
-    if not certified:
-        return list(verdicts)
-    which = np.repeat(np.array(certified), [len(inside[i]) for i in certified])
-    cells = np.concatenate([inside[i] for i in certified])
-    others = take_in(
-        rows_for_cells(population.encoder, accepted.frame, which, population.cells[cells]), population.encoder
-    )
-
-    def judge_others(labels: NDArray[np.object_], at: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return judge(labels, which[at])
-
-    oracle = Oracle(model, judge_others, rows, others.frame)
-    found = release.propose(others, oracle, np.zeros(len(which), dtype=np.int64))
-    completed = list(verdicts)
-    for i in certified:
-        verdict = verdicts[i]
-        if isinstance(verdict, Refusal):
-            continue
-        region, certificate = verdict
-        same = [cells[at] for at in np.flatnonzero(which == i) if found[at] == region]
-        members = population.members(region)
-        left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
-        completed[i] = (region, certificate.counted(k_effective=population.people(left)))
-    return completed
-
-
-# From checked counterfactuals, or queries, to entries: what may be asked, what is released, what is withheld.
-
-_log = logging.getLogger("cfk_plugin")
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class EntryStage:
-    """What entries are made of, bound once. Host side only."""
-
-    population: Population
-    model: LabelModel
-    goal: Goal
-    rows: RowOracle
-    ground: Ground  # Partition and catalogue, where the guarantee has them
-    release: ReleaseStage | RecordedRelease
-    measures: bool = False  # Whether the effective k of regions that are chosen one by one is measured
-
-    def of_counterfactuals(
-        self,
-        intake: Intake,
-        query: NDArray[np.int64],
-        factual_labels: NDArray[Any] | None,
-        progress: Progress | None = None,
-        goal: Goal | None = None,
-    ) -> list[Entry]:
-        """Return one entry per counterfactual; with a catalogue each is replaced by the nearest entry of it.
-
-        A call with a goal of its own (`Goal.of_call`) is judged by that.
-        """
-        if goal is not None:
-            stage, labels = replace(self, goal=goal), factual_labels if goal.is_opposite else None
-            return stage.of_counterfactuals(intake, query, labels, progress)
-        entries = _faulty_or(intake, query, "not_desired")
-        usable = _usable(intake)
-        if not len(usable):
-            return entries
-        own = self.model(intake.take(usable).frame).astype(object)
-        factual = None if factual_labels is None else factual_labels[usable]
-        desired = self.goal.judge(factual, own)(own, np.arange(len(usable)))
-        usable, own = usable[desired], own[desired]
-        factual = None if factual is None else factual[desired]
-        if self.ground.catalogue is not None:
-            self._from_catalogue(entries, intake, usable, own, factual, progress)
-        else:
-            self._fill(entries, usable, intake.take(usable), own, factual, progress)
-        return entries
-
-    def of_queries(self, intake: Intake, query: NDArray[np.int64], progress: Progress | None = None) -> list[Entry]:
-        """Return one entry of the catalogue per query: the nearest."""
-        if self.ground.catalogue is None:
-            raise PolicyError('explaining queries without an explainer needs guarantee="catalogue"')
-        entries = _faulty_or(intake, query, "none_found")
-        usable = _usable(intake)
-        if len(usable):
-            asks = self.goal.is_opposite  # a query that the model cannot read must not cost the others theirs
-            factual = self.model(intake.take(usable).frame).astype(object) if asks else None
-            self._from_catalogue(entries, intake, usable, None, factual, progress)
-        return entries
-
-    def regions(self, intake: Intake) -> list[Region | None]:
-        """Return the region that protection alone maps each record to, whatever its outcome; nothing is released."""
-        found: list[Region | None] = [None] * len(intake)
-        usable = _usable(intake)
-        if len(usable):
-            some = intake.take(usable)
-            own = self.model(some.frame).astype(object)
-            oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, some.frame)
-            for at, region in zip(usable, self.release.propose(some, oracle, self.ground.sides.of(own)), strict=True):
-                found[at] = region
-        return found
-
-    def _from_catalogue(
-        self,
-        entries: list[Entry],
-        intake: Intake,
-        at: NDArray[np.int64],
-        own: NDArray[Any] | None,
-        factual: NDArray[Any] | None,
-        progress: Progress | None,
-    ) -> None:
-        """Answer with the rows behind the nearest entries; where there is none, say so."""
-        catalogue = self.ground.catalogue
-        if catalogue is None or not len(at):
-            return
-        asked = intake.take(at)
-        open_to = self.ground.sides.open_to(own, factual, len(at))
-        rows = catalogue.nearest(asked.frame, *asked.quasi_identifiers, open_to)
-        if own is not None:  # counterfactuals, not queries
-            groups = catalogue.partition.group_of(asked.codes, asked.numbers, self.ground.sides.of(own))
-            itself = catalogue.own(asked.codes, groups)
-            rows = np.where(itself >= 0, itself, rows)
-        for i in at[rows < 0]:
-            entries[i] = Suppressed(entries[i].query, "infeasible")
-        found = rows >= 0
-        if found.any():
-            chosen = take_in(self.population.rows(rows[found]), self.population.encoder)
-            wanted = None if factual is None else factual[found]
-            self._fill(entries, at[found], chosen, self.rows.labels(rows[found]), wanted, progress)
-
-    def _fill(
-        self,
-        entries: list[Entry],
-        at: NDArray[np.int64],
-        accepted: Intake,
-        own: NDArray[Any],
-        factual: NDArray[Any] | None,
-        progress: Progress | None,
-    ) -> None:
-        """Protect and verify counterfactuals with the desired outcome, and put the results in their places."""
-        if not len(at):
-            return
-        judge, cells = self.goal.judge(factual, own), accepted.quasi_identifiers[0]
-        oracle = Oracle(self.model, judge, self.rows, accepted.frame, desired_at=cells)
-        goals = (own if factual is None else factual).tolist()
-        verdicts = self.release.run(accepted, goals, oracle, self.ground.sides.of(own), progress)
-        if self.measures:
-            verdicts = with_effective(verdicts, accepted, judge, self.model, self.rows, self.release)
-        for row, (i, verdict) in enumerate(zip(at.tolist(), verdicts, strict=True)):
-            outcome = self.goal.outcome(self.model, None if factual is None else factual[row], own[row])
-            entries[i] = self._entry(entries[i].query, accepted, row, verdict, outcome)
-
-    def _entry(self, query: int, accepted: Intake, row: int, verdict: Verdict, outcome: Outcome) -> Entry:
-        if isinstance(verdict, Refusal):
-            return Suppressed(query, verdict.reason, refused_k=verdict.k)
-        region, certificate = verdict
-        released = disclosed(certificate, accepted, row)
-        region = Region({name: region[name] for name in self.population.schema.names("quasi-identifier")})
-        named = {name: self.population.domains[name].label(part) for name, part in region.items()}
-        labels = {name: label for name, label in named.items() if label is not None}
-        return GeneralizedCounterfactual(query, region, released, certificate, labels, certificate.withheld, outcome)
-
-
-def _usable(intake: Intake) -> NDArray[np.int64]:
-    return np.array([i for i, fault in enumerate(intake.faults) if fault is None], dtype=np.int64)
-
-
-def _faulty_or(intake: Intake, query: Sequence[int] | NDArray[np.int64], reason: str) -> list[Entry]:
-    return [
-        Suppressed(int(q), *fault) if fault else Suppressed(int(q), reason)
-        for q, fault in zip(query, intake.faults, strict=True)
-    ]
-
-
-def failing_closed() -> AbstractContextManager[None]:
-    """Turn whatever fails on the way to entries into an error for `withheld`: nothing unprotected may leave."""
-    return quiet("{} in the pipeline", PluginError, let=ModelError)
-
-
-def withheld(query: NDArray[np.int64], error: CFKError) -> list[Entry]:
-    """Withhold everything because of an error of `failing_closed`."""
-    by_model = isinstance(error, ModelError)  # which a plugin may have raised, with a text of its own
-    _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
-    reason = "model_failed" if by_model else "protector_failed"
-    return [Suppressed(int(q), reason) for q in query]
-
-
-# KAnonymizer: the stages from raw counterfactuals to verified explanations, failing closed at each.
-
-
-class KAnonymizer:
+class KAnonymizer(HostOnly):
     """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
 
     Protects against linking an explanation to a person by quasi-identifiers: every region that leaves holds at
@@ -449,22 +122,41 @@ class KAnonymizer:
         self.manager_ = load_plugins(self.plugins)
         self.population_, self.goal_ = population, Goal(desired)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
-        self.rows_ = RowOracle(self.model_, population)
-        self.goal_.check(self.model_, self.rows_.tried())
-        self.ground_ = Ground.prepare(policy, self.goal_, self.rows_)
-        self.protector_, self.method_ = self.ground_.protector or choose(self.method, self.manager_.protectors())
-        detector = Detector(population, policy.near_native, seed=self.seed)
-        self.findings_ = FindingStage(population, detector, self.manager_)
-        partition = self.ground_.partition
-        verifier = Verifier(population, policy, reference=self.reference, seed=self.seed, partition=partition)
-        release = ReleaseStage(population, policy, self.protector_, self.method_, self.manager_, verifier, self.seed)
-        stage = release if self.ledger is None else RecordedRelease(release, self.ledger)
-        if measures := self.measure_k_effective and partition is None:
-            check_rerun(self.protector_, policy)
-        self.stage_ = EntryStage(population, self.model_, self.goal_, self.rows_, self.ground_, stage, measures)
+        rows = RowOracle(self.model_, population)
+        self.goal_.check(self.model_, rows.tried())
+        state = self.guarantee_ = GuaranteeState.prepare(policy, self.goal_, rows)
+        protector, self.method_ = state.protector or choose(self.method, self.manager_.protectors())
+        if self.measure_k_effective and state.partition is None:
+            check_rerun(protector, policy)
+        self.detector_ = Detector(population, policy.near_native, seed=self.seed)
+        mapped_rows = None if state.partition is None else state.partition.rows_mapped_to
+        self.pipeline_ = Pipeline(
+            population=population,
+            policy=policy,
+            model=self.model_,
+            goal=self.goal_,
+            rows=rows,
+            guarantee=state,
+            protector=protector,
+            method=self.method_,
+            plugins=self.manager_,
+            detector=self.detector_,
+            verifier=Verifier(population, policy, reference=self.reference, mapped_rows=mapped_rows, seed=self.seed),
+            ledger=self.ledger,
+            measures_k_effective=self.measure_k_effective and state.partition is None,
+            seed=self.seed,
+        )
         ledger = "none" if self.ledger is None else self.ledger.backend
-        used = {"seed": self.seed, "ledger": ledger, "reference": self.reference is not None}
-        self.result_ = ResultStage.of(population, policy, self.method_, self.manager_, detector, **used)
+        versions = self.manager_.versions()
+        self._about = ResultContext(
+            facts_of(population, policy.k) | {"fingerprint": population.fingerprint},
+            environment_of(plugins=versions, seed=self.seed, ledger=ledger, reference=self.reference is not None),
+        )
+        self._provenance = {
+            "method": self.method_,
+            "population": population.fingerprint,
+            "plugins": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        }
         return self
 
     def transform(
@@ -508,8 +200,10 @@ class KAnonymizer:
             if len(facts := require_features(factuals, self.population_.schema.features, "factuals")) != len(frame):
                 raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
             labels = self.factual_labels(facts) if self.goal_.is_opposite else None
-        entries, findings = self.release(frame, query, labels, instance_based=instance_based, progress=progress)
-        return self.result_.wrap(entries, findings, generator="table", call=call)
+        entries, findings = self.pipeline_.release(
+            frame, query, labels, instance_based=instance_based, progress=progress
+        )
+        return self.wrap(entries, findings, generator="table", call=call)
 
     def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None) -> Explanations:
         """Answer queries from the catalogue, without an explainer.
@@ -537,16 +231,11 @@ class KAnonymizer:
             As `transform`.
         """
         self._check_fitted()
-        if self.ground_.catalogue is None:
+        if self.guarantee_.catalogue is None:
             raise PolicyError('explain() answers from the catalogue; it needs guarantee="catalogue"')
         call, frame = Request(), require_features(queries, self.population_.schema.features, "queries")
-        query = np.arange(len(frame))
-        try:
-            with failing_closed():
-                entries = self.stage_.of_queries(take_in(frame, self.population_.encoder), query, progress)
-        except CFKError as error:
-            entries = withheld(query, error)
-        return self.result_.wrap(entries, (None,) * len(query), generator="catalogue", call=call)
+        entries = self.pipeline_.answer(frame, np.arange(len(frame)), progress)
+        return self.wrap(entries, (None,) * len(frame), generator="catalogue", call=call)
 
     def seal(self, path: str | Path) -> None:
         """Write population, policy and partition to one file, from which another process protects alike.
@@ -568,7 +257,7 @@ class KAnonymizer:
         """
         self._check_fitted()
         check_sealable(self.policy_, self.goal_)
-        partition = self.ground_.partition
+        partition = self.guarantee_.partition
         arrays = {} if partition is None else partition_to_arrays(partition)
         self.population_.seal(path, facts={"policy": self.policy_.to_dict()}, arrays=arrays)
 
@@ -588,7 +277,7 @@ class KAnonymizer:
         """
         self._check_fitted()
         frame = require_features(records, self.population_.schema.features, "records")
-        return self.stage_.regions(take_in(frame, self.population_.encoder))
+        return self.pipeline_.regions_of(frame)
 
     def goal_of_call(self, desired: Any) -> Goal | None:
         """Return what a call that asks for an outcome of its own is judged by; None where it asks for none.
@@ -617,41 +306,50 @@ class KAnonymizer:
         """Return the model's labels of the instances to explain."""
         return self.model_(self.population_.conform(factuals)).astype(object)
 
-    def release(
+    def wrap(
         self,
-        frame: pd.DataFrame,
-        query: NDArray[np.int64],
-        factual_labels: NDArray[Any] | None = None,
-        *,
-        instance_based: bool = False,
-        progress: Progress | None = None,
-        stage: EntryStage | None = None,
-        goal: Goal | None = None,
-    ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
-        """Run all stages on counterfactuals that have every feature; `query` says which query each answers.
-
-        With a `goal` of the call (`goal_of_call`) they are judged by it.
-        """
-        try:
-            with failing_closed():
-                intake = take_in(frame, self.population_.encoder)
-                findings = self.findings_.of(frame, instance_based=instance_based)
-                made = (stage or self.stage_).of_counterfactuals(intake, query, factual_labels, progress, goal)
-                return made, findings
-        except CFKError as error:
-            return withheld(query, error), (None,) * len(query)
+        entries: Sequence[Entry],
+        findings: Sequence[Finding | None],
+        generator: str,
+        call: Request,
+        record: Callable[[Explanations], bool] | None = None,
+    ) -> Explanations:
+        """Return entries as a result, in order, and tell plugins of them; what `record` cannot keep is withheld."""
+        known, tolerance = self._about, self.detector_.used
+        about = replace(
+            known,
+            population={**(known.population or {}), "tolerance": tolerance},
+            environment={**(known.environment or {}), "generator": generator},
+        ).of_call(call, [entry.query for entry in entries])
+        options: dict[str, Any] = {
+            "policy": self.policy_,
+            "columns": self.population_.schema.features,
+            "n_people": self.population_.n_people,
+            "provenance": {**self._provenance, "generator": generator},
+            "about": about,
+        }
+        if call.candidates > 1:
+            options["provenance"]["candidates"] = str(call.candidates)
+        result = Explanations(entries, findings=findings, **options)
+        if record is not None and not record(result):
+            result = Explanations([Suppressed(entry.query, "not_recorded") for entry in entries], **options)
+        if self.policy_.on_infeasible == "raise" and result.suppressed:
+            reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
+            raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
+        if "cfk_released" in self.manager_.hooks:
+            for entry in result:
+                told = self.method_, self.policy_.sha256, self.population_.fingerprint
+                self.manager_.released(release_record(entry, *told))
+        return result
 
     def _check_fitted(self) -> None:
-        if not hasattr(self, "stage_"):
+        if not hasattr(self, "pipeline_"):
             raise NotFittedError("call fit(population, model=..., desired=...) first")
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold every training row."""
-        raise InputError("a KAnonymizer holds training rows and refuses to be pickled; fit it where it runs")
+    _refusal = InputError, "a KAnonymizer holds training rows and refuses to be pickled; fit it where it runs"
 
-    def __repr__(self) -> str:
-        """Show settings alone."""
-        return f"KAnonymizer(policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r})"
+    def _counts(self) -> str:
+        return f"policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r}"
 
 
 def release_record(entry: Entry, method: str, policy_hash: str, population: str = "") -> ReleaseRecord:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from functools import partial
+from typing import Any, NoReturn, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,7 +14,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.intake import require_features, select, take_in
-from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, NotForwardedError, PolicyError, quiet
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.errors import (
+    AdapterError,
+    CFKError,
+    HostOnly,
+    InputError,
+    ModelError,
+    NotForwardedError,
+    PolicyError,
+    quiet,
+)
 from cfk_plugin.hookspecs import (
     CounterfactualBatch,
     CounterfactualSource,
@@ -27,13 +38,12 @@ from cfk_plugin.hookspecs import (
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.base import rank
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
-from cfk_plugin.release.anonymizer import EntryStage, KAnonymizer, failing_closed, withheld
+from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations, Request
-from cfk_plugin.release.pipeline import RecordedRelease
+from cfk_plugin.release.pipeline import Memory, Pipeline, failing_closed, withheld
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
 
-if TYPE_CHECKING:
-    from cfk_plugin.data.policy import PrivacyPolicy
+_log = logging.getLogger("cfk_plugin")
 
 
 # Which of several counterfactuals of a query is released: the best by the policy's order, distance included.
@@ -42,15 +52,13 @@ _DIGITS = 12  # sums that differ by less are equal: the same terms in another or
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Choice:
+class Choice(HostOnly):
     """What protection made of every candidate, and which one of each query is the best. Host side only."""
 
     entries: list[Entry]  # One per candidate. None of them has left, and no ledger knows of them.
-    # shape (n_candidates,); hEOM distance between the query and each candidate, over all features
-    distances: NDArray[np.float64]
-    chosen: NDArray[np.int64]  # shape (n_queries,); position of the best candidate of each query; -1 where it has none
-    # Releases candidates through the ledger, if there is one, and repeats what was found of them here
-    stage: EntryStage
+    distances: NDArray[np.float64]  # hEOM distance between the query and each candidate, over all features
+    chosen: NDArray[np.int64]  # Position of the best candidate of each query; -1 where it has none
+    pipeline: Pipeline  # Releases candidates, by the ledger if there is one, and repeats what was found of them here
 
 
 def choose_candidates(
@@ -97,18 +105,18 @@ def choose_candidates(
     ModelError
         If the model fails.
     """
-    _check(anonymizer)
+    _check_candidates(anonymizer)
     population = anonymizer.population_
     frame = require_features(candidates, population.schema.features, "candidates")
     asked = require_features(queries, population.schema.features, "queries")
-    goal = anonymizer.goal_of_call(desired)
-    labels = anonymizer.factual_labels(asked)[query] if (goal or anonymizer.goal_).is_opposite else None
-    rehearsal, stage = _with_memory(anonymizer.stage_)
-    entries = rehearsal.of_counterfactuals(take_in(frame, population.encoder), query, labels, progress, goal)
-    heom = heom or Heom.of(population)
-    parts = heom.parts(population.conform(asked).take(query), population.conform(frame))
+    goal, memory = anonymizer.goal_of_call(desired) or anonymizer.goal_, Memory()
+    labels = anonymizer.factual_labels(asked)[query] if goal.is_opposite else None
+    pipeline = replace(anonymizer.pipeline_, goal=goal, memory=memory)
+    rehearsal = replace(pipeline, ledger=None, measures_k_effective=False)
+    entries = rehearsal.entries_of(take_in(frame, population.encoder), query, labels, progress)
+    parts = (heom or Heom.of(population)).parts(population.conform(asked).take(query), population.conform(frame))
     distances = parts.mean(axis=1)
-    return Choice(entries, distances, best_of(anonymizer.policy_, entries, distances, query, len(asked)), stage)
+    return Choice(entries, distances, best_of(anonymizer.policy_, entries, distances, query, len(asked)), pipeline)
 
 
 def best_of(
@@ -138,44 +146,6 @@ def best_of(
     return best
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Chooser:
-    """Asks a generator for m candidates of each query and keeps the best; bound once by `protect`."""
-
-    m: int
-    source: RankingSource
-    anonymizer: KAnonymizer
-    heom: Heom
-
-    @classmethod
-    def of(cls, m: int, source: object, anonymizer: KAnonymizer) -> Self:
-        """Bind a generator and a fitted anonymizer."""
-        if not isinstance(source, RankingSource):
-            raise AdapterError(
-                f"{getattr(source, 'name', 'the explainer')} cannot be asked for several counterfactuals of a query; "
-                "NearestUnlikeNeighbour, DiCE and adapters with a method `candidates` can. Leave out candidates="
-            )
-        _check(anonymizer)
-        return cls(m, source, anonymizer, Heom.of(anonymizer.population_))
-
-    def ask(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask for the candidates."""
-        return self.source.candidates(queries, self.m, **options)
-
-    def best(
-        self, batch: CounterfactualBatch, queries: pd.DataFrame, progress: Progress | None
-    ) -> tuple[CounterfactualBatch, EntryStage | None]:
-        """Return the best candidate of each query, and the stage that releases it without working it out again."""
-        if not len(batch.frame):
-            return CounterfactualBatch.one_each(batch.frame, np.zeros(len(queries), bool), batch.desired), None
-        ranked = np.argsort(batch.slot)
-        frame, query = batch.frame.take(ranked), batch.query[batch.slot[ranked]]
-        asked = {"desired": batch.desired, "heom": self.heom, "progress": progress}
-        choice = choose_candidates(self.anonymizer, frame, query, queries, **asked)
-        found = choice.chosen >= 0
-        return CounterfactualBatch.one_each(frame.take(choice.chosen[found]), found, batch.desired), choice.stage
-
-
 def check_number(candidates: object) -> int:
     """Return the number of candidates per query, or refuse it."""
     if not isinstance(candidates, (int, np.integer)) or isinstance(candidates, bool) or candidates < 1:
@@ -183,7 +153,7 @@ def check_number(candidates: object) -> int:
     return int(candidates)
 
 
-def _check(anonymizer: KAnonymizer) -> None:
+def _check_candidates(anonymizer: KAnonymizer) -> None:
     if anonymizer.policy_.guarantee == "catalogue":
         raise PolicyError(
             'guarantee="catalogue" answers with the nearest entry of its own, whatever the candidate; leave out '
@@ -196,50 +166,20 @@ def _check(anonymizer: KAnonymizer) -> None:
         )
 
 
-def _with_memory(stage: EntryStage) -> tuple[EntryStage, EntryStage]:
-    """Return the stage without its ledger, and with it; the second repeats what the first has found."""
-    release = stage.release
-    recorded = release if isinstance(release, RecordedRelease) else None
-    plain = replace(release.stage if isinstance(release, RecordedRelease) else release, memory={})
-    return (
-        replace(stage, release=plain, measures=False),
-        replace(stage, release=plain if recorded is None else replace(recorded, stage=plain)),
-    )
+# A protected explainer: the doors that are open, and behind them what asks the explainer and what protects its answers.
 
 
-# A protected explainer: the explainer as before, except that everything it gives out is protected.
+class Prototypes(Protocol):
+    """What answers in an explainer's place, fitted: `DPPrototypes`."""
 
-_log = logging.getLogger("cfk_plugin")
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Kept:
-    """What a protected explainer stands for and works with."""
-
-    explainer: Any
-    source: CounterfactualSource
-    name: str
-    anonymizer: KAnonymizer
-    track: bool | RunLogger
-    groups: str | None
-    chooser: Chooser | None
-
-    def methods(self) -> Mapping[str, Any]:
-        """Return the explainer's methods that give out counterfactuals."""
-        with quiet("the adapter cannot say what it maps", AdapterError):
-            return dict(self.source.methods)
-
-    def forwarded(self) -> tuple[str, ...]:
-        """Return the names that are given as they are."""
-        with quiet("the adapter cannot say what it forwards", AdapterError):
-            return tuple(getattr(self.source, "forwarded", ()))
+    def explain(
+        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+    ) -> Explanations:
+        """Answer queries, one entry each."""
+        ...
 
 
-KEPT: WeakKeyDictionary[ProtectedExplainer, _Kept] = WeakKeyDictionary()
-"""Beside the objects and not on them, so that none of their attributes leads to an explainer."""
-
-
-class ProtectedExplainer:
+class ProtectedExplainer(HostOnly):
     """Stands in for an explainer: its methods that give out counterfactuals, protected. Made by `protect`.
 
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
@@ -251,17 +191,19 @@ class ProtectedExplainer:
     """
 
     __slots__ = ("__weakref__",)  # what it stands for is kept beside it: no attribute may lead there
+    _refusal = InputError, "a protected explainer holds training rows and refuses to be pickled"
 
     def __init__(
         self,
         explainer: Any,
         source: CounterfactualSource,
-        anonymizer: KAnonymizer,
+        anonymizer: KAnonymizer | Prototypes,
         track: bool | RunLogger = False,
         groups: str | None = None,
-        chooser: Chooser | None = None,
+        candidates: int = 1,
     ) -> None:
-        KEPT[self] = _Kept(explainer, source, str(source.name), anonymizer, track, groups, chooser)
+        kind: Any = _Wrapped if isinstance(anonymizer, KAnonymizer) else _Replaced
+        _WRAPPED[self] = kind(explainer, source, anonymizer, track, groups, candidates)
 
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
         """Explain queries; the only counterfactuals that leave are protected ones.
@@ -290,26 +232,7 @@ class ProtectedExplainer:
         AdapterError
             If what the explainer returned cannot be read as counterfactuals, or does not belong to the queries.
         """
-        kept = KEPT[self]
-        if not isinstance(queries, pd.DataFrame) and "explain" in kept.methods():
-            return self._protected_method("explain")(queries, **options)
-        population = kept.anonymizer.population_
-        frame = require_features(queries, population.schema.features, "queries")
-        call, ask = Request.of(queries, kept.groups), kept.source.generate
-        if (chooser := kept.chooser) is not None:
-            call, ask = replace(call, candidates=chooser.m), chooser.ask
-        features = select(frame, population.schema.features)
-        what = "the adapter raised {}; its text is withheld as it may quote rows"
-        try:
-            with quiet(what, ExplainerError, let=CFKError), protecting():
-                batch = ask(select(frame, population.schema.features, renumber=False).copy(deep=True), **options)
-        except ExplainerError as error:
-            _log.warning("%s", error)  # holds the class of the exception alone
-        else:
-            if chooser is not None:
-                return self._release_best(chooser, batch, features, call, progress)
-            return self._release(batch, features, call, progress)
-        return self._withheld(np.arange(len(frame)), "explainer_failed", call)
+        return _WRAPPED[self].explain(queries, progress, options)
 
     def __call__(self, queries: Any, **options: Any) -> Any:
         """Do as `explain`, for explainers that are functions."""
@@ -317,18 +240,35 @@ class ProtectedExplainer:
 
     def __getattr__(self, name: str) -> Any:
         """Return the protected form of a method that gives out counterfactuals, or what the adapter forwards."""
-        kept = KEPT[self]
-        if name in kept.methods():
-            return self._protected_method(name)
-        if name in self._forwarded_names():
-            return self._forwarded(name)
-        passed = ", ".join(sorted({"explain", *kept.methods(), *self._forwarded_names()}))
-        raise NotForwardedError(
-            f"{name!r} of {kept.name} is not passed on, as it may give out training rows; this protected explainer has "
-            f"{passed}. Ask the explainer itself where you hold it. To add the name, let the adapter map it in "
-            "`methods` if it returns counterfactuals, or name it in `forwarded` if nothing of a row is in it: see "
-            "docs/how-to/write-an-adapter.md"
-        )
+        wrapped = _WRAPPED[self]
+        if name in wrapped.methods():
+            # The functions find the explainer by this object: who sends one to another process must not send that, too.
+            def found(*args: Any, **named: Any) -> Any:
+                return _WRAPPED[self].call(name, args, named)
+
+            found.__doc__ = f"{name} of the explainer; what it returns is protected and holds no training row."
+        elif name in wrapped.forwarded():
+            with quiet(f"{name} of the explainer cannot be read", NotForwardedError):
+                value = getattr(wrapped.explainer, name)
+            if not callable(value):
+                return value
+            del value
+
+            def found(*args: Any, **named: Any) -> Any:
+                with quiet(f"{name} of the explainer failed", AdapterError):
+                    return getattr(_WRAPPED[self].explainer, name)(*args, **named)
+
+        else:
+            passed = ", ".join(sorted({"explain", *wrapped.methods(), *wrapped.forwarded()}))
+            raise NotForwardedError(
+                f"{name!r} of {wrapped.name} is not passed on, as it may give out training rows; this protected "
+                f"explainer has {passed}. Ask the explainer itself where you hold it. To add the name, let the adapter "
+                "map it in `methods` if it returns counterfactuals, or name it in `forwarded` if nothing of a row is "
+                "in it: see docs/how-to/write-an-adapter.md"
+            )
+        del wrapped
+        found.__name__ = name
+        return found
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse changes."""
@@ -340,75 +280,86 @@ class ProtectedExplainer:
 
     def __dir__(self) -> list[str]:
         """List what it has."""
-        return sorted({*dir(type(self)), *KEPT[self].methods(), *self._forwarded_names()})
+        return sorted({*dir(type(self)), *_WRAPPED[self].methods(), *_WRAPPED[self].forwarded()})
 
-    def __repr__(self) -> str:
+    def _counts(self) -> str:
         """Name what is wrapped; the explainer's own repr may show rows."""
-        kept = KEPT[self]
-        return f"ProtectedExplainer({kept.name}, {kept.anonymizer!r})"
+        return f"{_WRAPPED[self].name}, {_WRAPPED[self].anonymizer!r}"
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        """Refuse to be pickled."""
-        raise InputError("a protected explainer holds training rows and refuses to be pickled")
 
-    def _forwarded_names(self) -> tuple[str, ...]:
-        return KEPT[self].forwarded()
+class _Wrapped(HostOnly):
+    """An explainer, the source that asks it, and what protects its answers."""
 
-    def _forwarded(self, name: str) -> Any:
-        """Return an attribute as it is, and a method as a function, which does not lead to its explainer."""
-        with quiet(f"{name} of the explainer cannot be read", NotForwardedError):
-            value = getattr(KEPT[self].explainer, name)
-        if not callable(value):
-            return value
-        del value
-
-        def forwarded(*args: Any, **kwargs: Any) -> Any:
-            with quiet(f"{name} of the explainer failed", AdapterError):
-                return getattr(KEPT[self].explainer, name)(*args, **kwargs)
-
-        forwarded.__name__ = name
-        return forwarded
-
-    def _protected_method(self, name: str) -> Callable[..., Any]:
-        def protected(*args: Any, **kwargs: Any) -> Any:
-            source = KEPT[self].source  # not of the function: who sends it to another process would send the explainer
-            nothing, started = None, Request().started
-            try:
-                with quiet(f"{name} failed", AdapterError, let=CFKError), protecting():
-                    batch, native, queries = source.methods[name](*args, **kwargs)
-            except NoneFoundError as error:
-                nothing = error.native
-            if nothing is not None:  # raised out here, so that it carries no context
-                raise nothing
-            call = replace(Request.of(queries, KEPT[self].groups), started=started)
-            explanations = self._release(batch, queries, call, None)
-            with quiet(f"the adapter cannot rebuild what {name} returns; use explain()", AdapterError, let=CFKError):
-                restored = source.restore(native, explanations)
-            if restored is native and native is not None:
-                raise AdapterError(f"the adapter gives back what {name} returned instead of rebuilding it")
-            return restored
-
-        protected.__name__ = name
-        protected.__doc__ = f"{name} of the explainer; what it returns is protected and holds no training row."
-        return protected
-
-    def _release_best(
+    def __init__(
         self,
-        chooser: Chooser,
-        batch: CounterfactualBatch,
-        queries: pd.DataFrame,
-        call: Request,
-        progress: Progress | None,
-    ) -> Explanations:
-        """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
-        self._check(batch, queries)
-        KEPT[self].anonymizer.goal_of_call(batch.desired)  # another outcome is refused, and not withheld
+        explainer: Any,
+        source: CounterfactualSource,
+        anonymizer: Any,
+        track: bool | RunLogger,
+        groups: str | None,
+        candidates: int,
+    ) -> None:
+        self.explainer, self.source, self.name = explainer, source, str(source.name)
+        self.anonymizer, self.track, self.groups, self.m = anonymizer, track, groups, candidates
+        if candidates > 1:
+            if not isinstance(source, RankingSource):
+                raise AdapterError(
+                    f"{self.name} cannot be asked for several counterfactuals of a query; NearestUnlikeNeighbour, DiCE "
+                    "and adapters with a method `candidates` can. Leave out candidates="
+                )
+            _check_candidates(anonymizer)
+            self.heom = Heom.of(anonymizer.population_)
+
+    def methods(self) -> Mapping[str, Any]:
+        """Return the explainer's methods that give out counterfactuals."""
+        with quiet("the adapter cannot say what it maps", AdapterError):
+            return dict(self.source.methods)
+
+    def forwarded(self) -> tuple[str, ...]:
+        """Return the names that are given as they are."""
+        with quiet("the adapter cannot say what it forwards", AdapterError):
+            return tuple(getattr(self.source, "forwarded", ()))
+
+    def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
+        """Ask for counterfactuals, and release them; of several candidates the best one of each query."""
+        if not isinstance(queries, pd.DataFrame) and "explain" in self.methods():
+            return self.call("explain", (queries,), options)
+        features = self.anonymizer.population_.schema.features
+        frame = require_features(queries, features, "queries")
+        call = Request.of(queries, self.groups)
+        asked, source = select(frame, features, renumber=False).copy(deep=True), self.source
+        what = "the adapter raised {}; its text is withheld as it may quote rows"
         try:
-            with failing_closed():
-                best, stage = chooser.best(batch, queries, progress)
-        except CFKError as error:
-            return self._finish(withheld(np.arange(len(queries)), error), [None] * len(queries), call)
-        return self._release(best, queries, call, None, stage)
+            with quiet(what, ExplainerError, let=CFKError), protecting():
+                if self.m > 1 and isinstance(source, RankingSource):
+                    batch = source.candidates(asked, self.m, **options)
+                else:
+                    batch = source.generate(asked, **options)
+        except ExplainerError as error:
+            _log.warning("%s", error)  # holds the class of the exception alone
+            return self._withheld(np.arange(len(frame)), "explainer_failed", replace(call, candidates=self.m))
+        frame = select(frame, features)
+        if self.m > 1:
+            return self._release_best(batch, frame, replace(call, candidates=self.m), progress)
+        return self._release(batch, frame, call, progress)
+
+    def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Request one of `methods`, and rebuild its result from what is released."""
+        nothing, started = None, Request().started
+        try:
+            with quiet(f"{name} failed", AdapterError, let=CFKError), protecting():
+                batch, native, queries = self.source.methods[name](*args, **named)
+        except NoneFoundError as error:
+            nothing = error.native
+        if nothing is not None:  # raised out here, so that it carries no context
+            raise nothing
+        call = replace(Request.of(queries, self.groups), started=started)
+        explanations = self._release(batch, queries, call, None)
+        with quiet(f"the adapter cannot rebuild what {name} returns; use explain()", AdapterError, let=CFKError):
+            restored = self.source.restore(native, explanations)
+        if restored is native and native is not None:
+            raise AdapterError(f"the adapter gives back what {name} returned instead of rebuilding it")
+        return restored
 
     def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
         if not isinstance(batch, CounterfactualBatch):
@@ -416,8 +367,29 @@ class ProtectedExplainer:
         if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
             raise AdapterError("an adapter answered queries that were not asked")
         if len(batch.frame):
-            features = KEPT[self].anonymizer.population_.schema.features
+            features = self.anonymizer.population_.schema.features
             require_features(batch.frame, features, "the explainer's answer")
+
+    def _release_best(
+        self, batch: CounterfactualBatch, queries: pd.DataFrame, call: Request, progress: Progress | None
+    ) -> Explanations:
+        """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
+        self._check(batch, queries)
+        self.anonymizer.goal_of_call(batch.desired)  # another outcome is refused, and not withheld
+        found, pipeline, frame = np.zeros(len(queries), dtype=bool), None, batch.frame
+        try:
+            with failing_closed():
+                if len(frame):
+                    ranked = np.argsort(batch.slot)
+                    frame, query = frame.take(ranked), batch.query[batch.slot[ranked]]
+                    told = {"desired": batch.desired, "heom": self.heom, "progress": progress}
+                    choice = choose_candidates(self.anonymizer, frame, query, queries, **told)
+                    found, pipeline = choice.chosen >= 0, choice.pipeline
+                    frame = frame.take(choice.chosen[found])
+                best = CounterfactualBatch.one_each(frame, found, batch.desired)
+        except CFKError as error:
+            return self._wrap(withheld(np.arange(len(queries)), error), [None] * len(queries), call)
+        return self._release(best, queries, call, None, pipeline)
 
     def _release(
         self,
@@ -425,38 +397,65 @@ class ProtectedExplainer:
         queries: pd.DataFrame,
         call: Request,
         progress: Progress | None,
-        stage: EntryStage | None = None,
+        pipeline: Pipeline | None = None,
     ) -> Explanations:
+        """Release what an explainer answered to queries."""
         self._check(batch, queries)
-        anonymizer, instance_based = KEPT[self].anonymizer, KEPT[self].source.instance_based
-        goal = anonymizer.goal_of_call(batch.desired)
-        entries: list[Entry] = [Suppressed(int(q), "none_found") for q in batch.query]
+        goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
+        entries: list[Entry] = [Suppressed(q, "none_found") for q in batch.query.tolist()]
         findings: list[Finding | None] = [None] * len(entries)
-        if anonymizer.ledger is not None and not may_observe(len(batch.query), KEPT[self].track):
+        if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
             return self._withheld(batch.query, "not_recorded", call)  # and not on record as left
         if len(batch.frame):
-            query = batch.query[batch.slot]
-            labels = None
-            if (goal or anonymizer.goal_).is_opposite:
+            query, labels = batch.query[batch.slot], None
+            if goal.is_opposite:
                 try:
-                    labels = anonymizer.factual_labels(queries)[query]
+                    labels = self.anonymizer.factual_labels(queries)[query]
                 except ModelError as error:
                     _log.warning("explanations withheld: %s", error)
                     return self._withheld(batch.query, "model_failed", call)
-            done, found = anonymizer.release(
-                batch.frame, query, labels, instance_based=instance_based, progress=progress, stage=stage, goal=goal
+            pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
+            done, kinds = pipeline.release(
+                batch.frame, query, labels, instance_based=self.source.instance_based, progress=progress
             )
-            for slot, entry, finding in zip(batch.slot, done, found, strict=True):
+            for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
-        return self._finish(entries, findings, call)
+        return self._wrap(entries, findings, call)
 
     def _withheld(self, query: NDArray[np.int64], reason: str, call: Request) -> Explanations:
-        return self._finish([Suppressed(int(q), reason) for q in query], [None] * len(query), call)
+        return self._wrap([Suppressed(q, reason) for q in query.tolist()], [None] * len(query), call)
 
-    def _finish(self, entries: list[Entry], findings: list[Finding | None], call: Request) -> Explanations:
-        kept = KEPT[self]
+    def _wrap(self, entries: list[Entry], findings: list[Finding | None], call: Request) -> Explanations:
+        found: Explanations = self.anonymizer.wrap(
+            entries, findings, self.name, call, partial(observe, track=self.track)
+        )
+        return found
 
-        def record(result: Explanations) -> bool:
-            return observe(result, kept.track)
 
-        return kept.anonymizer.result_.wrap(entries, findings, kept.name, call, record)
+class _Replaced(_Wrapped):
+    """An explainer whose answers are replaced by prototypes.
+
+    Which counterfactuals an explainer finds, and how many, depends on training rows without any noise, so differential
+    privacy leaves no use for them: it is not asked any more, and all else that it has is refused as well, whatever its
+    adapter forwards. What is no row may still depend on rows.
+    """
+
+    def forwarded(self) -> tuple[str, ...]:
+        """Return nothing."""
+        return ()
+
+    def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:  # noqa: ARG002
+        """Answer queries with prototypes, one each."""
+        if options:
+            raise InputError(f"prototypes answer each query once; leave out {', '.join(options)}")
+        return self.anonymizer.explain(queries, track=self.track, groups=self.groups)
+
+    def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:  # noqa: ARG002
+        """Refuse."""
+        raise AdapterError(
+            f"what {name} finds depends on training rows, and prototypes must not depend on it; use explain()"
+        )
+
+
+_WRAPPED: WeakKeyDictionary[ProtectedExplainer, _Wrapped] = WeakKeyDictionary()
+"""Beside the objects and not on them, so that none of their attributes leads to an explainer."""

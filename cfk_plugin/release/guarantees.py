@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 from cfk_plugin.data.model import Goal, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import InputError, NominalGuaranteeWarning, PolicyError
+from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, PolicyError
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, coarser, partition_from_arrays
 from cfk_plugin.protection.partitioning import desired_shares, partition_of
 
-# What a policy's guarantee stands on: who counts, the fixed partition, and the catalogue; bound once, at fit.
 
-
-class Sides:
+class OutcomeClasses(HostOnly):
     """Which rows may be in one group, and to which of those sides a counterfactual belongs.
 
     Where everybody counts there is one side. Where only eligible rows count, those with a desired prediction are on a
@@ -61,18 +59,18 @@ class Sides:
         return np.asarray(self.of(own)[:, None] == np.arange(count))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ground:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GuaranteeState(HostOnly):
     """The fixed structures behind a guarantee."""
 
-    sides: Sides
+    sides: OutcomeClasses
     partition: Partition | None = None  # None for a nominal guarantee
     catalogue: Catalogue | None = None  # For the guarantee of that name
 
     @classmethod
-    def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> Ground:
+    def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> GuaranteeState:
         """Build what the policy's guarantee needs; nothing of it depends on a query."""
-        sides = Sides(policy, goal, rows)
+        sides = OutcomeClasses(policy, goal, rows)
         if policy.guarantee == "nominal":
             return cls(sides)
         if rows.population.is_sealed:

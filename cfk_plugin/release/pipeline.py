@@ -1,253 +1,404 @@
-"""From checked counterfactuals to certified regions: protection, verification, and the ledger's decision."""
+"""The way of a counterfactual: taken in, detected, protected, verified, put on the ledger, made an entry.
+
+`Pipeline.release` is the way from top to bottom, and each step fails closed: what goes wrong is withheld. The ledger's
+part is `LedgerGuard`. `KAnonymizer` makes the pipeline, and a result of what comes out of it.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date
-from math import isfinite
+from contextlib import AbstractContextManager
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import UNKNOWN, Domain
-from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.model import Oracle
+from cfk_plugin.data.domain import bin_of, bin_part
+from cfk_plugin.data.intake import Intake, take_in
+from cfk_plugin.data.model import Goal, LabelModel, Oracle, Outcome, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region
-from cfk_plugin.data.values import natural, to_number
-from cfk_plugin.errors import LedgerError, ModelError, PluginError, quiet
-from cfk_plugin.hookspecs import Progress, Proposal, Protector, Task
-from cfk_plugin.plugins import PluginManager
+from cfk_plugin.data.region import Region
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import natural
+from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
+from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
+from cfk_plugin.plugins import PluginManager, worst
+from cfk_plugin.protection import BUILT_IN
+from cfk_plugin.protection.partition import ReciprocalProtector
+from cfk_plugin.protection.private import number_of
 from cfk_plugin.records.rule import Candidate, Decision
-from cfk_plugin.release.results import Certificate
-from cfk_plugin.release.verification import Refusal, Verifier
+from cfk_plugin.release.detection import Detector
+from cfk_plugin.release.guarantees import GuaranteeState
+from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.verification import Certified, Verdict, Verifier, rebuild, refused
 
 if TYPE_CHECKING:
-    from cfk_plugin.data.schema import Schema
     from cfk_plugin.records.ledger import Ledger
-
-
-# Regions from elsewhere, rebuilt from the population's own values before they are verified and released.
-
-
-def own_copy(proposal: Proposal, population: Population, *, claims: bool) -> Proposal | None:
-    """Rebuild a proposal from the population's own values, so that nothing else than what is recounted can leave.
-
-    Of a third party's objects only exact types are read, each once: a subclass could say one thing when it is verified
-    and another one when it is released, and a text could be anything.
-    """
-    try:
-        with quiet("a proposed region is malformed", PluginError):
-            region, optimal = proposal.region, claims and proposal.optimal is True
-            gap = None if proposal.gap is None or not claims else float(proposal.gap)
-            proven = gap if gap is not None and isfinite(gap) and gap >= 0 else None
-            return Proposal(None if region is None else _own_region(region, population), optimal, proven)
-    except PluginError as error:
-        _log.debug("%s", error)
-        return None
-
-
-def _own_region(region: Region, population: Population) -> Region:
-    names = population.schema.quasi_identifiers
-    if type(region) is not Region or type(region.parts) is not dict or len(region.parts) != len(names):
-        raise TypeError("not a Region over the quasi-identifiers")
-    parts = region.parts.copy()
-    return Region({name: _own_part(parts[name], population.domains[name]) for name in names})
-
-
-def _own_part(part: Part, domain: Domain) -> Part:
-    if not domain.is_interval:
-        if type(part) is not frozenset:
-            raise TypeError("not a frozenset")
-        codes = [domain.code(value) for value in part if value is not None]
-        if UNKNOWN in codes:
-            raise TypeError("a value that the population does not have")
-        own = {domain.value(code) for code in codes}
-        return frozenset(own | {None} if None in part and domain.has_missing else own)
-    if type(part) is not Interval:
-        raise TypeError("not an Interval")
-    low, high, levels = part.low, part.high, part.levels
-    missing = part.missing is True and domain.has_missing
-    if domain.attribute.kind == "ordinal":
-        return _own_levels(levels, missing, domain)
-    if levels is not None:
-        raise TypeError("levels belong to ordinal attributes")
-    if low is None and high is None:
-        return Interval(None, None, missing)
-    return Interval(domain.natural(_end(low)), domain.natural(_end(high)), missing)
-
-
-def _own_levels(levels: Any, missing: bool, domain: Domain) -> Interval:
-    if type(levels) is not tuple:
-        raise TypeError("not a tuple of levels")
-    codes = [domain.code(level) for level in levels]
-    if not codes:
-        return Interval(None, None, missing, ())
-    if UNKNOWN in codes or codes != list(range(codes[0], codes[0] + len(codes))):
-        raise TypeError("levels must be neighbours")
-    own = tuple(domain.values[codes[0] : codes[-1] + 1].tolist())
-    return Interval(own[0], own[-1], missing, own)
-
-
-def _end(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, date)):
-        raise TypeError("not a number or date")
-    number = to_number(value)
-    if not isfinite(number):
-        raise ValueError("not a finite number")
-    return number
-
-
-# From checked counterfactuals to certified regions: protection, then verification.
 
 _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
-_PLUGIN = "plugin"  # method of a region that came from the hook instead of the protector
-
-Verdict = Refusal | tuple[Region, Certificate]
-Key = tuple[bytes, bytes, object]  # a counterfactual's codes and numbers, and what it is after
+_OWN = (*BUILT_IN.values(), ReciprocalProtector)  # protectors whose regions are made of the population's own values
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ReleaseStage:
-    """What protection and verification need, bound once."""
+Memory = dict[tuple[bytes, bytes, object], Verdict]
+"""Verdicts by a counterfactual's codes and numbers and what it is after, for the length of one call."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch(HostOnly):
+    """Counterfactuals with the desired outcome, on their way through protection."""
+
+    intake: Intake
+    goals: Sequence[object] | NDArray[Any]  # The label that each is after, or away from
+    oracle: Oracle
+    sides: NDArray[np.int64]  # Which people may be in a group with each; see `OutcomeClasses`
+
+    def __len__(self) -> int:
+        """Return the number of counterfactuals."""
+        return len(self.intake)
+
+    def take(self, at: NDArray[np.int64]) -> Batch:
+        """Return some of them."""
+        return Batch(
+            self.intake.take(at), [self.goals[i] for i in at.tolist()], self.oracle.restrict(at), self.sides[at]
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pipeline(HostOnly):
+    """What a fit has made, and the way of a counterfactual through it."""
 
     population: Population
     policy: PrivacyPolicy
+    model: LabelModel
+    goal: Goal
+    rows: RowOracle
+    guarantee: GuaranteeState
     protector: Protector
     method: str  # The protector's name, read before it saw any data
     plugins: PluginManager  # May protect in the protector's place; what they return is verified alike
+    detector: Detector
     verifier: Verifier
-    seed: int
-    # Verdicts that are given again where the same is asked; for one call alone, as its keys are counterfactuals
-    memory: dict[Key, Verdict] | None = None
+    ledger: Ledger | None = None
+    measures_k_effective: bool = False
+    seed: int = 0
+    memory: Memory | None = None  # Where the same counterfactuals go through several times in one call
 
-    def run(
+    def release(
+        self,
+        frame: pd.DataFrame,
+        query: NDArray[np.int64],
+        factual: NDArray[Any] | None = None,
+        *,
+        instance_based: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
+        """Return an entry and a finding per counterfactual of a table that has every feature.
+
+        `query` says which query each answers, and `factual` the model's label there.
+        """
+        try:
+            with failing_closed():
+                intake = take_in(frame, self.population.encoder)
+                findings = self.detect(frame, intake, instance_based=instance_based)
+                return self.entries_of(intake, query, factual, progress), findings
+        except CFKError as error:
+            return withheld(query, error), (None,) * len(query)
+
+    def answer(self, frame: pd.DataFrame, query: NDArray[np.int64], progress: Progress | None = None) -> list[Entry]:
+        """Return the nearest entry of the catalogue for each query."""
+        try:
+            with failing_closed():
+                intake = take_in(frame, self.population.encoder)
+                made: dict[int, Entry] = {}
+                if len(at := _sound(intake)):
+                    asks = self.goal.is_opposite  # a query that the model cannot read must not cost the others theirs
+                    factual = self.model(intake.take(at).frame).astype(object) if asks else None
+                    made = self._from_catalogue(intake, query, at, None, factual, progress)
+                return _complete(intake, query, made, "none_found")
+        except CFKError as error:
+            return withheld(query, error)
+
+    def detect(self, frame: pd.DataFrame, intake: Intake, *, instance_based: bool) -> tuple[Finding | None, ...]:
+        """Return a finding per counterfactual; plugins may find worse, never better, than the host.
+
+        Where there are no rows to compare with, nothing is found and None says so.
+        """
+        if not self.population.has_rows:
+            return (None,) * len(intake)
+        own = self.detector.find_coded(intake, instance_based=instance_based)
+        if "cfk_detect" not in self.plugins.hooks:
+            return own
+        others = self.plugins.detect(frame, self.population)
+        return tuple(worst(a, b) for a, b in zip(own, others, strict=True))
+
+    def entries_of(
         self,
         intake: Intake,
-        goals: Sequence[object],
-        oracle: Oracle,
-        sides: NDArray[np.int64],
+        query: NDArray[np.int64],
+        factual: NDArray[Any] | None,
         progress: Progress | None = None,
-    ) -> list[Verdict]:
-        """Return a certified region or a refusal per counterfactual; equal ones of equal goal are solved once."""
-        keys = [(intake.codes[i].tobytes(), intake.numbers[i].tobytes(), goal) for i, goal in enumerate(goals)]
-        known: dict[Key, Verdict] = {} if self.memory is None else self.memory
-        new: dict[Key, int] = {}
+    ) -> list[Entry]:
+        """Return one entry per counterfactual; with a catalogue each is replaced by the nearest entry of it."""
+        made: dict[int, Entry] = {}
+        if len(at := _sound(intake)):
+            own = self.model(intake.take(at).frame).astype(object)
+            factual = None if factual is None else factual[at]
+            desired = self.goal.judge(factual, own)(own, np.arange(len(at)))
+            at, own, factual = at[desired], own[desired], None if factual is None else factual[desired]
+            if self.guarantee.catalogue is not None:
+                made = self._from_catalogue(intake, query, at, own, factual, progress)
+            else:
+                made = self._entries(intake.take(at), query, at, own, factual, progress)
+        return _complete(intake, query, made, "not_desired")
+
+    def _from_catalogue(
+        self,
+        intake: Intake,
+        query: NDArray[np.int64],
+        at: NDArray[np.int64],
+        own: NDArray[Any] | None,
+        factual: NDArray[Any] | None,
+        progress: Progress | None,
+    ) -> dict[int, Entry]:
+        """Answer with the rows behind the nearest entries; where there is none, say so."""
+        catalogue = self.guarantee.catalogue
+        if catalogue is None or not len(at):
+            return {}
+        asked = intake.take(at)
+        open_to = self.guarantee.sides.open_to(own, factual, len(at))
+        rows = catalogue.nearest(asked.frame, *asked.quasi_identifiers, open_to)
+        if own is not None:  # counterfactuals, not queries
+            groups = catalogue.partition.group_of(asked.codes, asked.numbers, self.guarantee.sides.of(own))
+            itself = catalogue.own(asked.codes, groups)
+            rows = np.where(itself >= 0, itself, rows)
+        made: dict[int, Entry] = {i: Suppressed(int(query[i]), "infeasible") for i in at[rows < 0].tolist()}
+        if (found := rows >= 0).any():
+            chosen = take_in(self.population.rows(rows[found]), self.population.encoder)
+            wanted = None if factual is None else factual[found]
+            made.update(self._entries(chosen, query, at[found], self.rows.labels(rows[found]), wanted, progress))
+        return made
+
+    def _entries(
+        self,
+        accepted: Intake,
+        query: NDArray[np.int64],
+        at: NDArray[np.int64],
+        own: NDArray[Any],
+        factual: NDArray[Any] | None,
+        progress: Progress | None,
+    ) -> dict[int, Entry]:
+        """Protect and verify counterfactuals with the desired outcome; return the entry for each position in `at`."""
+        if not len(at):
+            return {}
+        cells = accepted.quasi_identifiers[0]
+        oracle = Oracle(self.model, self.goal.judge(factual, own), self.rows, accepted.frame, desired_at=cells)
+        goals = (own if factual is None else factual).tolist()
+        batch = Batch(accepted, goals, oracle, self.guarantee.sides.of(own))
+        verdicts = self.decide(batch, progress)
+        if self.measures_k_effective:
+            verdicts = self._with_k_effective(batch, verdicts, own, factual)
+        made: dict[int, Entry] = {}
+        for row, (i, verdict) in enumerate(zip(at.tolist(), verdicts, strict=True)):
+            if isinstance(verdict, Suppressed):
+                made[i] = Suppressed(int(query[i]), verdict.reason, refused_k=verdict.refused_k)
+            else:
+                outcome = self.goal.outcome(self.model, None if factual is None else factual[row], own[row])
+                made[i] = entry_of(int(query[i]), verdict, accepted, row, outcome)
+        return made
+
+    def decide(self, batch: Batch, progress: Progress | None = None) -> list[Verdict]:
+        """Return what may leave for each counterfactual; where there is a ledger, it is on record by then."""
+        if self.ledger is None:
+            return self.protect(batch, progress)
+        try:
+            with self.ledger.one_request():
+                return LedgerGuard(self, self.ledger, batch).settle(progress)
+        except LedgerError as error:
+            _log.warning("explanations withheld: %s", error)
+        return [refused("ledger_failed")] * len(batch)
+
+    def protect(self, batch: Batch, progress: Progress | None = None) -> list[Verdict]:
+        """Return a certified region per counterfactual, or a refusal; equal ones of equal goal are solved once."""
+        codes, numbers = batch.intake.codes, batch.intake.numbers
+        keys = [(codes[i].tobytes(), numbers[i].tobytes(), goal) for i, goal in enumerate(batch.goals)]
+        known: Memory = {} if self.memory is None else self.memory
+        new: dict[tuple[bytes, bytes, object], int] = {}
         for i, key in enumerate(keys):
             if key not in known:
                 new.setdefault(key, i)
         if new:
-            first = np.fromiter(new.values(), dtype=np.int64, count=len(new))
-            found = self._run_distinct(intake.take(first), oracle.restrict(first), sides[first], progress)
+            distinct = batch if len(new) == len(batch) else batch.take(np.array([*new.values()]))
+            found = self._protect_distinct(distinct, progress)
             known.update(zip(new, found, strict=True))
             if progress is not None:
                 progress(len(new), len(new))
         return [known[key] for key in keys]
 
-    def _run_distinct(
-        self, intake: Intake, oracle: Oracle, sides: NDArray[np.int64], progress: Progress | None
-    ) -> list[Verdict]:
+    def _protect_distinct(self, batch: Batch, progress: Progress | None) -> list[Verdict]:
         """Protect and verify; where sensitive values are too alike, ask again for twice as many people.
 
         The groups of a partition are diverse from the start, as far as they can be.
         """
-        verdicts = self._attempt(self.policy, intake, oracle, sides, progress)
-        policy = self.policy
-        for _ in range(_DOUBLINGS if self.verifier.partition is None else 0):
-            alike = [i for i, v in enumerate(verdicts) if isinstance(v, Refusal) and v.reason in _DIVERSITY]
+        verdicts, policy = self._attempt(batch, self.policy, progress), self.policy
+        for _ in range(_DOUBLINGS if self.guarantee.partition is None else 0):
+            alike = [i for i, v in enumerate(verdicts) if isinstance(v, Suppressed) and v.reason in _DIVERSITY]
             if not alike or 2 * policy.k > self.population.n_people:
                 break
             policy = replace(policy, k=2 * policy.k)
-            at = np.array(alike)
-            again = self._attempt(policy, intake.take(at), oracle.restrict(at), sides[at], None)
+            again = self._attempt(batch.take(np.array(alike)), policy, None)
             for i, verdict in zip(alike, again, strict=True):
                 verdicts[i] = verdict
         return verdicts
 
-    def _attempt(
-        self,
-        policy: PrivacyPolicy,
-        intake: Intake,
-        oracle: Oracle,
-        sides: NDArray[np.int64],
-        progress: Progress | None,
-    ) -> list[Verdict]:
-        groups = self._groups(intake, sides)
-        task = self._task(policy, intake, oracle, groups, progress)
+    def _attempt(self, batch: Batch, policy: PrivacyPolicy, progress: Progress | None) -> list[Verdict]:
+        """Ask for a region of each counterfactual, and verify it."""
+        intake, partition = batch.intake, self.guarantee.partition
         try:
             with quiet("raised {}; its explanations are withheld", PluginError, let=ModelError):
-                found, method = self._proposals(task)
+                found, method, groups = self._propose(batch, policy, progress)
         except PluginError as error:
             _log.warning("protector %s %s", self.method, error)
-            return [Refusal("protector_failed")] * len(intake)
-        # With more people than the policy's k there is no claim that nothing better exists.
-        proposals = [own_copy(p, self.population, claims=policy.k == self.policy.k) for p in found]
-        sound = [Proposal(None) if p is None else p for p in proposals]
-        certified = self.verifier.verify(sound, intake.codes, intake.numbers, oracle, method)
-        verdicts: list[Verdict] = []
-        for i, (proposal, verdict) in enumerate(zip(proposals, certified, strict=True)):
-            if proposal is None or not self._is_own(groups, i, proposal):
-                verdicts.append(Refusal("verification_failed", verdict.k if isinstance(verdict, Refusal) else None))
-            elif isinstance(verdict, Refusal) or proposal.region is None:
-                verdicts.append(verdict if isinstance(verdict, Refusal) else Refusal("verification_failed"))
-            else:
-                verdicts.append((proposal.region, verdict))
+            return [refused("protector_failed")] * len(batch)
+        if policy.k != self.policy.k:  # with more people there is no claim that nothing better exists
+            found = [p and Proposal(p.region) for p in found]
+        sound = [p or Proposal(None) for p in found]
+        verdicts = self.verifier.verify(sound, intake.codes, intake.numbers, batch.oracle, method)
+        for i, proposal in enumerate(found):
+            is_own = proposal is not None
+            if partition is not None and groups is not None and proposal is not None and proposal.region is not None:
+                # Whoever is given the region of another group stands out.
+                is_own = bool(groups[i] >= 0) and proposal.region == partition.regions[groups[i]]
+            if not is_own:
+                was = verdicts[i]
+                verdicts[i] = refused("verification_failed", was.refused_k if isinstance(was, Suppressed) else None)
         return verdicts
 
-    def _groups(self, intake: Intake, sides: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Return the group that each counterfactual belongs to, where a partition says so."""
-        partition = self.verifier.partition
-        return None if partition is None else partition.group_of(intake.codes, intake.numbers, sides)
+    def _propose(
+        self, batch: Batch, policy: PrivacyPolicy, progress: Progress | None = None
+    ) -> tuple[list[Proposal | None], str, NDArray[np.int64] | None]:
+        """Ask plugins, then the protector; return proposals, the method, and the group of each counterfactual.
 
-    def _is_own(self, groups: NDArray[np.int64] | None, i: int, proposal: Proposal) -> bool:
-        """Say whether a region is that of the counterfactual's own group: whoever is given another's stands out."""
-        partition = self.verifier.partition
-        if partition is None or groups is None or proposal.region is None:
-            return True
-        return bool(groups[i] >= 0) and proposal.region == partition.regions[groups[i]]
-
-    def propose(self, intake: Intake, oracle: Oracle, sides: NDArray[np.int64]) -> list[Region | None]:
-        """Return what protection alone proposes; nothing is verified, nothing of it may be released."""
-        task = self._task(self.policy, intake, oracle, self._groups(intake, sides), None)
-        return [proposal.region for proposal in self._proposals(task)[0]]
-
-    def _task(
-        self,
-        policy: PrivacyPolicy,
-        intake: Intake,
-        oracle: Oracle,
-        groups: NDArray[np.int64] | None,
-        progress: Progress | None,
-    ) -> Task:
-        """Make a task of copies: what a protector does to it reaches neither verification nor the next attempt."""
+        None stands for a proposal that cannot be made of the population's own values.
+        """
+        intake, partition = batch.intake, self.guarantee.partition
         codes, numbers = intake.quasi_identifiers
+        groups = None if partition is None else partition.group_of(intake.codes, intake.numbers, batch.sides)
+        # All copies: what a protector does to its task reaches neither verification nor the next attempt.
         own = None if groups is None else groups.copy()
-        return Task(self.population, replace(policy), codes, numbers, oracle, self.seed, progress, own)
-
-    def _proposals(self, task: Task) -> tuple[list[Proposal], str]:
-        n = len(task)
-        answer = self.plugins.protect(task)
-        method = self.method if answer is None else _PLUGIN
+        task = Task(self.population, copy(policy), codes.copy(), numbers.copy(), batch.oracle, self.seed, progress, own)
+        answer = self.plugins.protect(task) if "cfk_protect" in self.plugins.hooks else None
+        method = self.method if answer is None else "plugin"
         proposals = list(self.protector.protect(task) if answer is None else answer)
-        if len(proposals) != n or not all(type(p) is Proposal for p in proposals):
+        if len(proposals) != len(batch) or {type(p) for p in proposals} != {Proposal}:
             raise TypeError("a protector must return one Proposal per counterfactual")
-        return proposals, method
+        if answer is None and type(self.protector) in _OWN:
+            return [*proposals], method, groups
+        return [rebuild(p, self.population) for p in proposals], method, groups
+
+    def regions_of(self, frame: pd.DataFrame) -> list[Region | None]:
+        """Return the region that protection alone maps each record to, whatever its outcome; nothing is released."""
+        intake = take_in(frame, self.population.encoder)
+        found: list[Region | None] = [None] * len(intake)
+        if len(at := _sound(intake)):
+            some = intake.take(at)
+            own = self.model(some.frame).astype(object)
+            oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, some.frame)
+            proposals, *_ = self._propose(Batch(some, own, oracle, self.guarantee.sides.of(own)), self.policy)
+            for i, proposal in zip(at, proposals, strict=True):
+                found[i] = None if proposal is None else proposal.region
+        return found
+
+    def _with_k_effective(
+        self, batch: Batch, verdicts: Sequence[Verdict], own: NDArray[Any], factual: NDArray[Any] | None
+    ) -> list[Verdict]:
+        """Complete certificates with the number of people whom the protection maps to the same region.
+
+        Everybody in a region is taken for the counterfactual, with their own quasi-identifiers and the released
+        private values, and protected in the same way; who comes out elsewhere is struck out. That is what an adversary
+        does who knows the algorithm and has the model. Costs about k times the protection itself.
+        """
+        population, completed = self.population, list(verdicts)
+        certified = {i: verdict for i, verdict in enumerate(verdicts) if isinstance(verdict, Certified)}
+        if not certified:
+            return completed
+        inside = [np.flatnonzero(population.cells_inside(verdict.region)) for verdict in certified.values()]
+        which, cells = np.repeat(list(certified), [len(each) for each in inside]), np.concatenate(inside)
+        rows = rows_for_cells(population.encoder, batch.intake.frame, which, population.cells[cells])
+        others, judge = take_in(rows, population.encoder), self.goal.judge(factual, own)
+        oracle = Oracle(self.model, lambda labels, at: judge(labels, which[at]), self.rows, others.frame)
+        found, *_ = self._propose(Batch(others, which, oracle, np.zeros(len(which), dtype=np.int64)), self.policy)
+        regions = [None if proposal is None else proposal.region for proposal in found]
+        for i, (region, certificate) in certified.items():
+            same = [cells[at] for at in np.flatnonzero(which == i) if regions[at] == region]
+            members = population.members(region)
+            left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
+            completed[i] = Certified(region, certificate.counted(k_effective=population.people(left)))
+        return completed
 
 
-# Release with a ledger: what left before for the same record decides what may leave now.
+def _sound(intake: Intake) -> NDArray[np.int64]:
+    """Return the positions of the counterfactuals that have no fault."""
+    return np.flatnonzero([fault is None for fault in intake.faults])
 
-_Key = tuple[int, Region]  # position of a counterfactual, and a region that is on record for it
+
+def _complete(intake: Intake, query: NDArray[np.int64], made: Mapping[int, Entry], reason: str) -> list[Entry]:
+    """Return entries in order; what has none is withheld for its fault, or for a reason."""
+    return [
+        made[i] if i in made else Suppressed(q, *(fault or (reason,)))
+        for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
+    ]
+
+
+def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome) -> GeneralizedCounterfactual:
+    """Return what leaves of a counterfactual with a certified region."""
+    certificate, encoder = verdict.certificate, accepted.encoder
+    domains, found = encoder.domains, verdict.region.parts
+    parts = {name: found[name] for name in encoder.schema.features if name in found}
+    labels = {name: label for name, part in parts.items() if (label := domains[name].label(part)) is not None}
+    released = private_values(certificate, accepted, row)
+    return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, certificate.withheld, outcome)
+
+
+def private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
+    """Return what leaves of the private attributes of one counterfactual, in the forms that its certificate names."""
+    encoder, released = intake.encoder, {}
+    for at, name in enumerate(encoder.schema.features):
+        if name in encoder.schema.quasi_identifiers or name in certificate.withheld:
+            continue
+        if name in certificate.binned:
+            domain = encoder.domains[name]
+            which = bin_of(domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
+            if which is None:
+                raise ValueError(f"column {name!r}: a value falls into no bin")
+            released[name] = bin_part(domain, which)
+        else:
+            released[name] = natural(intake.values[at][row])
+    return released
+
+
+def failing_closed() -> AbstractContextManager[None]:
+    """Turn whatever fails on the way to entries into an error for `withheld`: nothing unprotected may leave."""
+    return quiet("{} in the pipeline", PluginError, let=ModelError)
+
+
+def withheld(query: NDArray[np.int64], error: CFKError) -> list[Entry]:
+    """Withhold everything because of an error of `failing_closed`."""
+    by_model = isinstance(error, ModelError)  # which a plugin may have raised, with a text of its own
+    _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
+    return [Suppressed(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RecordedRelease:
-    """A release stage that asks a ledger before anything leaves, and has it on record by then.
+class LedgerGuard(HostOnly):
+    """Asks a ledger before the explanations of a batch leave, and has them on record by then.
 
     With a nominal guarantee a record that was released before, under the same policy and population, is released with
     the same region again, and a region that is new for its record may leave only if at least k people are inside of
@@ -256,158 +407,107 @@ class RecordedRelease:
     the answer could tell by it where that partition puts the record. Where the ledger fails, nothing leaves.
     """
 
-    stage: ReleaseStage
+    pipeline: Pipeline
     ledger: Ledger
+    batch: Batch
+    _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)  # By position and region on record
 
-    def run(
-        self,
-        intake: Intake,
-        goals: Sequence[object],
-        oracle: Oracle,
-        sides: NDArray[np.int64],
-        progress: Progress | None = None,
-    ) -> list[Verdict]:
-        """Return what `ReleaseStage.run` returns, as far as the ledger lets it leave."""
-        try:
-            with self.ledger.one_request():
-                records = self._handles(intake)
-                known = self._known(records)
-                verdicts = self._verify(intake, oracle, known.items())
-                fresh = np.array([i for i in range(len(intake)) if i not in known], dtype=np.int64)
-                new: dict[int, Verdict] = {}
-                if len(fresh):
-                    asked = [goals[i] for i in fresh]
-                    found = self.stage.run(intake.take(fresh), asked, oracle.restrict(fresh), sides[fresh], progress)
-                    new = dict(zip(fresh.tolist(), found, strict=True))
-                return self._settle(intake, oracle, records, new, verdicts)
-        except LedgerError as error:
-            _log.warning("explanations withheld: %s", error)
-        return [Refusal("ledger_failed")] * len(intake)
+    def settle(self, progress: Progress | None) -> list[Verdict]:
+        """Put what is about to leave on record, or take what is on record instead."""
+        pipeline, batch, records = self.pipeline, self.batch, self._handles()
+        where = () if self._keeps_region else (pipeline.policy.sha256, pipeline.population.fingerprint)
+        latest = self.ledger.latest(records, *where)
+        known = {i: latest[record] for i, record in enumerate(records) if record in latest}
+        self._verify(known.items())
+        fresh = np.array([i for i in range(len(batch)) if i not in known], dtype=np.int64)
+        found = pipeline.protect(batch.take(fresh), progress) if len(fresh) else []
+        settled: dict[int, Verdict] = dict(zip(fresh.tolist(), found, strict=True))
+        settled.update({i: self._verified[i, region] for i, region in known.items()})
+        # A region to keep is put forward unverified: the ledger asks, for this one as for another in its place.
+        candidates = {i: self._candidate(records[i], region) for i, region in known.items() if self._keeps_region}
+        for i, verdict in settled.items():
+            if i not in candidates and isinstance(verdict, Certified):
+                candidates[i] = self._candidate(records[i], verdict.region, verdict.certificate.k_effective)
+        leaving = [i for i in settled if i in candidates]
 
-    def propose(self, intake: Intake, oracle: Oracle, sides: NDArray[np.int64]) -> list[Region | None]:
-        """Return what protection alone proposes; the ledger is not asked."""
-        return self.stage.propose(intake, oracle, sides)
+        def acceptable(position: int, region: Region) -> bool:
+            return isinstance(self._verdict_on(leaving[position], region), Certified)
+
+        decisions = self.ledger.settle([candidates[i] for i in leaving], self._count, acceptable)
+        for i, decision in zip(leaving, decisions, strict=True):
+            settled[i] = self._decided(i, settled[i], decision)
+        return [settled[i] for i in range(len(batch))]
 
     @property
     def _keeps_region(self) -> bool:
-        return self.stage.policy.guarantee != "nominal"
+        return self.pipeline.policy.guarantee != "nominal"
 
-    def _handles(self, intake: Intake) -> list[str]:
+    def _handles(self) -> list[str]:
         """Return the handle of each record; one that is on record under its handle of before keeps that."""
-        frame, schema = intake.frame, self.stage.population.schema
+        frame, schema = self.batch.intake.frame, self.pipeline.population.schema
         columns = [[natural(value) for value in frame[name]] for name in schema.features]
         found = []
         for row in zip(*columns, strict=True):
             handle, *before = handles_of(self.ledger, schema, row)
-            found.append(next((h for h in before if self.ledger.earlier(h) is not None), handle))
+            found.append(next((h for h in before if self.ledger.earlier(h)), handle))
         return found
 
-    def _known(self, records: Sequence[str]) -> dict[int, Region]:
-        """Return the regions on record that are released again if they can be."""
-        policy, population = self.stage.policy.sha256, self.stage.population.fingerprint
-        where = () if self._keeps_region else (policy, population)
-        found = self.ledger.latest(records, *where)
-        return {i: found[record] for i, record in enumerate(records) if record in found}
-
-    def _verify(self, intake: Intake, oracle: Oracle, keys: Iterable[_Key]) -> dict[_Key, Verdict]:
+    def _verify(self, wanted: Iterable[tuple[int, Region]]) -> None:
         """Verify regions on record; those that are none of today's partition count everybody inside."""
-        wanted = list(keys)
-        if not wanted:
-            return {}
-        at = np.array([i for i, _ in wanted], dtype=np.int64)
-        some, part, verifier = intake.take(at), oracle.restrict(at), self.stage.verifier
-        claims = [Proposal(region) for _, region in wanted]
-        foreign = [self._is_foreign(region) for _, region in wanted]
-        recorded = {position: None for position, is_foreign in enumerate(foreign) if is_foreign}
-        found = verifier.verify(claims, some.codes, some.numbers, part, self.stage.method, recorded=recorded)
-        verdicts: dict[_Key, Verdict] = {}
-        for key, is_foreign, verdict in zip(wanted, foreign, found, strict=True):
-            if isinstance(verdict, Refusal) or (is_foreign and self._falls_short(verdict)):
-                verdicts[key] = verdict if isinstance(verdict, Refusal) else Refusal("verification_failed")
-            else:
-                verdicts[key] = (key[1], verdict)
-        return verdicts
+        keys = list(wanted)
+        if not keys:
+            return
+        pipeline, partition = self.pipeline, self.pipeline.guarantee.partition
+        some = self.batch.take(np.array([i for i, _ in keys], dtype=np.int64))
+        foreign = {
+            at
+            for at, (_, region) in enumerate(keys)
+            if partition is not None and not len(partition.rows_mapped_to(region))
+        }
+        claims, coded = [Proposal(region) for _, region in keys], (some.intake.codes, some.intake.numbers)
+        found = pipeline.verifier.verify(claims, *coded, some.oracle, pipeline.method, foreign)
+        for at, (key, verdict) in enumerate(zip(keys, found, strict=True)):
+            short = at in foreign and isinstance(verdict, Certified) and self._falls_short(verdict.certificate)
+            self._verified[key] = refused("verification_failed") if short else verdict
 
-    def _is_foreign(self, region: Region) -> bool:
-        """Say whether a region is of another partition than today's."""
-        partition = self.stage.verifier.partition
-        return partition is not None and not len(partition.rows_mapped_to(region))
+    def _verdict_on(self, i: int, region: Region) -> Verdict:
+        if (i, region) not in self._verified:
+            self._verify([(i, region)])
+        return self._verified[i, region]
 
     def _falls_short(self, certificate: Certificate) -> bool:
         """Say whether what today's guarantee promises does not even hold for everybody inside of a foreign region."""
-        policy = self.stage.policy
+        policy = self.pipeline.policy
         promised = [certificate.k_desired] if policy.counts_eligible else []
         promised += [certificate.k_consistent] if policy.guarantee == "catalogue" else []
         return certificate.pureness == 0 or any(people is None or people < policy.k for people in promised)
 
-    def _settle(
-        self,
-        intake: Intake,
-        oracle: Oracle,
-        records: Sequence[str],
-        new: Mapping[int, Verdict],
-        verified: dict[_Key, Verdict],
-    ) -> list[Verdict]:
-        """Put what is about to leave on record, or take what is on record instead."""
-        settled = dict(new) | {i: verdict for (i, _), verdict in verified.items()}
-        # A region to keep is put forward unverified: the ledger asks, for this one as for another in its place.
-        kept = {i: region for i, region in verified if self._keeps_region}
-        leaving = [i for i, verdict in settled.items() if i in kept or not isinstance(verdict, Refusal)]
-        candidates = [
-            self._candidate(records[i], kept[i]) if i in kept else self._verified_candidate(records[i], settled[i])
-            for i in leaving
-        ]
-
-        def verdict_on(i: int, region: Region) -> Verdict:
-            if (i, region) not in verified:
-                verified.update(self._verify(intake, oracle, [(i, region)]))
-            return verified[i, region]
-
-        def acceptable(position: int, region: Region) -> bool:
-            return not isinstance(verdict_on(leaving[position], region), Refusal)
-
-        decisions = self.ledger.settle(candidates, self._count, acceptable)
-        for i, decision in zip(leaving, decisions, strict=True):
-            if decision.region is None:
-                settled[i] = Refusal("intersection")
-            elif decision.outcome == "earlier" or (decision.outcome == "again" and self._keeps_region):
-                settled[i] = self._on_record(verdict_on(i, decision.region), decision)
-            settled[i] = _noted(settled[i], decision)
-        return [settled[i] for i in range(len(intake))]
-
-    def _verified_candidate(self, record: str, verdict: Verdict) -> Candidate:
-        if isinstance(verdict, Refusal):
-            raise TypeError("a refusal does not leave")
-        return self._candidate(record, verdict[0], verdict[1].k_effective)
-
     def _candidate(self, record: str, region: Region, effective: int | None = None) -> Candidate:
         """Return what the ledger is asked; without `effective`, nothing new leaves but for a nominal guarantee."""
-        policy = self.stage.policy
-        return Candidate(
-            record=record,
-            region=region,
-            policy=policy.sha256,
-            population=self.stage.population.fingerprint,
-            guarantee=policy.guarantee,
-            k=policy.k,
-            effective=effective,
-        )
+        policy, population = self.pipeline.policy, self.pipeline.population.fingerprint
+        what = {"policy": policy.sha256, "population": population, "guarantee": policy.guarantee}
+        return Candidate(record=record, region=region, k=policy.k, effective=effective, **what)
 
     def _count(self, regions: Sequence[Region]) -> int:
         """Count the people of the population who are inside all of several regions."""
-        population = self.stage.population
-        rows = population.members(regions[0])
-        for region in regions[1:]:
-            rows = np.intersect1d(rows, population.members(region), assume_unique=True)
-        return population.people(rows)
+        population = self.pipeline.population
+        rows = [population.members(region) for region in regions]
+        return population.people(reduce(partial(np.intersect1d, assume_unique=True), rows))
 
-    def _on_record(self, verdict: Verdict, decision: Decision) -> Verdict:
-        """Complete the certificate of a region on record: its group is no larger than it was recorded."""
-        if isinstance(verdict, Refusal) or not self._keeps_region:
+    def _decided(self, i: int, verdict: Verdict, decision: Decision) -> Verdict:
+        """Return what leaves by the ledger's decision, which is written on the certificate for the data holder."""
+        if decision.region is None:
+            return refused("intersection")
+        if decision.outcome == "earlier" or (decision.outcome == "again" and self._keeps_region):
+            verdict = self._verdict_on(i, decision.region)
+        if isinstance(verdict, Suppressed):
             return verdict
         region, certificate = verdict
-        known = [people for people in (certificate.k_effective, decision.effective) if people is not None]
-        return region, certificate.counted(k_effective=min(known, default=None))
+        counts: dict[str, Any] = {"ledger": decision.outcome, "k_intersection": decision.people}
+        if self._keeps_region and decision.outcome in ("earlier", "again"):  # its group is no larger than on record
+            known = [people for people in (certificate.k_effective, decision.effective) if people is not None]
+            counts["k_effective"] = min(known, default=None)
+        return Certified(region, certificate.counted(**counts))
 
 
 def handles_of(ledger: Ledger, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
@@ -418,11 +518,3 @@ def handles_of(ledger: Ledger, schema: Schema, values: Sequence[object]) -> tupl
     """
     own = ledger.handle([values[j] for j in schema.canonical])
     return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))
-
-
-def _noted(verdict: Verdict, decision: Decision) -> Verdict:
-    """Write on a certificate what the ledger decided and what is left after it, for the data holder."""
-    if isinstance(verdict, Refusal):
-        return verdict
-    region, certificate = verdict
-    return region, certificate.counted(ledger=decision.outcome, k_intersection=decision.people)

@@ -6,9 +6,12 @@ information loss or pureness are not read. What does not meet the policy is not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from math import inf, isfinite, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,33 +21,51 @@ from cfk_plugin.data.model import Grid, Oracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.values import to_number
+from cfk_plugin.errors import HostOnly, PluginError, quiet
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.protection.private import PrivatePart, PrivateRelease
-from cfk_plugin.release.results import Certificate
+from cfk_plugin.release.results import Certificate, Suppressed
 
-if TYPE_CHECKING:
-    from cfk_plugin.protection.partition import Partition
-
-
-# Asking: the model's answers that a certificate counts, for many regions in one or two calls.
+_REMEMBERED, _FEW_ROWS = 256, 10_000  # regions whose recount is remembered, and how many rows may be inside
+_log = logging.getLogger("cfk_plugin")
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked about one region."""
+class Certified(NamedTuple):
+    """A region that was verified, and what the recount found."""
 
     region: Region
-    rows: NDArray[np.int64]  # Positions of the rows inside
-    own: NDArray[np.int32]  # shape (n_quasi_identifiers,); codes of the counterfactual itself
-    # Codes that each private attribute stands for; empty when all are released exactly
-    private: Sequence[NDArray[np.int32]] = ()
+    certificate: Certificate
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+Verdict = Certified | Suppressed
+
+
+def refused(reason: str, k: int | None = None) -> Suppressed:
+    """Return why a region does not leave, and how many people were too few; the query is filled in later."""
+    return Suppressed(-1, reason, refused_k=k)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Recount(HostOnly):
+    """What the population says of a region, before the model is asked."""
+
+    region: Region
+    rows: NDArray[np.int64]  # inside the region
+    cells: NDArray[np.int32]  # of these rows
+    mapped: NDArray[np.int64]  # released with this region; everybody inside for a nominal k
+    grid: Grid  # its value combinations
+    k: int  # people inside
+    k_mapped: int  # people released with this region
+    ncp: float
+    ncp_parts: tuple[float, ...]
+    sensitive: SensitiveFigures
+
+
+class _Answer(NamedTuple):
     """What the model said about one region."""
 
     good: NDArray[np.bool_]  # Of each value combination that was asked, whether it gets the desired outcome
@@ -52,76 +73,14 @@ class Answer:
     exact: bool  # Whether every combination was asked
 
 
-def answers_to(
-    questions: Mapping[int, Question],
-    population: Population,
-    oracle: Oracle,
-    *,
-    cell_budget: int,
-    samples: int,
-    seed: int,
-) -> dict[int, Answer]:
-    """Ask for the grid of every region and for the members' own cells."""
-    if not questions:
-        return {}
-    cells: dict[int, NDArray[np.int32]] = {}
-    sizes: dict[int, int] = {}
-    for i, question in questions.items():
-        grid = Grid.of(question.region, population, [int(code) for code in question.own], question.private)
-        random = np.random.default_rng(seed)  # anew, so that the answer does not depend on what else is asked
-        cells[i] = grid.all() if grid.size <= cell_budget else grid.sample(samples, random)
-        sizes[i] = grid.size
-    wide = {i: cells[i] for i, question in questions.items() if question.private}
-    members = {i: population.cells[population.cell_of(question.rows)] for i, question in questions.items()}
-    narrow = {i: members[i] if i in wide else np.concatenate([cells[i], members[i]]) for i in questions}
-    said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
-    return {
-        i: Answer(
-            also[i] if i in wide else said[i][: len(cells[i])],
-            said[i] if i in wide else said[i][len(cells[i]) :],
-            sizes[i] <= cell_budget,
-        )
-        for i in questions
-    }
+class Verifier(HostOnly):
+    """Certifies regions against a population and a policy.
 
+    `mapped_rows` says which rows are released with a region, where a partition fixes that; else all inside count.
+    """
 
-def _ask(oracle: Oracle, cells: Mapping[int, NDArray[np.int32]], *, reuse: bool) -> dict[int, NDArray[np.bool_]]:
-    """Ask for the cells of several counterfactuals in one model call."""
-    if not cells:
-        return {}
-    lengths = [len(part) for part in cells.values()]
-    owner = np.repeat(np.fromiter(cells, dtype=np.int64, count=len(cells)), lengths)
-    good = oracle.ask(owner, np.concatenate(list(cells.values())), reuse=reuse)
-    return dict(zip(cells, np.split(good, np.cumsum(lengths)[:-1]), strict=True))
-
-
-# Verification: recount what a released region is, from region and population alone.
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a region is not certified."""
-
-    reason: str  # A code of `SUPPRESSION_REASONS`
-    k: int | None = None  # Where too few people were found: how many. For the data holder alone.
-
-
-@dataclass(frozen=True, slots=True)
-class _Count:
-    """The recount of one region, before the model is asked."""
-
-    region: Region
-    rows: NDArray[np.int64]
-    mapped: NDArray[np.int64]  # who the protection releases with this region; everybody inside for a nominal k
-    k: int
-    ncp: float
-    ncp_parts: tuple[float, ...]
-    sensitive: SensitiveFigures
-    private: PrivatePart = field(default_factory=PrivatePart)
-
-
-class Verifier:
-    """Certifies regions against a population and a policy."""
+    cell_budget = 10_000  # value combinations of a region up to which all are asked
+    samples = 2_000  # how many are drawn of more
 
     def __init__(
         self,
@@ -129,115 +88,154 @@ class Verifier:
         policy: PrivacyPolicy,
         *,
         reference: Population | None = None,
-        cell_budget: int = 10_000,
-        samples: int = 2_000,
+        mapped_rows: Callable[[Region], NDArray[np.int64]] | None = None,
         seed: int = 0,
-        partition: Partition | None = None,
     ) -> None:
-        self.population, self.policy, self.reference, self.partition = population, policy, reference, partition
-        self.cell_budget, self.samples, self.seed = cell_budget, samples, seed
-        self._private = PrivateRelease(population, policy)
-        self._policy_hash = policy.sha256
+        self._population, self._policy, self._reference = population, policy, reference
+        self._mapped_rows, self._seed = mapped_rows, seed
+        self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
+        self._known: dict[tuple[str, bool], _Recount | Suppressed] = {}  # the population and the partition never change
+        self._names = population.schema.quasi_identifiers
+        self._domains = [population.domains[name] for name in self._names]
+        self._at = [population.schema.features.index(name) for name in self._names]
 
     def verify(
         self,
-        claims: Sequence[Proposal],
+        proposals: Sequence[Proposal],
         codes: NDArray[np.int32],
         numbers: NDArray[np.float64],
         oracle: Oracle,
         method: str,
-        recorded: Mapping[int, int | None] | None = None,
-    ) -> list[Certificate | Refusal]:
-        """Certify or refuse one region per counterfactual; the model is asked once or twice for all of them."""
-        at = [self.population.schema.features.index(name) for name in self.population.schema.quasi_identifiers]
-        own, places = codes[:, at], numbers[:, at]
-        before = recorded or {}
-        found = [self._recount(c.region, own[i], places[i], before=i in before) for i, c in enumerate(claims)]
-        counted = [
-            count if isinstance(count, Refusal) else self._with_private(count, codes[i], numbers[i])
-            for i, count in enumerate(found)
-        ]
-        accepted = {i: count for i, count in enumerate(counted) if isinstance(count, _Count)}
-        answers = self._ask(accepted, own, oracle)
-        return [
-            count
-            if isinstance(count, Refusal)
-            else self._judge(i, count, claims[i], answers[i], oracle, method, before)
-            for i, count in enumerate(counted)
-        ]
+        foreign: Collection[int] = (),
+    ) -> list[Verdict]:
+        """Certify or refuse one region per counterfactual; the model is asked once or twice for all of them.
 
-    def _recount(
-        self, region: Region | None, codes: NDArray[np.int32], numbers: NDArray[np.float64], *, before: bool
-    ) -> _Count | Refusal:
+        A region at a position in `foreign` is none of the partition: everybody inside counts.
+        """
+        own, places = codes[:, self._at], numbers[:, self._at]
+        counts: dict[int, _Recount] = {}
+        parts: dict[int, PrivatePart] = {}
+        verdicts: dict[int, Verdict] = {}
+        for i, proposal in enumerate(proposals):
+            region = proposal.region
+            if region is None:
+                verdicts[i] = refused("infeasible")
+                continue
+            if not self._fits(region, own[i], places[i]):
+                verdicts[i] = refused("verification_failed")
+                continue
+            key = repr(region), i in foreign  # as text: of two regions that are equal, one may hold True and one 1
+            count = self._known.get(key) or self._recount(region, is_foreign=i in foreign)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            if isinstance(count, Suppressed) or len(count.rows) <= _FEW_ROWS:
+                self._known[key] = count
+            if isinstance(count, Suppressed):
+                verdicts[i] = count
+            elif (part := self._private.part(codes[i], numbers[i], count.rows, count.mapped)) is None:
+                verdicts[i] = refused("homogeneous")
+            else:
+                counts[i], parts[i] = count, part
+        for i, answer in self._ask(counts, parts, own, oracle).items():
+            desired = oracle.desired_rows(i, counts[i].rows)
+            told = counts[i], parts[i], answer, desired
+            verdicts[i] = self._judge(proposals[i], *told, method, is_foreign=i in foreign)
+        return [verdicts[i] for i in range(len(proposals))]
+
+    def _fits(self, region: Region, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> bool:
+        """Say whether a region has the quasi-identifiers, and for a nominal k holds the counterfactual's own ones."""
+        if not isinstance(region, Region) or region.parts.keys() != set(self._names):
+            return False
+        return self._mapped_rows is not None or all(
+            _holds(region.parts[name], self._population.domains[name], int(code), float(number))
+            for name, code, number in zip(self._names, codes, numbers, strict=True)
+        )
+
+    def _recount(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
         """Count people and information loss; refuse what the policy does not allow."""
-        if region is None:
-            return Refusal("infeasible")
-        population, policy = self.population, self.policy
-        if not isinstance(region, Region) or set(region) != set(population.schema.quasi_identifiers):
-            return Refusal("verification_failed")
-        if self.partition is None and not self._holds(region, codes, numbers):
-            return Refusal("verification_failed")
+        population, policy = self._population, self._policy
         rows = population.members(region)
-        mapped = rows if self.partition is None or before else self.partition.rows_mapped_to(region)
+        mapped = rows if self._mapped_rows is None or is_foreign else self._mapped_rows(region)
         if (found := population.people(mapped)) < policy.k:
-            return Refusal("verification_failed", found)
+            return refused("verification_failed", found)
         if not np.isin(mapped, rows, assume_unique=True).all():
-            return Refusal("verification_failed")
+            return refused("verification_failed")
         parts = ncp_by_attribute(region, population)
         loss = weigh_losses(parts, population.schema)
         if policy.max_ncp is not None and loss > policy.max_ncp:
-            return Refusal("ncp_above_ceiling")
+            return refused("ncp_above_ceiling")
         sensitive = SensitiveFigures.of(population, mapped)
         if policy.l is not None and sensitive.diversity is not None and sensitive.diversity < policy.l:
-            return Refusal("l_diversity")
+            return refused("l_diversity")
         if policy.t is not None and sensitive.closeness is not None and sensitive.closeness > policy.t:
-            return Refusal("t_closeness")
-        return _Count(region, rows, mapped, population.people(rows), loss, tuple(parts.values()), sensitive)
-
-    def _with_private(self, count: _Count, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> _Count | Refusal:
-        """Decide what of the private values goes with a region."""
-        private = self._private.part(codes, numbers, count.rows, count.mapped)
-        return Refusal("homogeneous") if private is None else replace(count, private=private)
-
-    def _holds(self, region: Region, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> bool:
-        """Say whether a region holds the counterfactual's own quasi-identifiers."""
-        domains = [self.population.domains[name] for name in self.population.schema.quasi_identifiers]
-        return all(
-            _holds(region[domain.attribute.name], domain, int(code), float(number))
-            for domain, code, number in zip(domains, codes, numbers, strict=True)
+            return refused("t_closeness")
+        return _Recount(
+            region=region,
+            rows=rows,
+            cells=population.cells[population.cell_of(rows)],
+            mapped=mapped,
+            grid=Grid.of(region, population, [0] * len(self._names)),
+            k=population.people(rows),
+            k_mapped=found,
+            ncp=loss,
+            ncp_parts=tuple(parts.values()),
+            sensitive=sensitive,
         )
 
-    def _ask(self, counts: dict[int, _Count], own: NDArray[np.int32], oracle: Oracle) -> dict[int, Answer]:
-        """Ask for the grid of every region and for the members' own cells."""
-        questions = {i: Question(c.region, c.rows, own[i], c.private.axes) for i, c in counts.items()}
-        budget = {"cell_budget": self.cell_budget, "samples": self.samples, "seed": self.seed}
-        return answers_to(questions, self.population, oracle, **budget)
+    def _ask(
+        self, counts: Mapping[int, _Recount], parts: Mapping[int, PrivatePart], own: NDArray[np.int32], oracle: Oracle
+    ) -> dict[int, _Answer]:
+        """Ask for the value combinations of every region, and for those of the people inside."""
+        grids: dict[int, NDArray[np.int32]] = {}
+        members: dict[int, NDArray[np.int32]] = {}
+        exact: dict[int, bool] = {}
+        for i, count in counts.items():
+            axes = [  # a number that no row has is a combination of its own
+                np.append(axis, np.int32(domain.size)) if code == UNKNOWN else axis
+                for axis, domain, code in zip(count.grid.codes, self._domains, own[i].tolist(), strict=True)
+            ]
+            axes += parts[i].axes
+            grid = Grid(tuple(axes), prod(map(len, axes)))
+            exact[i] = grid.size <= self.cell_budget
+            # A generator of its own: the answer does not depend on what else is asked.
+            grids[i] = grid.all() if exact[i] else grid.sample(self.samples, np.random.default_rng(self._seed))
+            members[i] = count.cells
+        wide = {i: cells for i, cells in grids.items() if parts[i].axes}  # private values vary, too
+        narrow = {i: c if i in wide else np.concatenate([grids[i], c]) for i, c in members.items()}
+        said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
+        return {
+            i: _Answer(also[i], said[i], exact[i])
+            if i in wide
+            else _Answer(said[i][: len(cells)], said[i][len(cells) :], exact[i])
+            for i, cells in grids.items()
+        }
 
     def _judge(
         self,
-        i: int,
-        count: _Count,
-        claim: Proposal,
-        answer: Answer,
-        oracle: Oracle,
+        proposal: Proposal,
+        count: _Recount,
+        private: PrivatePart,
+        answer: _Answer,
+        desired: NDArray[np.bool_] | None,
         method: str,
-        before: Mapping[int, int | None],
-    ) -> Certificate | Refusal:
-        good, consistent, exact, private = answer.good, answer.consistent, answer.exact, count.private
+        *,
+        is_foreign: bool,
+    ) -> Verdict:
+        people, rows, policy = self._population.people, count.rows, self._policy
+        good, consistent, exact = answer
         share = float(good.mean())
         low, high = (share, share) if exact else clopper_pearson(int(good.sum()), len(good))
-        if self.policy.min_pureness is not None and low < self.policy.min_pureness:
-            return Refusal("pureness_below_floor")
-        people, rows = self.population.people, count.rows
-        desired = oracle.desired_rows(i, rows)
-        effective = before.get(i)
-        if self.partition is not None:
+        if policy.min_pureness is not None and low < policy.min_pureness:
+            return refused("pureness_below_floor")
+        effective = None
+        if self._mapped_rows is not None:
             if short := self._short_of_guarantee(count, desired, consistent, share):
                 return short
-            effective = effective if i in before else people(count.mapped)
-        proven = not private.coarse or self.policy.objective == "ncp"  # a search holds private values fixed
-        in_reference = None if self.reference is None else max(self.reference.count(count.region), 1)
-        return Certificate(
+            effective = None if is_foreign else count.k_mapped
+        gap = proposal.gap
+        proven = not private.coarse or policy.objective == "ncp"  # a search holds private values fixed
+        in_reference = None if self._reference is None else max(self._reference.count(count.region), 1)
+        certificate = Certificate(
             k=count.k,
             k_desired=None if desired is None else people(rows[desired]),
             k_consistent=people(rows[consistent]),
@@ -253,30 +251,41 @@ class Verifier:
             t=count.sensitive.closeness,
             prosecutor_risk=1.0 / count.k,
             journalist_risk=None if in_reference is None else 1.0 / in_reference,
-            optimal=proven and bool(claim.optimal),
-            gap=float(claim.gap) if proven and claim.gap is not None else None,
+            optimal=proven and bool(proposal.optimal),
+            gap=gap if proven and gap is not None and 0 <= gap < inf else None,
             method=method,
-            guarantee=self.policy.guarantee,
+            guarantee=policy.guarantee,
             policy_hash=self._policy_hash,
-            population=self.population.fingerprint,
+            population=self._population.fingerprint,
             majority=None if desired is None else 2 * int(desired.sum()) >= len(rows),
             binned=private.binned,
             withheld=private.withheld,
             ncp_parts=count.ncp_parts,
             disclosure=count.sensitive.disclosure,
         )
+        return Certified(count.region, certificate)
 
     def _short_of_guarantee(
-        self, count: _Count, desired: NDArray[np.bool_] | None, consistent: NDArray[np.bool_], share: float
-    ) -> Refusal | None:
+        self, count: _Recount, desired: NDArray[np.bool_] | None, consistent: NDArray[np.bool_], share: float
+    ) -> Suppressed | None:
         """Refuse a region of the partition that does not give what the guarantee promises."""
-        mapped = np.isin(count.rows, count.mapped, assume_unique=True)
+        policy = self._policy
         if share == 0:  # the group's region need not hold the counterfactual: it may be no advice at all
-            return Refusal("pureness_below_floor")
-        wanted = [desired] if self.policy.counts_eligible and desired is not None else []  # else: groups of them alone
-        wanted += [consistent] if self.policy.guarantee == "catalogue" else []
-        least = min((self.population.people(count.rows[mapped & flags]) for flags in wanted), default=self.policy.k)
-        return Refusal("verification_failed", least) if least < self.policy.k else None
+            return refused("pureness_below_floor")
+        mapped = np.isin(count.rows, count.mapped, assume_unique=True)
+        wanted = [desired] if policy.counts_eligible and desired is not None else []  # else: groups of them alone
+        wanted += [consistent] if policy.guarantee == "catalogue" else []
+        least = min((self._population.people(count.rows[mapped & flags]) for flags in wanted), default=policy.k)
+        return refused("verification_failed", least) if least < policy.k else None
+
+
+def _ask(oracle: Oracle, cells: Mapping[int, NDArray[np.int32]], *, reuse: bool) -> dict[int, NDArray[np.bool_]]:
+    """Ask for the cells of several counterfactuals in one model call."""
+    if not cells:
+        return {}
+    lengths = [len(part) for part in cells.values()]
+    good = oracle.ask(np.repeat(list(cells), lengths), np.concatenate(list(cells.values())), reuse=reuse)
+    return dict(zip(cells, np.split(good, np.cumsum(lengths)[:-1]), strict=True))
 
 
 def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
@@ -296,3 +305,71 @@ def _well_formed(part: Part, domain: Domain) -> bool:
     if domain.attribute.kind == "ordinal":
         return part.levels is not None and set(part.levels) <= set(domain.values)
     return part.levels is None and not any(isinstance(end, str) for end in (part.low, part.high))
+
+
+# What a third party proposed, made of the population's own values, so that nothing else than is recounted can leave.
+# Only exact types are read, each once: a subclass could say one thing when it is verified and another one when it is
+# released, and a text could be anything.
+
+
+def rebuild(proposal: Proposal, population: Population) -> Proposal | None:
+    """Return a copy of a proposal; None of one that is malformed."""
+    try:
+        with quiet("a proposed region is malformed", PluginError):
+            region, gap = proposal.region, proposal.gap
+            own = None if region is None else _own_region(region, population)
+            return Proposal(own, proposal.optimal is True, None if gap is None else float(gap))
+    except PluginError as error:
+        _log.debug("%s", error)
+        return None
+
+
+def _own_region(region: Region, population: Population) -> Region:
+    names = population.schema.quasi_identifiers
+    if type(region) is not Region or type(region.parts) is not dict or len(region.parts) != len(names):
+        raise TypeError("not a Region over the quasi-identifiers")
+    parts = region.parts.copy()
+    return Region({name: _own_part(parts[name], population.domains[name]) for name in names})
+
+
+def _own_part(part: Part, domain: Domain) -> Part:
+    if not domain.is_interval:
+        if type(part) is not frozenset:
+            raise TypeError("not a frozenset")
+        codes = [domain.code(value) for value in part if value is not None]
+        if UNKNOWN in codes:
+            raise TypeError("a value that the population does not have")
+        own = {domain.value(code) for code in codes}
+        return frozenset(own | {None} if None in part and domain.has_missing else own)
+    if type(part) is not Interval:
+        raise TypeError("not an Interval")
+    low, high, levels = part.low, part.high, part.levels
+    missing = part.missing is True and domain.has_missing
+    if domain.attribute.kind == "ordinal":
+        return _own_levels(levels, missing, domain)
+    if levels is not None:
+        raise TypeError("levels belong to ordinal attributes")
+    if low is None and high is None:
+        return Interval(None, None, missing)
+    return Interval(domain.natural(_end(low)), domain.natural(_end(high)), missing)
+
+
+def _own_levels(levels: Any, missing: bool, domain: Domain) -> Interval:
+    if type(levels) is not tuple:
+        raise TypeError("not a tuple of levels")
+    codes = [domain.code(level) for level in levels]
+    if not codes:
+        return Interval(None, None, missing, ())
+    if UNKNOWN in codes or codes != list(range(codes[0], codes[0] + len(codes))):
+        raise TypeError("levels must be neighbours")
+    own = tuple(domain.values[codes[0] : codes[-1] + 1].tolist())
+    return Interval(own[0], own[-1], missing, own)
+
+
+def _end(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, date)):
+        raise TypeError("not a number or date")
+    number = to_number(value)
+    if not isfinite(number):
+        raise ValueError("not a finite number")
+    return number

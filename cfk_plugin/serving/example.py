@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from cfk_plugin.release.detection import RowMatcher
+from cfk_plugin.release.detection import Detector
 
 if TYPE_CHECKING:
     from cfk_plugin.data.domain import Domain
@@ -45,10 +45,11 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
             return None
         choices[name] = values
     # Seeded: the same population gives the same example, so logging a model twice shows nothing more.
-    draws, matcher = _draws(choices, population, _TRIES), RowMatcher(population)
+    draws, detector = _draws(choices, population, _TRIES), Detector(population)
     for at in range(_TRIES):
         one = draws.iloc[[at]].reset_index(drop=True)
-        if not matcher.native(one)[1].any():  # alone, as its decimals in company would be another matter
+        # Alone, as its decimals in company would be another matter.
+        if not detector.equal_rows(*population.encode(one))[1].any():
             return one
     return None
 

@@ -10,7 +10,7 @@ from mlflow.types.schema import AnyType, Array, Object, Property
 
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.errors import InputError
-from cfk_plugin.release.detection import RowMatcher
+from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.records import FEATURE, RECORD
 
 if TYPE_CHECKING:
@@ -52,6 +52,6 @@ def refuse_training_rows(example: pd.DataFrame, population: Population) -> None:
     InputError
         If it lacks features, or a row of it has the quasi-identifiers of a training row.
     """
-    found = RowMatcher(population).native(require_features(example, population.schema.features, "the input example"))
-    if any(flags.any() for flags in found):
+    coded = population.encode(require_features(example, population.schema.features, "the input example"))
+    if any(flags.any() for flags in Detector(population).equal_rows(*coded)):
         raise InputError("the input example has the quasi-identifiers of a training row; make one up")

@@ -57,7 +57,7 @@ def snapped(table: Case, k: int, draws: int = 20) -> None:
     private = [population.schema.features.index(name) for name in population.schema.private]
     cell_of = population.cell_of(np.arange(len(codes)))
     for name in ("reciprocal", "reciprocal, eligible"):
-        partition = fitted(table, name, k).ground_.partition
+        partition = fitted(table, name, k).guarantee_.partition
         number = {region: i for i, region in enumerate(dict.fromkeys(partition.regions))}
         index = np.array([number[region] for region in partition.regions])
         hits = np.zeros((len(population.cells), len(number)))
@@ -78,7 +78,7 @@ def snapped(table: Case, k: int, draws: int = 20) -> None:
 def catalogue(table: Case, k: int) -> None:
     """Take each member of a released group for the counterfactual: who is answered with the same entry?"""
     anonymizer = fitted(table, "catalogue", k)
-    population, partition = table.population, anonymizer.ground_.partition
+    population, partition = table.population, anonymizer.guarantee_.partition
     left = []
     for entry in anonymizer.transform(table.counterfactuals).released:
         members = population.rows(partition.rows_mapped_to(entry.region)).reset_index(drop=True)
@@ -88,7 +88,7 @@ def catalogue(table: Case, k: int) -> None:
     size = np.array(left)
     shares = f"{100 * np.mean(size < k):.0f} | {100 * np.mean(size <= 1):.0f}"
     print(
-        f"| {table.name} | {len(anonymizer.ground_.catalogue)} | {size.min()} | {np.median(size):.0f} | {shares} |",
+        f"| {table.name} | {len(anonymizer.guarantee_.catalogue)} | {size.min()} | {np.median(size):.0f} | {shares} |",
         flush=True,
     )
 

@@ -591,8 +591,8 @@ def things(population: Population, tmp_path_factory: pytest.TempPathFactory) -> 
             "accountant": BudgetAccountant(10.0),
             "logger": RunLogger(),
             "risk profile": population.risk_profile(5),
-            "partition": recorded.ground_.partition,
-            "catalogue": anonymizer.ground_.catalogue,
+            "partition": recorded.guarantee_.partition,
+            "catalogue": anonymizer.guarantee_.catalogue,
         }
 
 

@@ -206,7 +206,7 @@ def test_whatever_the_counterfactual_is_it_gets_a_region_of_the_partition(shift:
     anonymizer = KAnonymizer(policy=policy).fit(POPULATION, model=risk, desired="low")
     result = anonymizer.transform(raw)
     assert set(result.findings) <= ({"native"} if shift == 0 else {"near-native", "synthetic"})
-    partition = anonymizer.ground_.partition
+    partition = anonymizer.guarantee_.partition
     assert partition is not None
     assert {entry.region for entry in result.released} <= set(partition.regions)
     recount(result, anonymizer, everyone if policy is RECIPROCAL else lambda entry: labels == "low")
@@ -219,7 +219,7 @@ def test_a_wide_draw_of_synthetic_counterfactuals_shows_no_other_regions(model: 
     rng = np.random.default_rng(5)
     raw = pd.DataFrame({name: rng.choice(TRAIN[name], 400) for name in FEATURES})
     anonymizer = KAnonymizer(policy=RECIPROCAL).fit(POPULATION, model=model, desired="opposite")
-    partition = anonymizer.ground_.partition
+    partition = anonymizer.guarantee_.partition
     assert partition is not None
     assert {entry.region for entry in anonymizer.transform(raw).released} <= set(partition.regions)
 
@@ -236,7 +236,7 @@ def test_opposite_of_three_outcomes_counts_people_with_the_outcome_of_the_answer
     assert len(result.released) > 18
     anonymizer = KAnonymizer(policy=policy).fit(POPULATION, model=risk, desired="opposite")
     everybody = anonymizer.regions_of(TRAIN)
-    partition = anonymizer.ground_.partition
+    partition = anonymizer.guarantee_.partition
     assert partition is not None
     for entry in result.released:
         mapped = np.array([region == entry.region for region in everybody])
@@ -284,10 +284,10 @@ def test_a_catalogue_is_shown_and_no_more_however_often_it_is_asked(policy: Priv
         with pytest.raises(PolicyError, match="catalogue"):
             anonymizer.explain(TRAIN.head(1))
         return
-    assert anonymizer.ground_.catalogue is not None
+    assert anonymizer.guarantee_.catalogue is not None
     entries = {
         (anonymizer.regions_of(TRAIN.iloc[[row]])[0], *TRAIN.iloc[row][PRIVATE])
-        for row in anonymizer.ground_.catalogue.rows
+        for row in anonymizer.guarantee_.catalogue.rows
     }
     rng = np.random.default_rng(6)
     asked = pd.DataFrame({name: rng.choice(TRAIN[name], 300) for name in FEATURES})
@@ -319,7 +319,7 @@ def test_regions_outside_of_the_partition_are_refused_however_many_people_they_h
     policy: PrivacyPolicy, model: Pipeline
 ) -> None:
     honest = KAnonymizer(policy=policy).fit(POPULATION, model=model, desired=1)
-    partition = honest.ground_.partition
+    partition = honest.guarantee_.partition
     assert partition is not None
     raw = TRAIN[model.predict(TRAIN) == 1].head(5)
     first = honest.transform(raw).released[0].region
@@ -339,7 +339,7 @@ def test_a_plugin_cannot_release_somebody_with_the_region_of_another_group(model
     honest = KAnonymizer(policy=RECIPROCAL).fit(POPULATION, model=risk, desired="low")
     raw = TRAIN[risk(TRAIN) == "low"].head(5)
     own = honest.regions_of(raw)
-    partition = honest.ground_.partition
+    partition = honest.guarantee_.partition
     assert partition is not None
     other = next(region for region in partition.regions if region not in own)
 
@@ -356,7 +356,7 @@ def test_an_honest_plugin_may_answer_with_the_partitions_own_regions(model: Pipe
     honest = KAnonymizer(policy=RECIPROCAL).fit(POPULATION, model=model, desired=1)
     raw = TRAIN[model.predict(TRAIN) == 1].head(5)
     plain = honest.transform(raw)
-    plugin = Lying(lambda task: honest.protector_.protect(task))  # noqa: PLW0108 - a hook's argument goes by its name
+    plugin = Lying(lambda task: honest.pipeline_.protector.protect(task))  # noqa: PLW0108 - a hook's argument goes by its name
     result = KAnonymizer(policy=RECIPROCAL, plugins=[plugin]).fit(POPULATION, model=model, desired=1).transform(raw)
     assert [entry.region for entry in result.released] == [entry.region for entry in plain.released]
     assert {entry.certificate.method for entry in result.released} == {"plugin"}

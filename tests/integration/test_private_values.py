@@ -101,7 +101,7 @@ def test_a_floor_is_compared_with_what_is_measured() -> None:
 
 def test_large_grids_are_sampled() -> None:
     anonymizer = fitted(rare_values="withhold")
-    verifier = anonymizer.stage_.release.verifier
+    verifier = anonymizer.pipeline_.verifier
     verifier.cell_budget, verifier.samples = 10, 20
     certificate = anonymizer.transform(TRAIN.iloc[[8]]).released[0].certificate
     assert not certificate.exact
@@ -266,5 +266,5 @@ def test_a_failure_withholds_everything(where: str, monkeypatch: pytest.MonkeyPa
 def test_a_decision_that_is_not_carried_out_withholds_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     anonymizer = fitted(private_values="bins")
     exact = {"salary": 85, "job": "b"}
-    monkeypatch.setattr("cfk_plugin.release.anonymizer.disclosed", lambda *_: exact)
+    monkeypatch.setattr("cfk_plugin.release.pipeline.private_values", lambda *_: exact)
     assert [e.status for e in anonymizer.transform(TRAIN.iloc[[8]])] == ["suppressed"]

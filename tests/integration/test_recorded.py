@@ -13,7 +13,7 @@ import pytest
 
 from cfk_plugin import Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Region, Schema, protect
 from cfk_plugin.errors import LedgerError
-from cfk_plugin.release.pipeline import ReleaseStage
+from cfk_plugin.release.pipeline import Pipeline
 
 K = 5
 
@@ -203,7 +203,7 @@ def test_todays_partition_is_not_asked_about_a_record_with_a_region(
     wanted = desired(before.iloc[20:])
     first = release(ledger, before, wanted, guarantee="reciprocal")
     # Were a record withheld because today's region of it is, who sees that could tell where today's partition puts it.
-    monkeypatch.setattr(ReleaseStage, "run", lambda *_: pytest.fail("today's partition was asked"))
+    monkeypatch.setattr(Pipeline, "protect", lambda *_: pytest.fail("today's partition was asked"))
     second = release(ledger, after, wanted, guarantee="reciprocal")
     regions = {entry.query: entry.region for entry in first.released}
     assert len(second.released) > 5

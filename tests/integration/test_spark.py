@@ -174,8 +174,8 @@ def test_every_record_is_released_as_by_one_machine(
         found = [(facts(a), facts(b)) for a, b in zip(one.transform(asked), other.transform(asked), strict=True)]
         assert [a for a, _ in found] == [b for _, b in found]
     if not settings.get("guarantee"):  # people of one combination are indeed divided
-        assert one.ground_.partition is not None
-        assert max(np.diff(one.ground_.partition.divided[0].start)) > 1
+        assert one.guarantee_.partition is not None
+        assert max(np.diff(one.guarantee_.partition.divided[0].start)) > 1
 
 
 def facts(entry: Any) -> Any:

@@ -653,16 +653,15 @@ def test_nothing_shows_or_pickles_rows(watch: Watch, population: Population) -> 
     private.explain(QUERIES)
     batch = CounterfactualBatch.one_each(WANTED, np.ones(4, dtype=bool))
     source = load_plugins().adapt(NearestUnlikeNeighbour(TRAIN, model, features=FEATURES), _context())
-    stage = anonymizer.stage_
     holders = [
-        population, anonymizer, private, result, batch, take_in(WANTED, population.encoder), anonymizer.rows_,
-        anonymizer.findings_.detector, stage, stage.release, stage.release.verifier,
+        population, anonymizer, private, result, batch, take_in(WANTED, population.encoder), anonymizer.pipeline_.rows,
+        anonymizer.detector_, anonymizer.pipeline_, anonymizer.pipeline_.verifier,
         *(kept for kept in Spy.kept if isinstance(kept, Task) or type(kept).__name__ == "Oracle"),
     ]  # fmt: skip
     others = [
         SCHEMA, anonymizer.manager_, anonymizer.model_, anonymizer.goal_, source, population.risk_profile(5),
         *SCHEMA.attributes, *population.domains.values(), Counterfactual(0, WANTED.iloc[0].to_dict()), *Spy.kept,
-        anonymizer.findings_.detector.tolerance, anonymizer.findings_.detector.examine(WANTED.head(1)).native, POLICY,
+        anonymizer.detector_.tolerance, anonymizer.detector_.examine(WANTED.head(1)).native, POLICY,
     ]  # fmt: skip
     assert any(isinstance(kept, Proposal) for kept in Spy.kept)
     for thing in [*holders, *others]:
@@ -683,14 +682,14 @@ def test_nothing_of_a_partition_or_a_catalogue_shows_or_pickles_rows(watch: Watc
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="catalogue"))
     anonymizer.fit(population, model=model, desired="opposite")
     result = anonymizer.explain(QUERIES)
-    ground, stage, partition = anonymizer.ground_, anonymizer.stage_, anonymizer.ground_.partition
+    state, pipeline, partition = anonymizer.guarantee_, anonymizer.pipeline_, anonymizer.guarantee_.partition
     assert partition is not None
     assert len(result.released) == len(QUERIES)
     holders = [
-        ground, partition, ground.catalogue, partition.distance, anonymizer.protector_, stage, stage.release,
-        stage.release.verifier, NearestCells(population, population.cells),
+        state, state.sides, partition, state.catalogue, partition.distance, pipeline.protector, pipeline,
+        pipeline.verifier, NearestCells(population, population.cells),
     ]  # fmt: skip
-    for thing in [*holders, ground.sides, anonymizer]:
+    for thing in [*holders, anonymizer]:
         for text in (repr(thing), str(thing), f"{thing!s}", repr([thing])):
             assert_clean(text, what=f"repr of {type(thing).__name__}")
     for thing in holders:

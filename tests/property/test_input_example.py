@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.release.detection import RowMatcher
+from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.example import example_of
 from cfk_plugin.serving.signature import refuse_training_rows
 
@@ -46,7 +46,7 @@ def test_an_example_is_complete_and_nobodys(population: Population, k: int) -> N
     assert list(example) == list(population.schema.features)
     assert len(example) == 1
     assert not example.isna().any(axis=None)
-    assert not RowMatcher(population).native(example)[1].any()
+    assert not Detector(population).equal_rows(*population.encode(example))[1].any()
     refuse_training_rows(example, population)  # what a user would be refused is not made
     assert example["pay"].iat[0] in (500.0, 1_500.0, 3_000.0)
     assert example["education"].iat[0] in LEVELS

@@ -175,7 +175,7 @@ def test_nothing_is_released_and_the_stage_repeats_what_was_found(tmp_path: Any)
         assert not heard
         asked.clear()
         best = candidates.iloc[choice.chosen]
-        entries, _ = anonymizer.release(best, np.arange(4), stage=choice.stage)
+        entries, _ = choice.pipeline.release(best, np.arange(4))
         assert asked == [4]  # the chosen rows' own outcomes; protection and verification are not repeated
         assert [e.region for e in entries] == [choice.entries[i].region for i in choice.chosen]
         assert ledger.status().records == len(best.drop_duplicates())
@@ -190,7 +190,7 @@ def test_random_regions_are_released_as_they_were_compared() -> None:
     anonymizer.fit(people(train), model=model, desired=1)
     candidates = explainer.rows(positions)
     choice = choose_candidates(anonymizer, candidates, np.repeat(np.arange(4), M), queries)
-    released, _ = anonymizer.release(candidates.iloc[choice.chosen], np.arange(4), stage=choice.stage)
+    released, _ = choice.pipeline.release(candidates.iloc[choice.chosen], np.arange(4))
     compared = [choice.entries[i] for i in choice.chosen]
     assert [e.certificate for e in released] == [e.certificate for e in compared]
 

@@ -67,7 +67,7 @@ def fitted(train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy
 
 
 def built(anonymizer: KAnonymizer) -> tuple[Partition, Catalogue]:
-    partition, catalogue = anonymizer.ground_.partition, anonymizer.ground_.catalogue
+    partition, catalogue = anonymizer.guarantee_.partition, anonymizer.guarantee_.catalogue
     assert partition is not None
     assert catalogue is not None
     return partition, catalogue

@@ -187,7 +187,7 @@ def test_what_is_no_training_row_is_treated_as_one_of_the_nearest_people() -> No
     strangers = train.head(20).copy()
     strangers["pay"] = 1000
     regions = anonymizer.regions_of(strangers)
-    partition = anonymizer.ground_.partition
+    partition = anonymizer.guarantee_.partition
     assert partition is not None
     assert set(regions) <= set(partition.regions)
     assert [anonymizer.regions_of(strangers.iloc[[i]])[0] for i in range(20)] == regions

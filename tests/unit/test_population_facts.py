@@ -168,7 +168,7 @@ def test_a_result_says_what_was_known_when_it_was_made() -> None:
     about = anonymizer.transform(train.head(2).assign(pay=700)).about
     assert about.population is not None
     assert about.population["fingerprint"] == where.fingerprint
-    assert about.population["tolerance"] == anonymizer.findings_.detector.tolerance.distance
+    assert about.population["tolerance"] == anonymizer.detector_.tolerance.distance
     quiet = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(where, model=lambda rows: rows["pay"] > 0, desired=True)
     close = quiet.transform(train.head(2), instance_based=True).about
     assert close.population is not None

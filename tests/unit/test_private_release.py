@@ -17,7 +17,7 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.errors import PolicyError, SchemaError
 from cfk_plugin.metrics.uniqueness import PrivateValues
 from cfk_plugin.protection.private import Coarse, Form, PrivateRelease
-from cfk_plugin.release.anonymizer import disclosed
+from cfk_plugin.release.pipeline import private_values
 from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual
 
 TABLE = pd.DataFrame(
@@ -289,11 +289,11 @@ def certificate(**settings: Any) -> Certificate:
 
 def test_what_leaves_has_the_form_of_the_certificate() -> None:
     intake = take_in(TABLE.iloc[[3]], population().encoder)
-    assert disclosed(certificate(), intake, 0) == {"pay": 35.0, "job": "a", "rank": "low"}
+    assert private_values(certificate(), intake, 0) == {"pay": 35.0, "job": "a", "rank": "low"}
     mixed = certificate(binned=("pay",), withheld=("job",))
-    assert disclosed(mixed, intake, 0) == {"pay": Interval(20.0, 40.0), "rank": "low"}
+    assert private_values(mixed, intake, 0) == {"pay": Interval(20.0, 40.0), "rank": "low"}
     with pytest.raises(ValueError, match="pay"):
-        disclosed(mixed, take_in(TABLE.iloc[[8]], population().encoder), 0)
+        private_values(mixed, take_in(TABLE.iloc[[8]], population().encoder), 0)
 
 
 @pytest.mark.parametrize(
