@@ -103,10 +103,6 @@ _patience: ContextVar[Patience] = ContextVar("cfk_ledger_patience")
 class CallerError(Exception):
     """Carries an exception of a caller's function through a transaction that is rolled back."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
 
 @contextlib.contextmanager
 def callers_own() -> Iterator[None]:
@@ -172,7 +168,7 @@ class Database:
                 try:
                     return self._run_once(work, mode, allowed)
                 except CallerError as carried:
-                    failure, passing = carried.error, False
+                    failure, passing = carried.args[0], False
                 except LedgerError as error:
                     failure, passing = error, False
                     failure.__context__ = None

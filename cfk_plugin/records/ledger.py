@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cfk_plugin.data.region import Region
 
 _T = TypeVar("_T")
+_Place = str | Path | None
 
 AT_OPENING = 20_000
 """Entries of the chain that are recomputed when a ledger is opened, the last ones; earlier ones are counted."""
@@ -342,14 +343,7 @@ class Ledger(HostOnly):
     def _counts(self) -> str:
         return repr(self._database.where)
 
-    def _open(
-        self,
-        url: str | Path | None,
-        key: bytes | None,
-        key_file: str | Path | None,
-        timeout: float | None,
-        create: bool,
-    ) -> None:
+    def _open(self, url: _Place, key: bytes | None, key_file: _Place, timeout: float | None, create: bool) -> None:
         """Find the database and the key; with `create`, make the file and the key."""
         self._database = Database(locate(url, create), seconds_of(timeout))
         self.backend = self._database.url.get_backend_name()
