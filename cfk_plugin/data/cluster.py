@@ -89,14 +89,14 @@ class RowsOnCluster(RowStore):
     def map(self, work: Callable[[pd.DataFrame, RecordReader], pd.DataFrame], columns: str) -> pd.DataFrame:
         """Return what a function makes of the rows, a few thousand at a time, on the workers."""
         reader, names = RecordReader(self.encoder, self._key), self.encoder.schema.features
-        table = selected(self._df, names)
+        table = select_columns(self._df, names)
         return _to_pandas(spread(table, names, lambda frame: work(reader.encoder.conform(frame), reader), columns))
 
 
 def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]]:
     """Count the people of each combination of quasi-identifiers on the cluster; learn how to read the table."""
     functions, quasi = spark_functions(), schema.quasi_identifiers
-    table = selected(df, quasi)
+    table = select_columns(df, quasi)
     found = _to_pandas(table.groupBy(*table.columns).agg(functions.count(functions.lit(1)).alias("people")))
     if found.empty:
         raise PopulationError("a population needs a table with at least one row")
@@ -129,8 +129,8 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
         return table[asked] if subject is None else table.assign(asked=asked, person=frame[subject].to_numpy())
 
     if subject is None:
-        return spread(selected(df, names), names, places, "cell long, number long")
-    table = selected(df, (*names, subject))
+        return spread(select_columns(df, names), names, places, "cell long, number long")
+    table = select_columns(df, (*names, subject))
     kind = table.schema[table.columns[-1]].dataType.simpleString()
     if len(_to_pandas(table.filter(_gap(table, table.columns[-1])).limit(1).select(functions.lit(1)))):
         raise PopulationError(f"subject key {subject!r} has missing values; every row needs its person")
@@ -185,7 +185,7 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
 
     if not schema.private:
         return {}
-    functions, table = spark_functions(), selected(df, schema.private)
+    functions, table = spark_functions(), select_columns(df, schema.private)
     gaps = [functions.max(_gap(table, name).cast("int")) for name in table.columns]
     domains = {}
     for name, field, gap in zip(schema.private, table.schema, _to_pandas(table.agg(*gaps)).iloc[0], strict=True):
@@ -205,7 +205,7 @@ def _gap(table: Any, name: str) -> Any:
     return missing | spark_functions().isnan(table[name]) if is_float else missing
 
 
-def selected(df: Any, names: Sequence[str]) -> Any:
+def select_columns(df: Any, names: Sequence[str]) -> Any:
     """Return columns of a Spark table under names that need no quoting."""
     quoted = ["`" + name.replace("`", "``") + "`" for name in names]
     return df.select(*quoted).toDF(*(f"c{i}" for i in range(len(names))))

@@ -213,9 +213,9 @@ class Domain(HostOnly):
 
     def restore(self, codes: NDArray[np.integer[Any]]) -> pd.Series:
         """Rebuild a column in the population's dtype."""
-        return pd.Series(self.restored(codes), dtype=self._pool.dtype)
+        return pd.Series(self.restore_array(codes), dtype=self._pool.dtype)
 
-    def restored(self, codes: NDArray[np.integer[Any]]) -> Any:
+    def restore_array(self, codes: NDArray[np.integer[Any]]) -> Any:
         """Do as `restore`, without an index around the values."""
         return self._pool.array.take(codes)
 

@@ -144,10 +144,9 @@ class Encoder(HostOnly):
     def read(self, frame: pd.DataFrame, odd: NDArray[np.bool_] | None = None) -> Intake:
         """Code a table; `odd` says where values were that cannot be read or written."""
         raw = select(frame, self.schema.features)
-        n, few = len(raw), len(raw) <= FEW
-        shape = (n, len(self.columns))
-        codes, numbers = np.empty(shape, dtype=np.int32), np.empty(shape)
-        settled = np.zeros(shape[1], dtype=bool)
+        few = len(raw) <= FEW
+        codes, numbers = np.empty(raw.shape, dtype=np.int32, order="F"), np.empty(raw.shape, order="F")
+        settled = np.zeros(raw.shape[1], dtype=bool)
         values = raw.to_numpy(dtype=object).T.tolist() if few else []  # much faster than column by column
         for j, domain in enumerate(self.columns):
             if few:
@@ -166,7 +165,7 @@ class Encoder(HostOnly):
             values = [record[name] for record in records]
             codes[:, j], numbers[:, j] = domain.encode_values(values)
             is_known = bool((codes[:, j] >= 0).all())
-            table[name] = domain.restored(codes[:, j]) if is_known else conform_values(values, domain.dtype)
+            table[name] = domain.restore_array(codes[:, j]) if is_known else conform_values(values, domain.dtype)
             # numbers and dates as text are what they were read as
             taken = {int} if domain.is_numeric else {str, int}
             is_plain = {*map(type, values)} <= taken and domain.restores(values, codes[:, j])
@@ -210,7 +209,7 @@ class Intake(HostOnly):
             if is_right[j]:
                 columns[name] = self.raw[name].array
             elif (self.codes[:, j] >= 0).all():
-                columns[name] = domain.restored(self.codes[:, j])
+                columns[name] = domain.restore_array(self.codes[:, j])
             else:
                 columns[name] = conform(self.raw[name], domain.dtype).array
         return table_of(columns)

@@ -138,7 +138,7 @@ def rows_for_cells(
         codes = cells[:, named.index(name)]
         is_own = codes == domain.size
         if not is_own.any():
-            columns[name] = domain.restored(codes)
+            columns[name] = domain.restore_array(codes)
             continue
         column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
         column[is_own] = own.take(which[is_own]).astype(object)

@@ -71,7 +71,7 @@ def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
     return np.column_stack([codes[first] for codes in columns]).astype(np.int32), inverse.astype(np.int64)
 
 
-def counted_once(cell_of_row: Rows, subjects: Rows | None) -> Rows:
+def one_row_each(cell_of_row: Rows, subjects: Rows | None) -> Rows:
     """Return the rows at which people are counted: each at one row of the first of their cells."""
     if subjects is None:
         return np.arange(len(cell_of_row))
@@ -281,7 +281,7 @@ class Population(HostOnly):
             raise PopulationError(f"subject key {schema.subject!r} has missing values; every row needs its person")
         encoder = Encoder(schema, {name: Domain.of(table[name], schema[name]) for name in schema.features})
         cells, cell_of_row = collapse(encoder, table)
-        people = np.bincount(cell_of_row[counted_once(cell_of_row, subjects)], minlength=len(cells)).astype(np.int64)
+        people = np.bincount(cell_of_row[one_row_each(cell_of_row, subjects)], minlength=len(cells)).astype(np.int64)
         return cls(encoder, cells, people, RowStore(cell_of_row, subjects, table), key)
 
     @classmethod
@@ -493,7 +493,7 @@ class Population(HostOnly):
     @property
     def counted_rows(self) -> Rows:
         """The rows at which people are counted in `cell_people`: one of each."""
-        return counted_once(self._cell_of_row, self._rows.subjects)
+        return one_row_each(self._cell_of_row, self._rows.subjects)
 
     def smallest_classes(self) -> Rows:
         """Return for every person how many people are in the smallest class that they are in."""
@@ -544,7 +544,7 @@ class Population(HostOnly):
         values are not in it.
         """
         counts = self.cells.astype("<i4").tobytes() + self.cell_people.astype("<i8").tobytes()
-        declared = self._declared(self.schema.quasi_identifiers)
+        declared = self._declarations(self.schema.quasi_identifiers)
         return hmac.digest(self._key or _PROCESS_KEY, declared + counts, "sha256").hex()[:16]
 
     @cached_property
@@ -555,9 +555,9 @@ class Population(HostOnly):
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
         for column in self.codes.T[list(self.schema.canonical)]:
             rows = rows * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64)
-        return hmac.digest(b"", self._declared(self.domains) + np.sort(rows).tobytes(), "sha256")
+        return hmac.digest(b"", self._declarations(self.domains) + np.sort(rows).tobytes(), "sha256")
 
-    def _declared(self, names: Any) -> bytes:
+    def _declarations(self, names: Any) -> bytes:
         """Return bytes that are the same for the same schema and the same values of some attributes."""
         attributes = repr(sorted((a.name, a.role, a.kind, a.weight) for a in self.schema.attributes))
         values = ["\x1f".join(map(str, self.domains[name].values)) for name in sorted(names)]

@@ -44,7 +44,7 @@ def facts_of(population: Population, k: int) -> dict[str, Any]:
     }
 
 
-def declared(schema: Schema) -> dict[str, Any]:
+def declarations_of(schema: Schema) -> dict[str, Any]:
     """Return what is declared of a table and nothing that was counted: no epsilon covers counts."""
     return {
         "schema_version": SCHEMA_VERSION,

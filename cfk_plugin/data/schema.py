@@ -304,12 +304,12 @@ def _attribute_of(
         role=role,
         kind=kind,
         weight=weight,
-        levels=tuple(to_text(v) for v in _listed(levels)) if levels is not None else None,
+        levels=tuple(to_text(v) for v in _as_tuple(levels)) if levels is not None else None,
         hierarchy=Hierarchy.of(hierarchy) if hierarchy is not None else None,
-        bounds=(_declared(bounds[0], name), _declared(bounds[1], name)) if bounds is not None else None,
+        bounds=(_exact_number(bounds[0], name), _exact_number(bounds[1], name)) if bounds is not None else None,
         nullable=bool(column.isna().any()) if nullable is None else nullable,
         bins=_edges(bins, name) if bins is not None else None,
-        categories=_listed(categories) if categories is not None else None,
+        categories=_as_tuple(categories) if categories is not None else None,
         learned=() if is_declared else ("nullable",),
         dtype=_type_of_numbers(bins if bounds is None else bounds, whole)
         if kind == "numeric"
@@ -317,7 +317,7 @@ def _attribute_of(
     )
 
 
-def _listed(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
+def _as_tuple(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
     """Return declared values, which a dtype of categories may list."""
     return tuple(values.categories.tolist() if isinstance(values, pd.CategoricalDtype) else values)
 
@@ -341,7 +341,7 @@ def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | 
     return {"boolean": "bool", "integer": "int64", "floating": "float64", "mixed-integer-float": "float64"}.get(found)
 
 
-def _declared(value: Any, name: str) -> float:
+def _exact_number(value: Any, name: str) -> float:
     """Read a declared number or date; refuse one that would be rounded by that."""
     if why := why_inexact(pd.Series([value], dtype=object)):
         raise SchemaError(f"column {name!r}: its bounds or bins have {why}")
@@ -354,7 +354,7 @@ def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
         found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
     except (TypeError, ValueError):
         return ()
-    return tuple(_declared(edge, name) for edge in bins) if found else ()
+    return tuple(_exact_number(edge, name) for edge in bins) if found else ()
 
 
 # The schema: what each column of the training table is to privacy, and how it generalises.

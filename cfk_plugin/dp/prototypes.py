@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.provenance import declared, environment_of
+from cfk_plugin.data.provenance import declarations_of, environment_of
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.answer_rows import ServedRows, check_unfitted, fit_surrogate, medoids, revert_rows
 from cfk_plugin.dp.domain import PublicDomain
@@ -71,7 +71,7 @@ def explanations_of(
         for query, (reason, row) in enumerate(zip(refused, answers, strict=True))
     ]
     environment = {**environment_of(seed=seed), "generator": policy.method}
-    about = ResultContext(declared(schema), environment).of_call(call, range(len(entries)))
+    about = ResultContext(declarations_of(schema), environment).of_call(call, range(len(entries)))
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pandas as pd
 
-from cfk_plugin.data.cluster import selected, spread
+from cfk_plugin.data.cluster import select_columns, spread
 from cfk_plugin.data.population import Population, configured_key
 from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
@@ -107,7 +107,7 @@ def protect_spark(
     schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
     names = _columns(df, schema, keep, factuals)
     job = replace(job, features=len(schema.features), has_factuals=factuals is not None).numbered()
-    return spread(selected(df, names), names, job, _form(df, keep))
+    return spread(select_columns(df, names), names, job, _form(df, keep))
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.provenance import FEW, declared, facts_of
+from cfk_plugin.data.provenance import FEW, declarations_of, facts_of
 
 
 def table(*sizes: int) -> pd.DataFrame:
@@ -150,14 +150,14 @@ def test_attributes_are_told_by_role_and_by_where_their_bounds_come_from() -> No
 
 
 def test_without_counts_the_declarations_alone_are_told() -> None:
-    facts = declared(SCHEMA)
+    facts = declarations_of(SCHEMA)
     assert set(facts) == {"schema_version", "attributes"}
     assert {each["distinct"] for each in facts["attributes"]} == {None}
     assert Counter(each["bounds"] for each in facts["attributes"]) == {"learned": 3, "declared": 2, None: 3}
 
 
 def test_no_value_of_an_attribute_is_told() -> None:
-    text = json.dumps([facts_of(Population.from_frame(FRAME, SCHEMA), k=5), declared(SCHEMA)])
+    text = json.dumps([facts_of(Population.from_frame(FRAME, SCHEMA), k=5), declarations_of(SCHEMA)])
     assert not [value for value in ("CANARY", "712345", "881234", '"low"', "1.5", "100") if value in text]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.data.cluster import RecordReader, signed, unsigned
-from cfk_plugin.data.population import CodeIndex, RowStore, counted_once
+from cfk_plugin.data.population import CodeIndex, RowStore, one_row_each
 from cfk_plugin.errors import MissingDependencyError, PopulationError
 
 TRAIN = pd.DataFrame({"age": [30, 41, 52, 30], "pay": [9, 8, 7, 6], "who": ["a", "b", "a", "b"]})
@@ -55,8 +55,8 @@ def test_what_numbers_records_travels_to_workers_alone_and_does_not_show_its_key
 
 def test_people_are_counted_at_the_first_of_their_cells() -> None:
     cells, people = np.array([2, 0, 1, 1, 2]), np.array([0, 1, 1, 0, 2])
-    assert sorted(counted_once(cells, people).tolist()) == [1, 3, 4]
-    assert counted_once(cells, None).tolist() == [0, 1, 2, 3, 4]
+    assert sorted(one_row_each(cells, people).tolist()) == [1, 3, 4]
+    assert one_row_each(cells, None).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_rows_of_codes_are_found_where_they_are() -> None:
