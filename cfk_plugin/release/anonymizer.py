@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 class KAnonymizer(HostOnly):
     """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
 
-    Protects against linking an explanation to a person by quasi-identifiers: every region that leaves holds at
-    least k people of the population, and by default k people are mapped to it, whoever reruns the protection. What
-    else is held against is the policy's guarantee (`PrivacyPolicy`); several releases of one record over time need a
-    `Ledger`. Private values are released as the policy says, by default as they are.
+    Protects against linking an explanation to a person by quasi-identifiers: every region that leaves holds at least k
+    people of the population, and by default k people are mapped to it, whoever reruns the protection; see
+    `PrivacyPolicy`. Several releases of one record need a `Ledger`. Private values are released as the policy says.
 
     Parameters
     ----------
@@ -206,10 +205,9 @@ class KAnonymizer(HostOnly):
         return self.wrap(entries, findings, generator="table", call=call)
 
     def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None) -> Explanations:
-        """Answer queries from the catalogue, without an explainer.
+        """Answer queries with the nearest entry of the catalogue, without an explainer.
 
-        Needs ``guarantee="catalogue"``. The answer is the nearest entry and depends on the catalogue, the model and
-        the query alone: who asks again and again sees the catalogue, and no more.
+        Needs ``guarantee="catalogue"``. Whoever asks again and again sees the catalogue, and no more.
 
         Parameters
         ----------
@@ -262,9 +260,9 @@ class KAnonymizer(HostOnly):
         self.population_.seal(path, facts={"policy": self.policy_.to_dict()}, arrays=arrays)
 
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
-        """Return the region that protection maps each record to, whatever its outcome. For audits; never release it.
+        """Return the region that protection maps each record to, unverified. For audits; never release it.
 
-        Nothing is verified or asked of the model. An adversary who knows all but the key computes the same.
+        An adversary who knows all but the key computes the same.
 
         Parameters
         ----------

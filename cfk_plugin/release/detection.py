@@ -184,8 +184,9 @@ class Detector(HostOnly):
         asked = np.flatnonzero(((low <= high)[:, columns] & (low >= 0)[:, columns]).all(axis=1))
         if not len(asked):
             return found
-        is_vague = np.any(low[asked] < high[asked], axis=0).tolist()
-        vague, certain = [j for j in columns if is_vague[j]], tuple(j for j in columns if not is_vague[j])
+        is_vague = np.any(low[asked][:, columns] < high[asked][:, columns], axis=0)
+        vague = np.array(columns)[is_vague].tolist()
+        certain = tuple(np.array(columns)[~is_vague].tolist())
         if certain not in self._sorted:
             if len(self._sorted) >= _REMEMBERED:
                 self._sorted.clear()

@@ -99,8 +99,6 @@ def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
     return partition if policy.k == floor else coarser(partition, policy.k)
 
 
-# Methods: which protector a name stands for, which a guarantee allows, and what no method can hold.
-
 AUTO = "auto"
 _NOMINAL = "exact"  # what "auto" stands for where a region is chosen for each counterfactual
 _MAY_CHANGE = ("k", "near_native", "on_infeasible")  # none of them weakens what was sealed

@@ -206,11 +206,13 @@ class Pipeline(HostOnly):
         if self.measures_k_effective:
             verdicts = self._with_k_effective(batch, verdicts, own, factual)
         made: dict[int, Entry] = {}
+        same = None if self.goal.is_opposite else self.goal.outcome(self.model)
         for row, (i, verdict) in enumerate(zip(at.tolist(), verdicts, strict=True)):
             if isinstance(verdict, Suppressed):
                 made[i] = Suppressed(int(query[i]), verdict.reason, refused_k=verdict.refused_k)
             else:
-                outcome = self.goal.outcome(self.model, None if factual is None else factual[row], own[row])
+                label = None if factual is None else factual[row]
+                outcome = same or self.goal.outcome(self.model, label, own[row])
                 made[i] = entry_of(int(query[i]), verdict, accepted, row, outcome)
         return made
 
@@ -297,7 +299,7 @@ class Pipeline(HostOnly):
         answer = self.plugins.protect(task) if "cfk_protect" in self.plugins.hooks else None
         method = self.method if answer is None else "plugin"
         proposals = list(self.protector.protect(task) if answer is None else answer)
-        if len(proposals) != len(batch) or {type(p) for p in proposals} != {Proposal}:
+        if len(proposals) != len(batch) or {*map(type, proposals)} != {Proposal}:
             raise TypeError("a protector must return one Proposal per counterfactual")
         if answer is None and type(self.protector) in _OWN:
             return [*proposals], method, groups
@@ -362,7 +364,8 @@ def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome
     certificate, encoder = verdict.certificate, accepted.encoder
     domains, found = encoder.domains, verdict.region.parts
     parts = {name: found[name] for name in encoder.schema.features if name in found}
-    labels = {name: label for name, part in parts.items() if (label := domains[name].label(part)) is not None}
+    trees = [name for name in parts if domains[name].attribute.hierarchy is not None]
+    labels = {name: node for name in trees if (node := domains[name].label(parts[name])) is not None}
     released = private_values(certificate, accepted, row)
     return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, certificate.withheld, outcome)
 

@@ -283,7 +283,7 @@ def _ask(oracle: Oracle, cells: Mapping[int, NDArray[np.int32]], *, reuse: bool)
     """Ask for the cells of several counterfactuals in one model call."""
     if not cells:
         return {}
-    lengths = [len(part) for part in cells.values()]
+    lengths = [*map(len, cells.values())]
     good = oracle.ask(np.repeat(list(cells), lengths), np.concatenate(list(cells.values())), reuse=reuse)
     return dict(zip(cells, np.split(good, np.cumsum(lengths)[:-1]), strict=True))
 
