@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Cells whose people are to be divided, and the groups that are made of them.
 
 
-class Pool(NamedTuple):
+class Candidates(NamedTuple):
     """Cells with people to place. ``own``: at least k of them, who may stay a group of their own.
 
     ``people[i]`` are still without a group and ``taken[i]`` in the one that is being grown, which would cost
@@ -34,7 +34,7 @@ class Pool(NamedTuple):
     work: Ints
 
 
-class Draft(NamedTuple):
+class Division(NamedTuple):
     """Groups over a pool as linked lists of shares; ``used`` counts groups and shares."""
 
     head: Ints
@@ -59,35 +59,35 @@ def chance(state: NDArray[np.uint64]) -> float:
 
 
 @jit
-def room_for_pool(cells: int, q: int) -> Pool:
+def room_for_candidates(cells: int, q: int) -> Candidates:
     """Return an empty pool."""
     cell, people, taken = np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells, np.int64)
     own = np.zeros(cells, np.bool_)
-    return Pool(
+    return Candidates(
         np.zeros((cells, q)), cell, people, own, taken, np.zeros(cells), np.zeros(1, np.int64), np.zeros(1, np.int64)
     )
 
 
 @jit
-def room_for_draft(groups: int, shares: int) -> Draft:
-    """Return a draft without groups."""
+def room_for_division(groups: int, shares: int) -> Division:
+    """Return a division without groups."""
     group, share = np.zeros(groups, np.int64), np.zeros(shares, np.int64)
-    return Draft(
+    return Division(
         group, group.copy(), group.copy(), np.zeros(groups), share, share.copy(), share.copy(), np.zeros(2, np.int64)
     )
 
 
 @jit
-def note(pool: Pool, draft: Draft, count: int, cost: float) -> int:
-    """Write the group that was grown into the draft; returns how many of it had to be placed."""
-    g = draft.used[0]
-    draft.used[0] += 1
-    draft.head[g], draft.slots[g], draft.total[g], draft.cost[g] = -1, 0, count, cost
+def note(pool: Candidates, division: Division, count: int, cost: float) -> int:
+    """Write the group that was grown into the division; returns how many of it had to be placed."""
+    g = division.used[0]
+    division.used[0] += 1
+    division.head[g], division.slots[g], division.total[g], division.cost[g] = -1, 0, count, cost
     placed = 0
     for i in range(pool.size[0]):
         if pool.taken[i] == 0:
             continue
-        add(draft, g, i, pool.taken[i])
+        add(division, g, i, pool.taken[i])
         if not pool.own[i]:
             placed += pool.taken[i]
         pool.taken[i] = 0
@@ -95,52 +95,52 @@ def note(pool: Pool, draft: Draft, count: int, cost: float) -> int:
 
 
 @jit
-def add(draft: Draft, g: int, i: int, people: int) -> None:
+def add(division: Division, g: int, i: int, people: int) -> None:
     """Append a share to a group."""
-    s = draft.used[1]
-    draft.used[1] += 1
-    draft.member[s], draft.people[s], draft.follow[s] = i, people, draft.head[g]
-    draft.head[g] = s
-    draft.slots[g] += 1
+    s = division.used[1]
+    division.used[1] += 1
+    division.member[s], division.people[s], division.follow[s] = i, people, division.head[g]
+    division.head[g] = s
+    division.slots[g] += 1
 
 
 @jit
-def load(axes: AxisArrays, pool: Pool, draft: Draft, hull: GroupHull, g: int) -> None:
-    """Make ``hull`` the hull of a group of the draft."""
-    s = draft.head[g]
-    begin(axes, hull, pool.x, draft.member[s])
-    s = draft.follow[s]
+def load(axes: AxisArrays, pool: Candidates, division: Division, hull: GroupHull, g: int) -> None:
+    """Make ``hull`` the hull of a group of the division."""
+    s = division.head[g]
+    begin(axes, hull, pool.x, division.member[s])
+    s = division.follow[s]
     while s >= 0:
-        extend_group_hull(axes, hull, pool.x, draft.member[s])
-        s = draft.follow[s]
+        extend_group_hull(axes, hull, pool.x, division.member[s])
+        s = division.follow[s]
 
 
 @jit
-def insert(axes: AxisArrays, pool: Pool, draft: Draft, hull: GroupHull, i: int) -> None:
+def insert(axes: AxisArrays, pool: Candidates, division: Division, hull: GroupHull, i: int) -> None:
     """Add what is left of a cell to the group whose cost grows least."""
     best, choice, after = np.inf, -1, 0.0
-    for g in range(draft.used[0]):
-        load(axes, pool, draft, hull, g)
+    for g in range(division.used[0]):
+        load(axes, pool, division, hull, g)
         price = joined_group_hull(axes, hull, pool.x, i, np.inf)
-        rise = draft.total[g] * (price - draft.cost[g]) + pool.people[i] * price
+        rise = division.total[g] * (price - division.cost[g]) + pool.people[i] * price
         if rise < best:
             best, choice, after = rise, g, price
-    draft.cost[choice] = after
-    draft.total[choice] += pool.people[i]
-    s = draft.head[choice]
-    while s >= 0 and draft.member[s] != i:
-        s = draft.follow[s]
+    division.cost[choice] = after
+    division.total[choice] += pool.people[i]
+    s = division.head[choice]
+    while s >= 0 and division.member[s] != i:
+        s = division.follow[s]
     if s >= 0:
-        draft.people[s] += pool.people[i]
+        division.people[s] += pool.people[i]
     else:
-        add(draft, choice, i, pool.people[i])
+        add(division, choice, i, pool.people[i])
     pool.people[i] = 0
 
 
 # Dividing the people of a few cells into groups: the greedy construction that the search repeats.
 
 
-class Mood(NamedTuple):
+class Weights(NamedTuple):
     """How greedy construction weighs things this time; it differs from step to step so that results differ.
 
     ``typical`` is what a person is thought to cost in another group. ``worth[n]`` weighs the growth of a group that
@@ -158,44 +158,50 @@ class Mood(NamedTuple):
 
 @jit
 def divide(
-    axes: AxisArrays, k: int, pool: Pool, draft: Draft, hull: GroupHull, mood: Mood, state: NDArray[np.uint64]
+    axes: AxisArrays,
+    k: int,
+    pool: Candidates,
+    division: Division,
+    hull: GroupHull,
+    weights: Weights,
+    state: NDArray[np.uint64],
 ) -> bool:
     """Put all people of the pool, but those of cells that stay on their own, into groups of at least k.
 
     Returns False where that fails; it never does for a pool of at least k people.
     """
-    draft.used[:] = 0
+    division.used[:] = 0
     left = 0
     for i in range(pool.size[0]):
         if not pool.own[i]:
             left += pool.people[i]
-    while left > 0 and draft.used[0] < draft.head.size:
-        alone = draft.used[0] == 0
-        if left < k and not alone and chance(state) >= mood.borrow:
+    while left > 0 and division.used[0] < division.head.size:
+        alone = division.used[0] == 0
+        if left < k and not alone and chance(state) >= weights.borrow:
             break
-        seed = _seed(axes, pool, draft, hull, state)
-        count, cost = _grow(axes, k, pool, hull, mood, state, seed, alone)
+        seed = _seed(axes, pool, division, hull, state)
+        count, cost = _grow(axes, k, pool, hull, weights, state, seed, alone)
         if count < k:
             _give_back(pool)
             break
         count, cost = _prune(axes, k, pool, hull, count, cost)
-        left -= note(pool, draft, count, cost)
-    if left > 0 and draft.used[0] == 0:
+        left -= note(pool, division, count, cost)
+    if left > 0 and division.used[0] == 0:
         return False
     for i in range(pool.size[0]):
         if pool.people[i] > 0 and not pool.own[i]:
-            insert(axes, pool, draft, hull, i)
+            insert(axes, pool, division, hull, i)
     return True
 
 
 @jit
-def _seed(axes: AxisArrays, pool: Pool, draft: Draft, hull: GroupHull, state: NDArray[np.uint64]) -> int:
+def _seed(axes: AxisArrays, pool: Candidates, division: Division, hull: GroupHull, state: NDArray[np.uint64]) -> int:
     """Choose the cell that a group begins with: any, or the one that fits the last group least."""
     n = pool.size[0]
-    far = draft.used[0] > 0 and chance(state) < 0.5
+    far = division.used[0] > 0 and chance(state) < 0.5
     start, worst, seed = int(chance(state) * n), -1.0, -1
     if far:
-        load(axes, pool, draft, hull, draft.used[0] - 1)
+        load(axes, pool, division, hull, division.used[0] - 1)
         prices(axes, hull, pool.x, n, pool.price)
         pool.work[0] += n
     for step in range(n):
@@ -211,7 +217,14 @@ def _seed(axes: AxisArrays, pool: Pool, draft: Draft, hull: GroupHull, state: ND
 
 @jit
 def _grow(
-    axes: AxisArrays, k: int, pool: Pool, hull: GroupHull, mood: Mood, state: NDArray[np.uint64], seed: int, alone: bool
+    axes: AxisArrays,
+    k: int,
+    pool: Candidates,
+    hull: GroupHull,
+    weights: Weights,
+    state: NDArray[np.uint64],
+    seed: int,
+    alone: bool,
 ) -> tuple[int, float]:
     """Take cells, the cheapest first, until the group has k people; returns people and cost.
 
@@ -219,17 +232,17 @@ def _grow(
     taken as a whole: all of its people then pay for a few.
     """
     begin(axes, hull, pool.x, seed)
-    count, cost, blink, whole = pool.people[seed], 0.0, mood.blink, False
+    count, cost, blink, whole = pool.people[seed], 0.0, weights.blink, False
     pool.taken[seed], pool.people[seed] = count, 0
     while count < k:
-        choice, amount, after = _cheapest(axes, k, pool, hull, mood, state, count, cost, blink, whole)
+        choice, amount, after = _cheapest(axes, k, pool, hull, weights, state, count, cost, blink, whole)
         if choice < 0:
             if blink == 0.0 and (whole or not alone):
                 return count, cost
             whole = blink == 0.0
             blink = 0.0
             continue
-        if not pool.own[choice] and chance(state) >= mood.part:
+        if not pool.own[choice] and chance(state) >= weights.part:
             amount = pool.people[choice]
         extend_group_hull(axes, hull, pool.x, choice)
         pool.taken[choice] += amount
@@ -242,9 +255,9 @@ def _grow(
 def _cheapest(
     axes: AxisArrays,
     k: int,
-    pool: Pool,
+    pool: Candidates,
     hull: GroupHull,
-    mood: Mood,
+    weights: Weights,
     state: NDArray[np.uint64],
     count: int,
     cost: float,
@@ -259,7 +272,7 @@ def _cheapest(
     pool.work[0] += pool.size[0]
     prices(axes, hull, pool.x, pool.size[0], pool.price)
     for i in range(pool.size[0]):
-        take, saved = pool.people[i], mood.typical
+        take, saved = pool.people[i], weights.typical
         if take == 0 or (pool.taken[i] > 0 and not (whole and pool.own[i])) or (blink > 0.0 and chance(state) < blink):
             continue
         if pool.own[i]:
@@ -271,14 +284,14 @@ def _cheapest(
             share = take / fill
         elif take > fill:
             take = fill
-        score = mood.worth[fill] * (pool.price[i] - cost) + pool.price[i] * share - saved
+        score = weights.worth[fill] * (pool.price[i] - cost) + pool.price[i] * share - saved
         if score < best:
             best, choice, amount, after = score, i, take, pool.price[i]
     return choice, amount, after
 
 
 @jit
-def _give_back(pool: Pool) -> None:
+def _give_back(pool: Candidates) -> None:
     """Dissolve the group that is being grown."""
     for i in range(pool.size[0]):
         pool.people[i] += pool.taken[i]
@@ -286,7 +299,7 @@ def _give_back(pool: Pool) -> None:
 
 
 @jit
-def _without(axes: AxisArrays, pool: Pool, hull: GroupHull, out: int) -> float:
+def _without(axes: AxisArrays, pool: Candidates, hull: GroupHull, out: int) -> float:
     """Cost of the group that is being grown without one of its cells; ``hull`` becomes its hull."""
     cost, first = 0.0, True
     for i in range(pool.size[0]):
@@ -302,7 +315,7 @@ def _without(axes: AxisArrays, pool: Pool, hull: GroupHull, out: int) -> float:
 
 
 @jit
-def _prune(axes: AxisArrays, k: int, pool: Pool, hull: GroupHull, count: int, cost: float) -> tuple[int, float]:
+def _prune(axes: AxisArrays, k: int, pool: Candidates, hull: GroupHull, count: int, cost: float) -> tuple[int, float]:
     """Give back cells that the group does not need and that make it dearer; one that must be placed stays."""
     if count == k:
         return count, cost
@@ -335,7 +348,7 @@ MOST = 6  # groups that are taken apart at once
 _COLD = 0.003  # temperature at last, in costs of a group
 
 
-class Crowd(NamedTuple):
+class Cells(NamedTuple):
     """The cells with people: first the small ones, of fewer than k people, then the large ones.
 
     ``near`` and ``rich`` list the small and the large cells nearest to each small one, -1 where there are no more.
@@ -372,24 +385,24 @@ class Groups(NamedTuple):
 def found(
     axes: AxisArrays,
     k: int,
-    crowd: Crowd,
+    cells: Cells,
     groups: Groups,
-    pool: Pool,
-    draft: Draft,
+    pool: Candidates,
+    division: Division,
     hull: GroupHull,
     state: NDArray[np.uint64],
     blocks: Ints,
 ) -> bool:
     """Divide the small cells, block by block; returns False if a block has too few people."""
-    mood = Mood(0.05, _worth(k, 0.5, np.empty(k + 1)), 0.0, 0.5, 0.5)
+    weights = Weights(0.05, _worth(k, 0.5, np.empty(k + 1)), 0.0, 0.5, 0.5)
     for b in range(blocks.size - 1):
         for c in range(blocks[b], blocks[b + 1]):
-            _enlist(crowd, pool, c, 0)
-        _invite(crowd, pool, k)
-        done = divide(axes, k, pool, draft, hull, mood, state) and _fits(groups, draft, 0)
+            _enlist(cells, pool, c, 0)
+        _invite(cells, pool, k)
+        done = divide(axes, k, pool, division, hull, weights, state) and _fits(groups, division, 0)
         if done:
-            _commit(crowd, groups, pool, draft)
-        _disband(crowd, pool)
+            _commit(cells, groups, pool, division)
+        _disband(cells, pool)
         if not done:
             return False
     return True
@@ -409,10 +422,10 @@ def total_cost(groups: Groups) -> float:
 def anneal(
     axes: AxisArrays,
     k: int,
-    crowd: Crowd,
+    cells: Cells,
     groups: Groups,
-    pool: Pool,
-    draft: Draft,
+    pool: Candidates,
+    division: Division,
     hull: GroupHull,
     state: NDArray[np.uint64],
     steps: int,
@@ -432,25 +445,25 @@ def anneal(
         if spent >= 1.0:
             break
         wanted = 2 + int((MOST - 1) * chance(state) ** 2)
-        size, cost, count = _gather(crowd, groups, pool, broken, wanted, state)
-        _invite(crowd, pool, k)
+        size, cost, count = _gather(cells, groups, pool, broken, wanted, state)
+        _invite(cells, pool, k)
         typical, blink = 2.0 * chance(state) * cost / count, 0.3 * chance(state) ** 2
-        mood = Mood(typical, _worth(k, chance(state), worth), blink, chance(state), chance(state))
-        if divide(axes, k, pool, draft, hull, mood, state) and _fits(groups, draft, size):
+        weights = Weights(typical, _worth(k, chance(state), worth), blink, chance(state), chance(state))
+        if divide(axes, k, pool, division, hull, weights, state) and _fits(groups, division, size):
             price = 0.0
-            for d in range(draft.used[0]):
-                price += draft.total[d] * draft.cost[d]
+            for d in range(division.used[0]):
+                price += division.total[d] * division.cost[d]
             heat = hot * (_COLD / hot) ** spent * np.sqrt(average * cost / size)
             if price <= cost - heat * np.log(1.0 - chance(state)):
                 for g in broken[:size]:
-                    _dissolve(crowd, groups, g)
-                _commit(crowd, groups, pool, draft)
-        _disband(crowd, pool)
+                    _dissolve(cells, groups, g)
+                _commit(cells, groups, pool, division)
+        _disband(cells, pool)
 
 
 @jit
 def _worth(k: int, thirst: float, worth: Floats) -> Floats:
-    """Fill the table of `Mood`: k / n ** thirst."""
+    """Fill the table of `Weights`: k / n ** thirst."""
     worth[0] = np.inf
     for n in range(1, k + 1):
         worth[n] = k / n**thirst
@@ -459,14 +472,14 @@ def _worth(k: int, thirst: float, worth: Floats) -> Floats:
 
 @jit
 def _gather(
-    crowd: Crowd, groups: Groups, pool: Pool, broken: Ints, wanted: int, state: NDArray[np.uint64]
+    cells: Cells, groups: Groups, pool: Candidates, broken: Ints, wanted: int, state: NDArray[np.uint64]
 ) -> tuple[int, float, int]:
     """Take groups around a small cell into the pool; returns how many, their cost and their people."""
-    seed = _somewhere(crowd, groups, state)
+    seed = _somewhere(cells, groups, state)
     size, cost, count = 0, 0.0, 0
-    for rank in range(-1, crowd.near.shape[1]):
-        c = seed if rank < 0 else crowd.near[seed, rank]
-        share = crowd.first[c] if c >= 0 else -1
+    for rank in range(-1, cells.near.shape[1]):
+        c = seed if rank < 0 else cells.near[seed, rank]
+        share = cells.first[c] if c >= 0 else -1
         while share >= 0 and size < wanted:
             g = share // groups.cell.shape[1]
             share = groups.follow[share]
@@ -477,72 +490,72 @@ def _gather(
             cost += groups.total[g] * groups.cost[g]
             count += groups.total[g]
             for s in range(groups.slots[g]):
-                _enlist(crowd, pool, groups.cell[g, s], groups.people[g, s])
+                _enlist(cells, pool, groups.cell[g, s], groups.people[g, s])
         if size == wanted:
             break
     return size, cost, count
 
 
 @jit
-def _somewhere(crowd: Crowd, groups: Groups, state: NDArray[np.uint64]) -> int:
+def _somewhere(cells: Cells, groups: Groups, state: NDArray[np.uint64]) -> int:
     """Draw a small cell; every other time the one of two whose group is dearer, as there is more to gain."""
-    small, width = crowd.near.shape[0], groups.cell.shape[1]
+    small, width = cells.near.shape[0], groups.cell.shape[1]
     seed = int(chance(state) * small)
     if chance(state) < 0.5:
         other = int(chance(state) * small)
-        if groups.cost[crowd.first[other] // width] > groups.cost[crowd.first[seed] // width]:
+        if groups.cost[cells.first[other] // width] > groups.cost[cells.first[seed] // width]:
             return other
     return seed
 
 
 @jit
-def _enlist(crowd: Crowd, pool: Pool, c: int, people: int) -> None:
+def _enlist(cells: Cells, pool: Candidates, c: int, people: int) -> None:
     """Add people of a cell to the pool, on first sight together with those who are in no group."""
-    i = crowd.local[c]
+    i = cells.local[c]
     if i < 0:
         i = pool.size[0]
         pool.size[0] += 1
-        crowd.local[c] = i
-        pool.x[i] = crowd.x[c]
-        pool.cell[i], pool.people[i], pool.taken[i] = c, crowd.free[c], 0
+        cells.local[c] = i
+        pool.x[i] = cells.x[c]
+        pool.cell[i], pool.people[i], pool.taken[i] = c, cells.free[c], 0
     pool.people[i] += people
 
 
 @jit
-def _invite(crowd: Crowd, pool: Pool, k: int) -> None:
+def _invite(cells: Cells, pool: Candidates, k: int) -> None:
     """Add large cells near the pool, the nearest of each cell first, and tell which cells can stay on their own."""
     members = pool.size[0]
     last = min(members + LENDERS, pool.cell.size)
-    for rank in range(crowd.rich.shape[1]):
+    for rank in range(cells.rich.shape[1]):
         for i in range(members):
             c = pool.cell[i]
-            rich = crowd.rich[c, rank] if c < crowd.rich.shape[0] else -1
-            if rich >= 0 and pool.size[0] < last and crowd.local[rich] < 0 and crowd.free[rich] >= k:
-                _enlist(crowd, pool, rich, 0)
+            rich = cells.rich[c, rank] if c < cells.rich.shape[0] else -1
+            if rich >= 0 and pool.size[0] < last and cells.local[rich] < 0 and cells.free[rich] >= k:
+                _enlist(cells, pool, rich, 0)
     for i in range(pool.size[0]):
         pool.own[i] = pool.people[i] >= k
 
 
 @jit
-def _disband(crowd: Crowd, pool: Pool) -> None:
+def _disband(cells: Cells, pool: Candidates) -> None:
     """Empty the pool."""
     for i in range(pool.size[0]):
-        crowd.local[pool.cell[i]] = -1
+        cells.local[pool.cell[i]] = -1
     pool.size[0] = 0
 
 
 @jit
-def _dissolve(crowd: Crowd, groups: Groups, g: int) -> None:
+def _dissolve(cells: Cells, groups: Groups, g: int) -> None:
     """Forget a group; its people must be in the pool by now."""
-    small, width = crowd.near.shape[0], groups.cell.shape[1]
+    small, width = cells.near.shape[0], groups.cell.shape[1]
     for s in range(groups.slots[g]):
         c, share = groups.cell[g, s], g * width + s
         if c >= small:
             continue
-        if crowd.first[c] == share:
-            crowd.first[c] = groups.follow[share]
+        if cells.first[c] == share:
+            cells.first[c] = groups.follow[share]
             continue
-        at = crowd.first[c]
+        at = cells.first[c]
         while groups.follow[at] != share:
             at = groups.follow[at]
         groups.follow[at] = groups.follow[share]
@@ -552,32 +565,32 @@ def _dissolve(crowd: Crowd, groups: Groups, g: int) -> None:
 
 
 @jit
-def _fits(groups: Groups, draft: Draft, released: int) -> bool:
-    """Whether there is room for the groups of a draft once others are dissolved."""
-    for d in range(draft.used[0]):
-        if draft.slots[d] > groups.cell.shape[1]:
+def _fits(groups: Groups, division: Division, released: int) -> bool:
+    """Whether there is room for the groups of a division once others are dissolved."""
+    for d in range(division.used[0]):
+        if division.slots[d] > groups.cell.shape[1]:
             return False
-    return bool(draft.used[0] <= groups.height[0] + released)
+    return bool(division.used[0] <= groups.height[0] + released)
 
 
 @jit
-def _commit(crowd: Crowd, groups: Groups, pool: Pool, draft: Draft) -> None:
-    """Make the groups of a draft; whom it left over is in no group."""
-    small, width = crowd.near.shape[0], groups.cell.shape[1]
-    for d in range(draft.used[0]):
+def _commit(cells: Cells, groups: Groups, pool: Candidates, division: Division) -> None:
+    """Make the groups of a division; whom it left over is in no group."""
+    small, width = cells.near.shape[0], groups.cell.shape[1]
+    for d in range(division.used[0]):
         groups.height[0] -= 1
         g = groups.unused[groups.height[0]]
-        groups.slots[g], groups.total[g], groups.cost[g] = draft.slots[d], draft.total[d], draft.cost[d]
-        s, at = 0, draft.head[d]
+        groups.slots[g], groups.total[g], groups.cost[g] = division.slots[d], division.total[d], division.cost[d]
+        s, at = 0, division.head[d]
         while at >= 0:
-            c = pool.cell[draft.member[at]]
-            groups.cell[g, s], groups.people[g, s] = c, draft.people[at]
+            c = pool.cell[division.member[at]]
+            groups.cell[g, s], groups.people[g, s] = c, division.people[at]
             if c < small:
-                groups.follow[g * width + s] = crowd.first[c]
-                crowd.first[c] = g * width + s
-            s, at = s + 1, draft.follow[at]
+                groups.follow[g * width + s] = cells.first[c]
+                cells.first[c] = g * width + s
+            s, at = s + 1, division.follow[at]
     for i in range(pool.size[0]):
-        crowd.free[pool.cell[i]] = pool.people[i]
+        cells.free[pool.cell[i]] = pool.people[i]
 
 
 # Which cells are near each other, and which group a cell of nobody joins.

@@ -21,14 +21,14 @@ from cfk_plugin.protection.axes import INTERVAL, Axes, AxisArrays, CellIndex, Co
 from cfk_plugin.protection.group_search import (
     LENDERS,
     MOST,
-    Crowd,
+    Cells,
     Groups,
     anneal,
     cheapest_groups,
     found,
     neighbours,
-    room_for_draft,
-    room_for_pool,
+    room_for_division,
+    room_for_candidates,
     total_cost,
 )
 from cfk_plugin.protection.hull import coordinates, room_for_hull
@@ -133,19 +133,19 @@ def _divide(axes: Axes, codes: Codes, count: Ints, k: int, effort: float) -> _Pa
         return _Parts(large, count[large], np.arange(large.size))
     inner = CellIndex.build(codes[small], np.ones(small.size, np.int64), axes)
     outer = CellIndex.build(codes[large], np.ones(large.size, np.int64), axes)
-    cells = np.concatenate([small[inner.original], large[outer.original]])
-    crowd = _crowd(axes.arrays, codes[cells], count[cells], inner, outer)
-    free, groups = _search(axes.arrays, crowd, k, effort)
+    line = np.concatenate([small[inner.original], large[outer.original]])
+    cells = _cells_near(axes.arrays, codes[line], count[line], inner, outer)
+    free, groups = _search(axes.arrays, cells, k, effort)
     mixed = np.arange(groups.cell.shape[1]) < groups.slots[:, None]
     own = np.flatnonzero(free > 0)
     return _Parts(
-        cells[np.append(groups.cell[mixed].astype(np.int64), own)],
+        line[np.append(groups.cell[mixed].astype(np.int64), own)],
         np.append(groups.people[mixed].astype(np.int64), free[own]),
         np.append(np.nonzero(mixed)[0], groups.slots.size + np.arange(own.size)),
     )
 
 
-def _crowd(arrays: AxisArrays, codes: Codes, count: Ints, inner: CellIndex, outer: CellIndex) -> Crowd:
+def _cells_near(arrays: AxisArrays, codes: Codes, count: Ints, inner: CellIndex, outer: CellIndex) -> Cells:
     small = inner.original.size
     place = arrays.position[arrays.offset[:-1] + codes[:small]]
     near = neighbours(inner.tree, arrays, codes[:small], place, _NEAR)
@@ -154,25 +154,25 @@ def _crowd(arrays: AxisArrays, codes: Codes, count: Ints, inner: CellIndex, oute
         rich = neighbours(outer.tree, arrays, codes[:small], place, _RICH)
         rich[rich >= 0] += small
     outside = np.full(len(codes), -1)
-    return Crowd(coordinates(arrays, codes), near, rich, count.copy(), outside, outside.copy())
+    return Cells(coordinates(arrays, codes), near, rich, count.copy(), outside, outside.copy())
 
 
-def _search(arrays: AxisArrays, crowd: Crowd, k: int, effort: float) -> tuple[Ints, Groups]:
+def _search(arrays: AxisArrays, cells: Cells, k: int, effort: float) -> tuple[Ints, Groups]:
     """Divide the small cells block by block, then improve the groups; returns the best of several rounds."""
-    count = crowd.free.copy()
-    small, people = count[: len(crowd.near)], int(count.sum())
+    count = cells.free.copy()
+    small, people = count[: len(cells.near)], int(count.sum())
     bounds, most = _blocks(small, _BLOCK, 4 * k), int(min(people // k, small.sum()))
     room = min(max(int(np.diff(bounds).max()), MOST * 2 * k), len(count)) + LENDERS
-    pool, draft, hull = (
-        room_for_pool(room, arrays.kind.size),
-        room_for_draft(room, (LENDERS + 2) * room),
+    pool, division, hull = (
+        room_for_candidates(room, arrays.kind.size),
+        room_for_division(room, (LENDERS + 2) * room),
         room_for_hull(arrays),
     )
     state = np.array([_SEED], np.uint64)
-    least, best = np.inf, (crowd.free, _no_groups(0, 0))
+    least, best = np.inf, (cells.free, _no_groups(0, 0))
     for hot in _HEATS:
-        crowd.free[:], crowd.first[:], groups = count, -1, _no_groups(most, 2 * k)
-        if not found(arrays, k, crowd, groups, pool, draft, hull, state, bounds):
+        cells.free[:], cells.first[:], groups = count, -1, _no_groups(most, 2 * k)
+        if not found(arrays, k, cells, groups, pool, division, hull, state, bounds):
             raise RuntimeError("a block of cells cannot be divided; please report this")
         number = most - int(groups.height[0])
         rounds = len(_HEATS) if number <= _FEW else 1
@@ -180,9 +180,9 @@ def _search(arrays: AxisArrays, crowd: Crowd, k: int, effort: float) -> tuple[In
             int(effort * _STEPS * arrays.kind.size * number),
             int(effort * (_WORK + _WORK_EACH * people) / rounds),
         )
-        anneal(arrays, k, crowd, groups, pool, draft, hull, state, steps, max(work, 1), hot)
+        anneal(arrays, k, cells, groups, pool, division, hull, state, steps, max(work, 1), hot)
         if total_cost(groups) < least:
-            least, best = total_cost(groups), (crowd.free.copy(), groups)
+            least, best = total_cost(groups), (cells.free.copy(), groups)
         if rounds == 1:
             break
     return best
@@ -238,7 +238,7 @@ def _numbered(order: Ints, parts: _Parts) -> Shares:
 
 # Building the fixed partition of a population: groups of cells, rows to groups, groups to regions.
 
-_OUTLOOK = 0.03  # what a group loses that holds both certain and impossible outcomes, next to an NCP of 1
+_LIKELIHOOD = 0.03  # what a group loses that holds both certain and impossible outcomes, next to an NCP of 1
 _BUILT: WeakKeyDictionary[Population, dict[tuple[object, ...], Partition]] = WeakKeyDictionary()
 
 
@@ -246,15 +246,15 @@ def partition_of(
     population: Population,
     policy: PrivacyPolicy,
     sides: NDArray[np.int64] | None = None,
-    outlook: NDArray[np.float64] | None = None,
+    likely: NDArray[np.float64] | None = None,
 ) -> Partition:
     """Return the partition of a population for a policy; built once, whoever asks."""
     if sides is None:
         sides = np.zeros(population.n_rows, dtype=np.int64)
     built = _BUILT.setdefault(population, {})
-    key = (policy.k, policy.l, policy.t, sides.tobytes(), None if outlook is None else outlook.tobytes())
+    key = (policy.k, policy.l, policy.t, sides.tobytes(), None if likely is None else likely.tobytes())
     if key not in built:
-        built[key] = _Builder(population, policy, sides, outlook).build()
+        built[key] = _Builder(population, policy, sides, likely).build()
     return built[key]
 
 
@@ -266,9 +266,9 @@ class _Builder:
         population: Population,
         policy: PrivacyPolicy,
         sides: NDArray[np.int64],
-        outlook: NDArray[np.float64] | None,
+        likely: NDArray[np.float64] | None,
     ) -> None:
-        self.population, self.policy, self.sides, self.outlook = population, policy, sides, outlook
+        self.population, self.policy, self.sides, self.likely = population, policy, sides, likely
         self.axes = index_of(population).axes
         self.group_of_row = np.full(population.n_rows, -1, dtype=np.int64)
         self.side_of_group: list[int] = []
@@ -290,9 +290,9 @@ class _Builder:
         counted = self._counts_once(rows)
         cell_of, cell = np.unique(self.population.cell_of(rows), return_inverse=True)
         people = np.bincount(cell, weights=counted, minlength=len(cell_of)).astype(np.int64)
-        labels = None if self.outlook is None else self.outlook[cell_of]
+        labels = None if self.likely is None else self.likely[cell_of]
         cells = self.population.cells[cell_of]
-        shares = group_cells(self.axes, cells, people, self.policy.k, labels=labels, label_weight=_OUTLOOK)
+        shares = group_cells(self.axes, cells, people, self.policy.k, labels=labels, label_weight=_LIKELIHOOD)
         self.group_of_row[rows] = len(self.side_of_group) + self._assign(rows, cell, counted, shares)
         self.side_of_group += [side] * (int(shares.group.max()) + 1)
 
@@ -383,11 +383,11 @@ def _split(group: NDArray[np.int64], values: NDArray[np.int64], count: int) -> l
     return np.split(values[order], np.searchsorted(group[order], np.arange(1, count)))[:count]
 
 
-# The outlook of cells where the rows are on a cluster: the records that are tried stay there, votes come back.
+# The partial dependence where the rows are on a cluster: the records that are tried stay there, votes come back.
 
 
-def desired_shares_on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> NDArray[np.float64]:
-    """Return what `desired_shares` does, without a row or a private value leaving the workers.
+def _dependence_on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> NDArray[np.float64]:
+    """Return what `partial_dependence` does, without a row or a private value leaving the workers.
 
     The model and the key travel to the workers. From there come counts of predicted outcomes (where any other outcome
     is desired), keyed numbers, and one vote per cell and record.
@@ -473,7 +473,7 @@ _RECORDS = 20  # private parts that are tried in every cell
 _ASKED = 400_000  # rows that the model is asked for at most, where that leaves one record
 
 
-def desired_shares(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
+def partial_dependence(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     """Return for each cell the share of some records' private values that get the desired outcome there.
 
     The partial dependence of the outcome on the quasi-identifiers, at the population's cells. A region over cells that
@@ -484,7 +484,7 @@ def desired_shares(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     n_cells = len(population.cells)
     if not population.has_rows:
         most = max(1, min(_RECORDS, _ASKED // n_cells))
-        return desired_shares_on_cluster(population, rows.model, goal, most)
+        return _dependence_on_cluster(population, rows.model, goal, most)
     labels = rows.labels(np.arange(population.n_rows))
     if goal.is_opposite:
         frequent = Counter(sorted(labels.tolist(), key=str)).most_common(1)[0][0]

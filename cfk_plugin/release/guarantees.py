@@ -18,7 +18,7 @@ from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, coarser, partition_from_arrays
-from cfk_plugin.protection.partitioning import desired_shares, partition_of
+from cfk_plugin.protection.partitioning import partial_dependence, partition_of
 
 
 class OutcomeClasses(HostOnly):
@@ -75,8 +75,8 @@ class GuaranteeState(HostOnly):
             return cls(sides)
         if rows.population.is_sealed:
             return cls(sides, _sealed(rows.population, policy))
-        outlook = None if policy.objective == "ncp" else desired_shares(rows, goal)
-        partition = partition_of(rows.population, policy, sides.of_rows, outlook)
+        likely = None if policy.objective == "ncp" else partial_dependence(rows, goal)
+        partition = partition_of(rows.population, policy, sides.of_rows, likely)
         if policy.guarantee == "reciprocal":
             return cls(sides, partition)
         return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))
