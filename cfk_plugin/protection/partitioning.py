@@ -18,7 +18,7 @@ from cfk_plugin.data.population import Population, in_order
 from cfk_plugin.data.region import Region
 from cfk_plugin.metrics.risk import l_diversity, t_closeness
 from cfk_plugin.protection.axes import INTERVAL, Axes, AxisArrays, CellIndex, Codes, Ints, hull, index_of
-from cfk_plugin.protection.group_search import (
+from cfk_plugin.protection.group_kernels import (
     LENDERS,
     MOST,
     Cells,
@@ -27,8 +27,8 @@ from cfk_plugin.protection.group_search import (
     cheapest_groups,
     found,
     neighbours,
-    room_for_division,
     room_for_candidates,
+    room_for_division,
     total_cost,
 )
 from cfk_plugin.protection.hull import coordinates, room_for_hull
