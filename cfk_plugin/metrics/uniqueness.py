@@ -1,26 +1,24 @@
-"""Private values: how many people the attributes that are not generalised single out."""
+"""Private values: how many people they single out, and what of them may leave with a region."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from math import isnan
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import bin_of
+from cfk_plugin.data.domain import Domain, bin_codes, bin_of, bin_part
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population, mix
-from cfk_plugin.errors import InputError
+from cfk_plugin.data.region import Interval
+from cfk_plugin.errors import HostOnly, InputError, PolicyError
 
-if TYPE_CHECKING:
-    from cfk_plugin.data.domain import Domain
-
-
-# Private values: who in the population holds what is released of them.
+# Who in the population holds what is released of the private values.
 
 Span = tuple[int, int]
 """Codes of one attribute: the first one, and the first one after them."""
@@ -29,67 +27,190 @@ _CLOSE = 0.05  # numbers this close, as a share of the attribute's range, tell t
 _SLACK = 1e-9  # of the range, for numbers that are just as close
 
 
-class PrivateValues:
+class PrivateValues(HostOnly):
     """Counts the rows and people that hold private values of a counterfactual; by codes, so dtypes do not matter."""
 
     def __init__(self, population: Population) -> None:
-        self._population = population
-        features = population.schema.features
-        self._columns = [features.index(name) for name in population.schema.private]
+        schema = population.schema
+        self._population, self._names = population, schema.private
+        self._domains = [population.domains[name] for name in schema.private]
+        self._at = [schema.features.index(name) for name in schema.private]
         self._held: dict[tuple[int, Span], int] = {}
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"PrivateValues({self._population.n_rows} rows, {len(self._columns)} attributes)"
+    def _counts(self) -> str:
+        return f"{self._population.n_rows} rows, {len(self._names)} attributes"
 
     def matches(
-        self, codes: NDArray[np.int32], rows: NDArray[np.int64], spans: Mapping[int, Span | None] | None = None
+        self, codes: NDArray[np.int32], rows: NDArray[np.int64], spans: Mapping[int, Span | None]
     ) -> tuple[int, int]:
-        """Return how many of the rows, and how many of all rows, fit what is released of the private values."""
-        mine = codes[self._columns]
-        coarse = spans or {}
-        if any(code < 0 for j, code in enumerate(mine) if j not in coarse):  # a value that no training row has
-            return 0, 0
-        if not coarse:
-            same = self._of_rows == mix(mine[None, :])[0]
+        """Return how many of the rows, and of all rows, fit what is released; of `spans` None fits everything."""
+        mine = codes[self._at]
+        if not spans:
+            if (mine < 0).any():  # a value that no training row has
+                return 0, 0
+            same = self._mixed == mix(mine[None, :])[0]
+            same[same] = (self._population.codes[same][:, self._at] == mine).all(axis=1)
         else:
             same = np.ones(self._population.n_rows, dtype=bool)
             for j, code in enumerate(mine.tolist()):
-                span = coarse.get(j, (code, code + 1))
-                if span is not None:
-                    same &= self._inside(j, span)
+                if (span := spans.get(j, (code, code + 1))) is not None:
+                    same &= _within(self._column(j), span)
         return int(same[rows].sum()), int(same.sum())
 
     def close(self, j: int, code: int, number: float) -> Span:
         """Return the codes that tell the same as one value: numbers within 5 % of the range, else the value itself."""
-        domain = self._population.domains[self._population.schema.private[j]]
-        if domain.attribute.kind != "numeric" or isnan(number) or not len(domain.values):
+        values = self._domains[j].values
+        if self._domains[j].attribute.kind != "numeric" or isnan(number) or not len(values):
             return code, code + 1
-        reach = (_CLOSE + _SLACK) * float(domain.values[-1] - domain.values[0])
-        first = np.searchsorted(domain.values, number - reach, side="left")
-        return int(first), int(np.searchsorted(domain.values, number + reach, side="right"))
+        reach = (_CLOSE + _SLACK) * float(values[-1] - values[0])
+        first = np.searchsorted(values, number - reach, side="left")
+        return int(first), int(np.searchsorted(values, number + reach, side="right"))
 
     def people(self, j: int, span: Span, rows: NDArray[np.int64] | None = None) -> int:
         """Return how many people, of all or of some rows, hold one of the codes of a private attribute."""
         if rows is not None:
-            return self._population.people(rows[self._inside(j, span, rows)])
+            return self._population.people(rows[_within(self._column(j)[rows], span)])
         if (j, span) not in self._held:
-            self._held[j, span] = self._population.people(np.flatnonzero(self._inside(j, span)))
+            self._held[j, span] = self._population.people(np.flatnonzero(_within(self._column(j), span)))
         return self._held[j, span]
 
     @property
     def codes(self) -> NDArray[np.int32]:
         """Codes of the private attributes of every row, shape (n_rows, n_private)."""
-        return self._population.codes[:, self._columns]
+        return self._population.codes[:, self._at]
 
-    def _inside(self, j: int, span: Span, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        column = self._population.codes[:, self._columns[j]]
-        column = column if rows is None else column[rows]
-        return (column >= span[0]) & (column < span[1])
+    def _column(self, j: int) -> NDArray[np.int32]:
+        return self._population.codes[:, self._at[j]]
 
     @cached_property
-    def _of_rows(self) -> NDArray[np.uint64]:
+    def _mixed(self) -> NDArray[np.uint64]:
         return mix(self.codes)
+
+
+def _within(codes: NDArray[np.int32], span: Span) -> NDArray[np.bool_]:
+    return (codes >= span[0]) & (codes < span[1])
+
+
+# What is released of the private attributes: each exactly, as a declared bin, or not at all.
+
+
+class Form(Enum):
+    """How an attribute is released, where it is not as a bin."""
+
+    EXACT = "exact"
+    WITHHELD = "withheld"
+
+
+Coarse = Mapping[str, tuple[Interval | Form, Span | None]]
+"""Private attributes that are not released exactly: the declared bin and its codes, or `Form.WITHHELD` and None."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatePart:
+    """What leaves of one counterfactual's private attributes, in codes and counts."""
+
+    binned: tuple[str, ...] = ()  # Attributes that are released as their bin
+    withheld: tuple[str, ...] = ()  # Attributes of which nothing is released
+    # The codes that each private attribute stands for, the counterfactual's own value included (``domain.size`` for one
+    # that no row has). Empty when all are released exactly: then combinations are those of the region alone.
+    axes: tuple[NDArray[np.int32], ...] = ()
+    # Rows inside the region, and of the whole population, that fit what is released; None where there are no rows
+    inside: int | None = None
+    anywhere: int | None = None
+
+
+class PrivateRelease(PrivateValues):
+    """Decides what of a counterfactual's private attributes may leave together with a region.
+
+    A function of policy, population, counterfactual and people alone. Attributes are judged one by one: rare values
+    (fewer than k people of the population) first, then (alpha, k)-homogeneity among the people in the region.
+    """
+
+    def __init__(self, population: Population, policy: PrivacyPolicy) -> None:
+        super().__init__(population)
+        self._policy = policy
+        if policy.private_values == "bins" and all(domain.attribute.bins is None for domain in self._domains):
+            raise PolicyError('private_values="bins" needs bins in the schema; declare them with `bins=`')
+        self._exact = policy.private_values == "exact" and policy.rare_values == "release" and policy.alpha is None
+        if not self._exact and not population.has_rows:
+            raise PolicyError(
+                "bins, rare values and alpha are judged by private values, which a sealed population does not have"
+            )
+
+    def decide(self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]) -> Coarse | None:
+        """Say which private attributes are not released exactly; None where the policy suppresses them all."""
+        coarse: dict[str, tuple[Interval | Form, Span | None]] = {}
+        for j, name in enumerate(() if self._exact else self._names):
+            found = self._form(j, int(codes[self._at[j]]), float(numbers[self._at[j]]), rows)
+            if found is None:
+                return None
+            if found[0] is not Form.EXACT:
+                coarse[name] = found
+        return coarse
+
+    def part(
+        self,
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float64],
+        rows: NDArray[np.int64],
+        alike: NDArray[np.int64],
+    ) -> PrivatePart | None:
+        """Decide for the rows `alike`, and count among the `rows` inside the region; None as for `decide`."""
+        coarse = self.decide(codes, numbers, alike)
+        if coarse is None:
+            return None
+        if not self._population.has_rows:
+            return PrivatePart()
+        if not coarse:
+            return PrivatePart((), (), (), *self.matches(codes, rows, {}))
+        spans = {j: coarse[name][1] for j, name in enumerate(self._names) if name in coarse}
+        axes = tuple(self._axis(j, int(codes[at]), spans) for j, at in enumerate(self._at))
+        binned = tuple(name for name, (form, _) in coarse.items() if form is not Form.WITHHELD)
+        withheld = tuple(name for name in coarse if name not in binned)
+        return PrivatePart(binned, withheld, axes, *self.matches(codes, rows, spans))
+
+    def _axis(self, j: int, code: int, spans: Mapping[int, Span | None]) -> NDArray[np.int32]:
+        own = code if code >= 0 else self._domains[j].size
+        first, last = spans.get(j, (own, own + 1)) or (0, self._domains[j].size)
+        axis = np.arange(first, last, dtype=np.int32)
+        return axis if first <= own < last else np.append(axis, np.int32(own))
+
+    def _form(
+        self, j: int, code: int, number: float, rows: NDArray[np.int64]
+    ) -> tuple[Interval | Form, Span | None] | None:
+        """Return the finest form that the policy allows for one attribute; None: homogeneous, and that suppresses."""
+        domain, policy = self._domains[j], self._policy
+        number = number_of(domain, code, number)
+        forms: list[
+            tuple[Interval | Form, Span, Span]
+        ] = []  # finest first, with their codes and those that tell as much
+        if policy.private_values != "bins" or domain.attribute.bins is None or isnan(number):
+            forms.append((Form.EXACT, (code, code + 1), self.close(j, code, number)))
+        if (at := bin_of(domain, number)) is not None:
+            span = bin_codes(domain, at)
+            forms.append((bin_part(domain, at), span, span))
+        rare = policy.rare_values == "withhold" and bool(forms) and self.people(j, forms[0][1]) < policy.k
+        for form, span, alike in () if rare else forms:
+            if not self._homogeneous(j, alike, rows):
+                return form, span
+            if policy.on_homogeneous == "suppress":
+                return None
+        return Form.WITHHELD, None
+
+    def _homogeneous(self, j: int, span: Span, rows: NDArray[np.int64]) -> bool:
+        alpha, population = self._policy.alpha, self._population
+        if alpha is None or not (inside := population.people(rows)):
+            return False
+        share = self.people(j, span, rows) / inside
+        everywhere = self.people(j, span) / population.n_people
+        return share > alpha and share > self._policy.min_lift * everywhere
+
+
+def number_of(domain: Domain, code: int, number: float) -> float:
+    """Return the number that a code stands for, or the counterfactual's own where no row has it; NaN for none."""
+    if domain.attribute.kind != "numeric" or not 0 <= code < len(domain.values):
+        return number
+    return float(domain.values[code])
 
 
 # Uniqueness of private values: how many people the attributes that are not generalised single out.
@@ -167,12 +288,13 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     if k < 1:
         raise InputError("k must be at least 1")
     names, codes = population.schema.private, PrivateValues(population).codes
-    binned = codes.copy()
+    binned, attributes = codes.copy(), {}
     for j, name in enumerate(names):
         domain = population.domains[name]
-        binned[:, j] = _bins(domain)[codes[:, j]] if domain.attribute.bins is not None else codes[:, j]
-    attributes = {}
-    for j, name in enumerate(names):
+        if domain.attribute.bins is not None:  # -1 outside of all bins, -2 for a missing value
+            at = [bin_of(domain, float(number)) for number in domain.values]
+            bins = np.array([*(-1 if which is None else which for which in at), -2])
+            binned[:, j] = bins[codes[:, j]]
         sizes = _class_sizes(codes[:, [j]], population)
         distinct = len(np.unique(codes[:, j]))
         attributes[name] = AttributeProfile(distinct, _share(sizes < k, population), _share(sizes == 1, population))
@@ -183,12 +305,6 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
         k=k,
         people=population.n_people,
     )
-
-
-def _bins(domain: Domain) -> NDArray[np.int32]:
-    """Return the bin of every code: -1 outside of all, -2 for a missing value."""
-    at = [bin_of(domain, float(number)) for number in domain.values]
-    return np.array([*(-1 if which is None else which for which in at), *([-2] * domain.has_missing)], dtype=np.int32)
 
 
 def _class_sizes(codes: NDArray[np.int32], population: Population) -> NDArray[np.int64]:

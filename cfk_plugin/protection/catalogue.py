@@ -13,7 +13,7 @@ from cfk_plugin.data.population import in_order
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp_by_attribute
-from cfk_plugin.protection.private import PrivateRelease
+from cfk_plugin.metrics.uniqueness import PrivateRelease
 
 if TYPE_CHECKING:
     import pandas as pd

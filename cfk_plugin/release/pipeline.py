@@ -28,10 +28,10 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import natural
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
+from cfk_plugin.metrics.uniqueness import number_of
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.partition import ReciprocalProtector
-from cfk_plugin.protection.private import number_of
 from cfk_plugin.records.rule import Candidate, Decision
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.guarantees import GuaranteeState

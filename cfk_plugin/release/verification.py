@@ -27,7 +27,7 @@ from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
-from cfk_plugin.protection.private import PrivatePart, PrivateRelease
+from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease
 from cfk_plugin.release.results import Certificate, Suppressed
 
 _REMEMBERED, _FEW_ROWS = 256, 10_000  # regions whose recount is remembered, and how many rows may be inside
@@ -233,7 +233,7 @@ class Verifier(HostOnly):
                 return short
             effective = None if is_foreign else count.k_mapped
         gap = proposal.gap
-        proven = not private.coarse or policy.objective == "ncp"  # a search holds private values fixed
+        proven = not private.axes or policy.objective == "ncp"  # a search holds private values fixed
         in_reference = None if self._reference is None else max(self._reference.count(count.region), 1)
         certificate = Certificate(
             k=count.k,

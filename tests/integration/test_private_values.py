@@ -249,7 +249,7 @@ def test_dice_gets_its_result_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["cfk_plugin.protection.private.PrivateRelease.decide", "cfk_plugin.protection.private.bin_part"]
+    "where", ["cfk_plugin.metrics.uniqueness.PrivateRelease.decide", "cfk_plugin.metrics.uniqueness.bin_part"]
 )
 def test_a_failure_withholds_everything(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     anonymizer = fitted(private_values="bins")

@@ -15,8 +15,7 @@ from cfk_plugin.data.intake import take_in
 from cfk_plugin.data.model import Grid
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import PolicyError, SchemaError
-from cfk_plugin.metrics.uniqueness import PrivateValues
-from cfk_plugin.protection.private import Coarse, Form, PrivateRelease
+from cfk_plugin.metrics.uniqueness import Form, PrivateRelease, PrivateValues
 from cfk_plugin.release.pipeline import private_values
 from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual
 
@@ -41,10 +40,13 @@ def policy(**settings: Any) -> PrivacyPolicy:
     return PrivacyPolicy(**{"k": 3, "guarantee": "nominal", **settings})
 
 
-def decide(row: pd.DataFrame, rows: list[int], people: Population | None = None, **settings: Any) -> Coarse | None:
+def decide(
+    row: pd.DataFrame, rows: list[int], people: Population | None = None, **settings: Any
+) -> dict[str, Interval | Form] | None:
     people = people or population()
     codes, numbers = people.encode(row)
-    return PrivateRelease(people, policy(**settings)).decide(codes[0], numbers[0], np.array(rows))
+    coarse = PrivateRelease(people, policy(**settings)).decide(codes[0], numbers[0], np.array(rows))
+    return None if coarse is None else {name: form for name, (form, _) in coarse.items()}
 
 
 # --- the schema ------------------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ def test_a_value_of_its_own_is_among_the_codes() -> None:
 
 def test_an_empty_part_is_the_default() -> None:
     part = part_of(TABLE.iloc[[3]])
-    assert (part.axes, part.coarse, part.inside, part.anywhere) == ((), {}, 1, 1)
+    assert (part.axes, part.binned, part.withheld, part.inside, part.anywhere) == ((), (), (), 1, 1)
 
 
 def test_grid_over_region_and_private_values() -> None:
