@@ -49,7 +49,7 @@ def short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Search for groups a tenth as long, which no guarantee depends on, where their quality is not the matter."""
     folder = request.path.relative_to(REPOSITORY / "tests").parts[0]
     if folder not in FULL_SEARCH and request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr("cfk_plugin.protection.partitioning._STEPS", 6)
+        monkeypatch.setattr("cfk_plugin.protection.groups._STEPS", 6)
 
 
 @pytest.fixture(scope="session")

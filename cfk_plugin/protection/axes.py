@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -25,6 +24,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.int32]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_NO_NODES = np.empty(0, np.int64)
 
 
 def jit(function: _F) -> _F:
@@ -33,8 +33,49 @@ def jit(function: _F) -> _F:
     return cast("_F", compiled)
 
 
+class Axis(NamedTuple):
+    """One quasi-identifier; use `interval`, `nominal` or `tree`."""
+
+    kind: int  # INTERVAL, NOMINAL or TREE
+    weight: float  # Cost of the whole domain
+    card: int  # Number of values in the denominator of the cost (NOMINAL, TREE)
+    position: Floats  # One number per code; only INTERVAL gives it a meaning
+    leaf: Ints  # Of a TREE the node of each leaf code, else -1
+    missing: int = -1  # Code that stands for "missing", -1 when there is none
+    # Nodes of a TREE: first and last leaf code, parent node (-1 at the root)
+    low: Ints = _NO_NODES
+    high: Ints = _NO_NODES
+    parent: Ints = _NO_NODES
+
+    @classmethod
+    def interval(cls, position: ArrayLike, weight: float, *, missing: bool = False) -> Axis:
+        """Ordered values at already scaled positions; `missing` appends one more code for "missing"."""
+        place = np.append(np.asarray(position, np.float64), [0.0] * missing)
+        return cls(INTERVAL, weight, place.size, place, np.full(place.size, -1), place.size - 1 if missing else -1)
+
+    @classmethod
+    def nominal(cls, values: int, weight: float, *, card: int | None = None) -> Axis:
+        """Unordered values; `card` when the domain of the cost is larger than the codes in use."""
+        return cls(NOMINAL, weight, values if card is None else card, np.zeros(values), np.full(values, -1))
+
+    @classmethod
+    def tree(cls, low: ArrayLike, high: ArrayLike, parent: ArrayLike, weight: float) -> Axis:
+        """Values at the leaves of a hierarchy, numbered depth first so that each node is a range of codes.
+
+        A leaf is a node with ``low == high``; of several on one chain the lowest counts.
+        """
+        first, last, up = (np.asarray(a, np.int64) for a in (low, high, parent))
+        bottom = np.setdiff1d(np.flatnonzero(first == last), up)
+        leaf = bottom[np.argsort(first[bottom])]
+        return cls(TREE, weight, leaf.size, np.zeros(leaf.size), leaf, -1, first, last, up)
+
+
 class AxisArrays(NamedTuple):
-    """The arrays of `Axes` in the form that kernels take; node numbers count from 0 within each axis."""
+    """The quasi-identifiers of a population, ragged arrays laid end to end.
+
+    Codes of axis ``j`` are rows ``offset[j]`` to ``offset[j + 1]`` of ``position`` and ``leaf_node``; node numbers
+    count from 0 within each axis.
+    """
 
     kind: NDArray[np.int8]
     weight: Floats
@@ -48,127 +89,23 @@ class AxisArrays(NamedTuple):
     node_parent: Ints
     leaf_node: Ints
 
-
-def _no_nodes() -> Ints:
-    return np.empty(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One quasi-identifier; use `interval`, `nominal` or `tree`."""
-
-    kind: int  # INTERVAL, NOMINAL or TREE
-    weight: float  # Cost of the whole domain
-    card: int  # Number of values in the denominator of the cost (NOMINAL, TREE)
-    position: Floats  # One number per code; only INTERVAL gives it a meaning
-    missing: int = -1  # Code that stands for "missing", -1 when there is none
-    # Nodes of a TREE: first and last leaf code, parent node (-1 at the root), node of each leaf code
-    low: Ints = field(default_factory=_no_nodes)
-    high: Ints = field(default_factory=_no_nodes)
-    parent: Ints = field(default_factory=_no_nodes)
-    leaf: Ints = field(default_factory=_no_nodes)
-
     @classmethod
-    def interval(cls, position: ArrayLike, weight: float, *, missing: bool = False) -> Axis:
-        """Ordered values at already scaled positions; `missing` appends one more code for "missing"."""
-        place = np.asarray(position, np.float64)
-        if place.size and (not np.all(np.isfinite(place)) or np.any(np.diff(place) < 0)):
-            raise ValueError("positions must be finite and non-decreasing")
-        if missing:
-            place = np.append(place, 0.0)
-        return cls(INTERVAL, weight, place.size, place, place.size - 1 if missing else -1)
-
-    @classmethod
-    def nominal(cls, values: int, weight: float, *, card: int | None = None) -> Axis:
-        """Unordered values; `card` when the domain of the cost is larger than the codes in use."""
-        return cls(NOMINAL, weight, values if card is None else card, np.zeros(values))
-
-    @classmethod
-    def tree(cls, low: ArrayLike, high: ArrayLike, parent: ArrayLike, weight: float) -> Axis:
-        """Values at the leaves of a hierarchy, numbered depth first so that each node is a range of codes.
-
-        A leaf is a node with ``low == high``; of several on one chain the lowest counts.
-        """
-        first, last, up = (np.asarray(a, np.int64) for a in (low, high, parent))
-        roots = np.flatnonzero(up < 0)
-        inner = np.flatnonzero(up >= 0)
-        if roots.size != 1 or first[roots[0]] != 0 or np.any(first > last) or np.any(up >= up.size):
-            raise ValueError("a hierarchy needs exactly one root, which covers all codes from 0")
-        if np.any(first[inner] < first[up[inner]]) or np.any(last[inner] > last[up[inner]]):
-            raise ValueError("each node of a hierarchy must lie inside its parent")
-        leaves = int(last[roots[0]]) + 1
-        leaf = np.full(leaves, -1, np.int64)
-        is_parent = np.zeros(up.size, bool)
-        is_parent[up[inner]] = True
-        bottom = np.flatnonzero((first == last) & ~is_parent)
-        leaf[first[bottom]] = bottom
-        if np.any(leaf < 0) or bottom.size != leaves:
-            raise ValueError("each leaf code of a hierarchy needs exactly one leaf node")
-        return cls(TREE, weight, leaves, np.zeros(leaves), -1, first, last, up, leaf)
-
-
-@dataclass(frozen=True)
-class Axes:
-    """The quasi-identifiers of a population, ragged arrays laid end to end."""
-
-    # Codes of axis ``j`` are rows ``offset[j]`` to ``offset[j + 1]`` of ``position`` and ``leaf_node``
-    arrays: AxisArrays
-
-    @classmethod
-    def build(cls, axes: Sequence[Axis]) -> Axes:
+    def of(cls, axes: Sequence[Axis]) -> AxisArrays:
         """Lay the axes end to end."""
-        if not axes:
-            raise ValueError("at least one quasi-identifier is needed")
-        for axis in axes:
-            if not (np.isfinite(axis.weight) and axis.weight >= 0) or axis.position.size == 0:
-                raise ValueError("an axis needs a finite weight >= 0 and at least one value")
-            if axis.kind == NOMINAL and axis.card < axis.position.size:
-                raise ValueError("the cardinality of an axis cannot be below its number of codes")
-        unused = [axis.leaf if axis.kind == TREE else np.full(axis.position.size, -1) for axis in axes]
+        kind, weight, card, position, leaf, missing, low, high, parent = zip(*axes, strict=True)
         return cls(
-            AxisArrays(
-                kind=np.array([a.kind for a in axes], np.int8),
-                weight=np.array([a.weight for a in axes], np.float64),
-                card=np.array([a.card for a in axes], np.int64),
-                missing=np.array([a.missing for a in axes], np.int64),
-                offset=np.cumsum([0, *(a.position.size for a in axes)], dtype=np.int64),
-                position=np.concatenate([a.position for a in axes]).astype(np.float64),
-                node_offset=np.cumsum([0, *(a.low.size for a in axes)], dtype=np.int64),
-                node_low=np.concatenate([a.low for a in axes]).astype(np.int64),
-                node_high=np.concatenate([a.high for a in axes]).astype(np.int64),
-                node_parent=np.concatenate([a.parent for a in axes]).astype(np.int64),
-                leaf_node=np.concatenate(unused).astype(np.int64),
-            )
+            kind=np.array(kind, np.int8),
+            weight=np.array(weight, np.float64),
+            card=np.array(card, np.int64),
+            missing=np.array(missing, np.int64),
+            offset=np.cumsum([0, *map(len, position)], dtype=np.int64),
+            position=np.concatenate(position),
+            node_offset=np.cumsum([0, *map(len, low)], dtype=np.int64),
+            node_low=np.concatenate(low),
+            node_high=np.concatenate(high),
+            node_parent=np.concatenate(parent),
+            leaf_node=np.concatenate(leaf),
         )
-
-    @property
-    def count(self) -> int:
-        """Number of quasi-identifiers."""
-        return int(self.arrays.kind.size)
-
-    @property
-    def cardinality(self) -> Ints:
-        """Number of codes per quasi-identifier."""
-        return np.diff(self.arrays.offset)
-
-    def cost(self, codes: Codes, anchor: Codes, place: Floats) -> float:
-        """Cost of the hull of an anchor and some cells, written plainly: the reference for the kernels."""
-        a, total = self.arrays, 0.0
-        for j in range(self.count):
-            values = np.unique(np.append(codes[:, j], anchor[j]))
-            weight, base = float(a.weight[j]), int(a.offset[j])
-            if a.kind[j] == NOMINAL:
-                total += weight * values.size / int(a.card[j]) if values.size > 1 else 0.0
-            elif a.kind[j] == TREE:
-                total += max(tree_cost(a, j, int(anchor[j]), int(v)) for v in values)
-            else:
-                numbers = a.position[base + values[(values >= 0) & (values != a.missing[j])]]
-                if anchor[j] < 0:
-                    numbers = np.append(numbers, place[j])
-                whole = a.missing[j] in values and numbers.size > 0 and a.missing[j] >= 0
-                width = float(np.ptp(numbers)) if numbers.size else 0.0
-                total += weight if whole else min(weight, width)
-        return total
 
 
 @jit
@@ -227,30 +164,20 @@ class CellTree(NamedTuple):
     high: Codes
 
 
-@dataclass(frozen=True)
-class CellIndex:
+class CellIndex(NamedTuple):
     """Distinct cells, rearranged so that cells close in cost lie close in memory."""
 
-    axes: Axes  # How each quasi-identifier generalises
+    axes: AxisArrays
     tree: CellTree  # Cells in tree order, and the tree over them
     original: Ints  # shape (m,); the caller's number of each cell in tree order
-    total: int  # Weight of all cells
 
     @classmethod
-    def build(cls, codes: Codes, weight: Ints, axes: Axes) -> CellIndex:
+    def build(cls, codes: Codes, weight: Ints, axes: AxisArrays) -> CellIndex:
         """Index ``m`` distinct cells."""
         cells = np.ascontiguousarray(codes, np.int32)
-        people = np.ascontiguousarray(weight, np.int64)
-        if cells.ndim != 2 or cells.shape[1] != axes.count or people.shape != (cells.shape[0],):
-            raise ValueError(f"expected codes of shape (m, {axes.count}) and one weight per cell")
-        if cells.size and (cells.min() < 0 or np.any(cells.max(axis=0) >= axes.cardinality)):
-            raise ValueError("a code lies outside its quasi-identifier")
-        if people.size and people.min() < 0:
-            raise ValueError("weights must not be negative")
-        order = np.arange(cells.shape[0], dtype=np.int64)
-        start, stop, child, low, high = _grow(cells, order, axes.arrays)
-        tree = CellTree(cells[order], people[order], start, stop, child, low, high)
-        return cls(axes, tree, order, int(people.sum()))
+        order = np.arange(len(cells), dtype=np.int64)
+        start, stop, child, low, high = _grow(cells, order, axes)
+        return cls(axes, CellTree(cells[order], weight[order], start, stop, child, low, high), order)
 
 
 @jit
@@ -442,34 +369,19 @@ _INDEXES: WeakKeyDictionary[Population, CellIndex] = WeakKeyDictionary()
 def index_of(population: Population) -> CellIndex:
     """Return the spatial index over the population's cells; built once per population."""
     if population not in _INDEXES:
-        axes = Axes.build([_axis(population.domains[q]) for q in population.schema.quasi_identifiers])
+        axes = AxisArrays.of([_axis(population.domains[q]) for q in population.schema.quasi_identifiers])
         _INDEXES[population] = CellIndex.build(population.cells, population.cell_people, axes)
     return _INDEXES[population]
 
 
-def anchor_positions(population: Population, codes: Codes, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return where counterfactuals stand on the scaled line of each range attribute, off-grid ones included."""
-    positions = np.zeros(codes.shape)
-    for j, name in enumerate(population.schema.quasi_identifiers):
-        domain = population.domains[name]
-        if not domain.is_interval:
-            continue
-        on_grid = (codes[:, j] >= 0) & (codes[:, j] != domain.missing_code)
-        positions[on_grid, j] = domain.positions[codes[on_grid, j]]
-        off_grid = codes[:, j] < 0
-        if off_grid.any():  # numbers only: a level that the population does not have is no level
-            positions[off_grid, j] = domain.place(numbers[off_grid, j])
-        positions[:, j] *= domain.attribute.weight
-    return positions
-
-
-def hull(population: Population, anchor: Codes, numbers: NDArray[np.float64], cells: Codes) -> Region:
-    """Return the smallest region that holds a counterfactual and some cells."""
+def region_of(population: Population, cells: Codes, own: Floats | None = None) -> Region:
+    """Return the smallest region that holds some cells; a code of -1 stands for a number of its own."""
     parts: dict[str, Part] = {}
     for j, name in enumerate(population.schema.quasi_identifiers):
-        inside = np.append(cells[:, j], anchor[j]) if anchor[j] >= 0 else cells[:, j]
-        own = None if anchor[j] >= 0 else float(numbers[j])
-        parts[name] = part_of(population.domains[name], np.unique(inside), own)
+        codes = np.unique(cells[:, j])
+        parts[name] = part_of(
+            population.domains[name], codes[codes >= 0], float(own[j]) if own is not None and codes[0] < 0 else None
+        )
     return Region(parts)
 
 

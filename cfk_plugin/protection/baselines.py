@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.population import Population
 from cfk_plugin.hookspecs import Proposal, Task
-from cfk_plugin.protection.axes import hull
+from cfk_plugin.protection.axes import region_of
 from cfk_plugin.protection.base import Rank, rank
 from cfk_plugin.protection.exact import Box, BoxSpace
 
@@ -42,7 +42,7 @@ class MondrianProtector:
         proposals = []
         for codes, numbers in zip(task.codes, task.numbers, strict=True):
             cells = population.cells[tree.leaf_of(tree.coordinates(codes, numbers))]
-            proposals.append(Proposal(hull(population, codes, numbers, cells)))
+            proposals.append(Proposal(region_of(population, np.vstack([cells, codes]), numbers)))
         return proposals
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,10 @@ from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.model import Grid
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
-from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics.information import ncp
-from cfk_plugin.protection.axes import anchor_positions, hull, index_of, part_of
-from cfk_plugin.protection.base import Rank, needs_model, rank
-from cfk_plugin.protection.solver import Solutions, solve
+from cfk_plugin.protection.axes import index_of, part_of, region_of
+from cfk_plugin.protection.base import Proposal, Rank, Task, needs_model, rank
+from cfk_plugin.protection.solver import Solution, solve
 
 # Boxes: regions as tables of codes, for searches that change a region step by step.
 
@@ -158,118 +158,7 @@ class BoxSpace:
         return places
 
 
-# Regions that were tried: their NCP, their exact pureness, and the cells the model turned down.
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A region with its exact figures."""
-
-    region: Region
-    ncp: float
-    pureness: float  # Share of the grid's cells with the desired outcome; of a sample where the grid is over budget
-    complete: bool  # Whether every cell of the grid was asked
-
-
-@dataclass(slots=True)
-class Record:
-    """What is known about one counterfactual: the best trial so far and the bad cells."""
-
-    best: Trial | None = None
-    best_rank: Rank | None = None
-    bad: list[NDArray[np.int32]] = field(default_factory=list)
-
-    @property
-    def bad_cells(self) -> NDArray[np.int32]:
-        """All cells known to miss the desired outcome."""
-        return np.unique(np.concatenate(self.bad), axis=0) if self.bad else np.empty((0, 0), np.int32)
-
-
-class Trials:
-    """Asks the oracle about whole regions, many counterfactuals at a time, and keeps score."""
-
-    def __init__(self, task: Task, cell_budget: int) -> None:
-        self.task = task
-        self.cell_budget = cell_budget
-        self.records = [Record() for _ in range(len(task))]
-
-    def evaluate(self, which: Sequence[int], regions: Sequence[Region]) -> list[Trial]:
-        """Return the figures of regions, in one model call; better ones become their counterfactual's best."""
-        population = self.task.population
-        grids = [Grid.of(r, population, self.task.codes[i]) for i, r in zip(which, regions, strict=True)]
-        random = np.random.default_rng(self.task.seed)
-        cells = [g.all() if g.size <= self.cell_budget else g.sample(self.cell_budget, random) for g in grids]
-        if not cells:
-            return []
-        owner = np.repeat(np.asarray(which, dtype=np.int64), [len(c) for c in cells])
-        answers = np.split(self.task.oracle.ask(owner, np.concatenate(cells)), np.cumsum([len(c) for c in cells])[:-1])
-        trials = []
-        for i, region, grid, asked, good in zip(which, regions, grids, cells, answers, strict=True):
-            trial = Trial(region, ncp(region, population), float(good.mean()), grid.size <= self.cell_budget)
-            self._keep(i, trial, asked[~good])
-            trials.append(trial)
-        return trials
-
-    def _keep(self, i: int, trial: Trial, bad: NDArray[np.int32]) -> None:
-        record = self.records[i]
-        if len(bad):
-            record.bad.append(self._as_forbidden(i, bad))
-        its_rank = rank(self.task.policy, trial.ncp, trial.pureness)
-        if record.best_rank is None or its_rank < record.best_rank:
-            record.best, record.best_rank = trial, its_rank
-
-    def _as_forbidden(self, i: int, cells: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Write the counterfactual's own off-grid value as the solver does: -1."""
-        own = self.task.codes[i] == UNKNOWN
-        cells[:, own] = np.where(cells[:, own] == self._sizes()[own], UNKNOWN, cells[:, own])
-        return cells
-
-    def _sizes(self) -> NDArray[np.int32]:
-        schema, domains = self.task.population.schema, self.task.population.domains
-        return np.array([domains[q].size for q in schema.quasi_identifiers], dtype=np.int32)
-
-
-# The compiled solver, asked for the counterfactuals of a task.
-
-
-class Search:
-    """Finds regions of least NCP for counterfactuals of one task, and writes them as regions."""
-
-    def __init__(self, task: Task, node_limit: int, time_limit: float | None, threads: int) -> None:
-        self.task = task
-        self._node_limit, self._time_limit, self._threads = node_limit, time_limit, threads
-        self._index = index_of(task.population)
-        self._positions = anchor_positions(task.population, task.codes, task.numbers)
-
-    def solve(
-        self,
-        which: Sequence[int],
-        forbidden: Sequence[NDArray[np.int32]] | None = None,
-        penalty: float = np.inf,
-        node_limit: int | None = None,
-    ) -> Solutions:
-        """Solve for some of the counterfactuals; row i of the answer belongs to ``which[i]``."""
-        at = np.asarray(which, dtype=np.int64)
-        return solve(
-            self._index,
-            self.task.codes[at],
-            self._positions[at],
-            self.task.policy.k,
-            forbidden=forbidden,
-            penalty=penalty,
-            node_limit=min(self._node_limit, node_limit or self._node_limit),
-            time_limit=self._time_limit,
-            threads=self._threads,
-        )
-
-    def region(self, i: int, solutions: Solutions, row: int) -> Region:
-        """Write row `row` of some solutions as a region of counterfactual `i`."""
-        population = self.task.population
-        chosen = solutions.cells[row][solutions.cells[row] >= 0]
-        return hull(population, self.task.codes[i], self.task.numbers[i], population.cells[chosen])
-
-
-# Where no region is pure: look for the best trade-off between pureness and NCP, without proof.
+# Regions that were tried, and the trade-off that is looked for where none is pure.
 
 _DOMINANT = 10.0  # a penalty per bad cell above any NCP: fewest bad cells first
 _NODES = 200  # per solve: nothing is proven here, and good regions are found long before a proof
@@ -278,51 +167,131 @@ _CHANGE_ROUNDS = 20  # model calls of the second search
 _LARGEST_POPULATION = 200_000  # cells; above it counting every small change takes longer than it is worth
 
 
-def improve(search: Search, trials: Trials, which: Sequence[int]) -> None:
-    """Try to better the best region of some counterfactuals; what is found stays in the trials' records.
+class Trial(NamedTuple):
+    """A region with its exact figures."""
 
-    First regions with few bad cells are looked for, lazily as for pure ones; a bad cell costs more than any NCP. Then
-    the best region of each counterfactual is changed by one value at a time, as in the paper's local search but with
-    exact pureness, for as long as that betters it.
-    """
-    _fewest_bad_cells(search, trials, which)
-    if len(search.task.population.cells) <= _LARGEST_POPULATION:
-        _small_changes(trials, which)
+    region: Region
+    ncp: float
+    pureness: float  # Share of the grid's cells with the desired outcome; of a sample where the grid is over budget
+    complete: bool  # Whether every cell of the grid was asked
+    rank: Rank
 
 
-def _fewest_bad_cells(search: Search, trials: Trials, which: Sequence[int]) -> None:
-    active = list(which)
-    for _ in range(_LAZY_ROUNDS):
-        known = [len(trials.records[i].bad_cells) for i in active]
-        bad = [trials.records[i].bad_cells for i in active]
-        found = search.solve(active, bad, penalty=_DOMINANT, node_limit=_NODES)
-        rows = [row for row in range(len(active)) if found.feasible[row]]
-        trials.evaluate([active[row] for row in rows], [search.region(active[row], found, row) for row in rows])
-        active = [active[row] for row in rows if len(trials.records[active[row]].bad_cells) > known[row]]
-        if not active:
-            return
+class _RegionSearch:
+    """Finds and tries regions for the counterfactuals of one task; keeps the best of each, and the bad cells."""
 
+    def __init__(self, settings: ExactProtector, task: Task) -> None:
+        population, n = task.population, len(task.codes)
+        domains = [population.domains[q] for q in population.schema.quasi_identifiers]
+        self.settings, self.task = settings, task
+        self._sizes = np.array([domain.size for domain in domains], dtype=np.int32)
+        self._places = np.zeros(task.codes.shape)
+        for j, domain in enumerate(domains):
+            off_grid = task.codes[:, j] < 0
+            if domain.is_interval and off_grid.any():  # numbers only: a level that nobody has is no level
+                places = domain.place(task.numbers[off_grid, j])
+                self._places[off_grid, j] = places * domain.attribute.weight
+        self.best: list[Trial | None] = [None] * n
+        self.bad = [np.empty((0, len(domains)), np.int32)] * n
 
-def _small_changes(trials: Trials, which: Sequence[int]) -> None:
-    task = trials.task
-    spaces = {i: BoxSpace(task, i) for i in which if trials.records[i].best is not None}
-    active = list(spaces)
-    for _ in range(_CHANGE_ROUNDS):
-        changes = [(i, box) for i in active for box in _allowed_changes(spaces[i], trials, i)]
-        if not changes:
-            return
-        before = {i: trials.records[i].best_rank for i in active}
-        trials.evaluate([i for i, _ in changes], [spaces[i].region(box) for i, box in changes])
-        active = [i for i in active if trials.records[i].best_rank != before[i]]
+    def solve(self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None) -> list[Solution]:
+        """Solve for some of the counterfactuals, their bad cells forbidden."""
+        at, settings, population = np.asarray(which, dtype=np.int64), self.settings, self.task.population
+        return solve(
+            index_of(population),
+            self.task.codes[at],
+            self._places[at],
+            self.task.policy.k,
+            [self.bad[i] for i in which],
+            penalty=penalty,
+            node_limit=min(settings.node_limit, node_limit or settings.node_limit),
+            time_limit=settings.time_limit,
+            threads=settings.threads,
+        )
 
+    def region(self, i: int, solution: Solution) -> Region:
+        cells = np.vstack([self.task.population.cells[solution.cells], self.task.codes[i]])
+        return region_of(self.task.population, cells, self.task.numbers[i])
 
-def _allowed_changes(space: BoxSpace, trials: Trials, i: int) -> list[Box]:
-    best = trials.records[i].best
-    if best is None or not best.complete:
-        return []
-    changes = [box for box in space.changes(space.of(best.region)) if space.count(box) >= trials.task.policy.k]
-    sizes = [np.prod([table.sum() for table in box], dtype=float) for box in changes]
-    return [box for box, size in zip(changes, sizes, strict=True) if size <= trials.cell_budget]
+    def solve_and_try(
+        self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None
+    ) -> list[tuple[int, Solution, Trial]]:
+        """Solve, and ask for the cells of what was found."""
+        solved = zip(which, self.solve(which, penalty, node_limit), strict=True)
+        found = [(i, solution) for i, solution in solved if solution.weight]
+        trials = self.evaluate([i for i, _ in found], [self.region(i, solution) for i, solution in found])
+        return [(i, solution, trial) for (i, solution), trial in zip(found, trials, strict=True)]
+
+    def evaluate(self, which: Sequence[int], regions: Sequence[Region]) -> list[Trial]:
+        """Return the figures of regions, in one model call; better ones become their counterfactual's best."""
+        task, budget = self.task, self.settings.cell_budget
+        grids = [Grid.of(r, task.population, task.codes[i]) for i, r in zip(which, regions, strict=True)]
+        random = np.random.default_rng(task.seed)
+        cells = [g.all() if g.size <= budget else g.sample(budget, random) for g in grids]
+        if not cells:
+            return []
+        lengths = [len(c) for c in cells]
+        answers = task.oracle.ask(np.repeat(np.asarray(which, dtype=np.int64), lengths), np.concatenate(cells))
+        trials = []
+        for i, region, grid, asked, good in zip(
+            which, regions, grids, cells, np.split(answers, np.cumsum(lengths)[:-1]), strict=True
+        ):
+            loss, pureness = ncp(region, task.population), float(good.mean())
+            trial = Trial(region, loss, pureness, grid.size <= budget, rank(task.policy, loss, pureness))
+            best, bad = self.best[i], asked[~good]
+            if best is None or trial.rank < best.rank:
+                self.best[i] = trial
+            if len(bad):  # the counterfactual's own value is -1 to the solver
+                bad = np.where((task.codes[i] == UNKNOWN) & (bad == self._sizes), UNKNOWN, bad)
+                self.bad[i] = np.unique(np.concatenate([self.bad[i], bad]), axis=0)
+            trials.append(trial)
+        return trials
+
+    def prove(self) -> list[float | None]:
+        """Ask only for the cells of the best region left, forbid the bad ones, repeat; returns proven gaps."""
+        task, gaps = self.task, cast("list[float | None]", [None] * len(self.best))
+        active = list(range(len(self.best)))
+        for turn in range(self.settings.rounds):
+            if not active:
+                break
+            tried, active = self.solve_and_try(active), []
+            for i, solution, trial in tried:
+                if _settles(task.policy, trial, first=turn == 0):
+                    gaps[i] = solution.gap
+                elif trial.pureness < 1:
+                    active.append(i)
+            if task.progress is not None:
+                task.progress(len(gaps) - len(active), len(gaps))
+        return gaps
+
+    def find_fewest_bad_cells(self, which: Sequence[int]) -> None:
+        """Look for regions with few bad cells, lazily as for pure ones; a bad cell costs more than any NCP."""
+        active = list(which)
+        for _ in range(_LAZY_ROUNDS if active else 0):
+            known = [len(bad) for bad in self.bad]
+            tried = self.solve_and_try(active, _DOMINANT, _NODES)
+            active = [i for i, _, _ in tried if len(self.bad[i]) > known[i]]
+            if not active:
+                return
+
+    def change_a_little(self, which: Sequence[int]) -> None:
+        """Change the best regions by one value at a time, as in the paper's local search but with exact pureness."""
+        spaces = {i: BoxSpace(self.task, i) for i in which if self.best[i] is not None}
+        active = list(spaces)
+        for _ in range(_CHANGE_ROUNDS):
+            changes = [(i, box) for i in active for box in self._allowed_changes(spaces[i], self.best[i])]
+            if not changes:
+                return
+            before = list(self.best)
+            self.evaluate([i for i, _ in changes], [spaces[i].region(box) for i, box in changes])
+            active = [i for i in active if self.best[i] is not before[i]]
+
+    def _allowed_changes(self, space: BoxSpace, best: Trial | None) -> list[Box]:
+        if best is None or not best.complete:
+            return []
+        changes = [box for box in space.changes(space.of(best.region)) if space.count(box) >= self.task.policy.k]
+        sizes = [np.prod([table.sum() for table in box], dtype=float) for box in changes]
+        return [box for box, size in zip(changes, sizes, strict=True) if size <= self.settings.cell_budget]
 
 
 # The exact protector: least NCP, or purest, region with k people; with proof or a proven gap.
@@ -350,51 +319,23 @@ class ExactProtector:
 
     def protect(self, task: Task) -> Sequence[Proposal]:
         """Return the best region per counterfactual."""
-        search = Search(task, self.node_limit, self.time_limit, self.threads)
+        search = _RegionSearch(self, task)
         if not needs_model(task.policy):
-            return _least_ncp(search)
-        trials = Trials(task, self.cell_budget)
-        gaps = _lazy_rounds(search, trials, self.rounds)
-        if unfinished := [i for i, gap in enumerate(gaps) if gap is None]:
-            improve(search, trials, unfinished)
+            return [
+                Proposal(search.region(i, solution), solution.proven, solution.gap)
+                if solution.weight
+                else Proposal(None, solution.proven)
+                for i, solution in enumerate(search.solve(range(len(task))))
+            ]
+        gaps = search.prove()
+        unfinished = [i for i, gap in enumerate(gaps) if gap is None]
+        search.find_fewest_bad_cells(unfinished)
+        if len(task.population.cells) <= _LARGEST_POPULATION:
+            search.change_a_little(unfinished)
         return [
-            Proposal(None if record.best is None else record.best.region, optimal=gap == 0.0, gap=gap)
-            for record, gap in zip(trials.records, gaps, strict=True)
+            Proposal(None if trial is None else trial.region, optimal=gap == 0.0, gap=gap)
+            for trial, gap in zip(search.best, gaps, strict=True)
         ]
-
-
-def _least_ncp(search: Search) -> list[Proposal]:
-    """Objective "ncp" alone: one solve per counterfactual, the model is not asked."""
-    found = search.solve(range(len(search.task)))
-    return [
-        Proposal(search.region(i, found, i), optimal=bool(found.proven[i]), gap=_gap(found, i))
-        if found.feasible[i]
-        else Proposal(None, optimal=bool(found.proven[i]))
-        for i in range(len(search.task))
-    ]
-
-
-def _lazy_rounds(search: Search, trials: Trials, rounds: int) -> list[float | None]:
-    """Ask only for the cells of the best region left, forbid the bad ones, repeat."""
-    task = search.task
-    gaps: list[float | None] = [None] * len(task)
-    active = list(range(len(task)))
-    for turn in range(rounds):
-        if not active:
-            break
-        found = search.solve(active, [trials.records[i].bad_cells for i in active])
-        rows = [row for row in range(len(active)) if found.feasible[row]]
-        which = [active[row] for row in rows]
-        tried = trials.evaluate(which, [search.region(active[row], found, row) for row in rows])
-        active = []
-        for i, row, trial in zip(which, rows, tried, strict=True):
-            if _settles(task.policy, trial, first=turn == 0):
-                gaps[i] = _gap(found, row)
-            elif trial.pureness < 1:
-                active.append(i)
-        if task.progress is not None:
-            task.progress(len(task) - len(active), len(task))
-    return gaps
 
 
 def _settles(policy: PrivacyPolicy, trial: Trial, *, first: bool) -> bool:
@@ -408,8 +349,3 @@ def _settles(policy: PrivacyPolicy, trial: Trial, *, first: bool) -> bool:
     if trial.pureness == 1:
         return trial.complete and (first or policy.objective == "pureness")
     return first and trial.complete and policy.objective == "ncp" and trial.pureness >= (policy.min_pureness or 0.0)
-
-
-def _gap(found: Solutions, row: int) -> float:
-    """Proven bound on how much less NCP another region could have."""
-    return 0.0 if found.proven[row] else max(0.0, float(found.cost[row] - found.lower_bound[row]))

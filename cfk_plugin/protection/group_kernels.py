@@ -33,6 +33,12 @@ class Candidates(NamedTuple):
     size: Ints
     work: Ints
 
+    @classmethod
+    def empty(cls, cells: int, q: int) -> Candidates:
+        """Return room for so many cells."""
+        cell, people, taken, one, other = (np.zeros(n, np.int64) for n in (cells, cells, cells, 1, 1))
+        return cls(np.zeros((cells, q)), cell, people, np.zeros(cells, np.bool_), taken, np.zeros(cells), one, other)
+
 
 class Division(NamedTuple):
     """Groups over a pool as linked lists of shares; ``used`` counts groups and shares."""
@@ -46,6 +52,14 @@ class Division(NamedTuple):
     follow: Ints
     used: Ints
 
+    @classmethod
+    def empty(cls, groups: int, shares: int) -> Division:
+        """Return room for so many groups and shares."""
+        head, total, slots, member, people, follow, used = (
+            np.zeros(n, np.int64) for n in (groups, groups, groups, shares, shares, shares, 2)
+        )
+        return cls(head, total, slots, np.zeros(groups), member, people, follow, used)
+
 
 @jit
 def chance(state: NDArray[np.uint64]) -> float:
@@ -56,25 +70,6 @@ def chance(state: NDArray[np.uint64]) -> float:
     s ^= s << np.uint64(17)
     state[0] = s
     return float(s >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@jit
-def room_for_candidates(cells: int, q: int) -> Candidates:
-    """Return an empty pool."""
-    cell, people, taken = np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells, np.int64)
-    own = np.zeros(cells, np.bool_)
-    return Candidates(
-        np.zeros((cells, q)), cell, people, own, taken, np.zeros(cells), np.zeros(1, np.int64), np.zeros(1, np.int64)
-    )
-
-
-@jit
-def room_for_division(groups: int, shares: int) -> Division:
-    """Return a division without groups."""
-    group, share = np.zeros(groups, np.int64), np.zeros(shares, np.int64)
-    return Division(
-        group, group.copy(), group.copy(), np.zeros(groups), share, share.copy(), share.copy(), np.zeros(2, np.int64)
-    )
 
 
 @jit
@@ -380,20 +375,32 @@ class Groups(NamedTuple):
     unused: Ints
     height: Ints
 
+    @classmethod
+    def empty(cls, most: int, width: int) -> Groups:
+        """Return room for so many groups of so many shares."""
+        cell, people = np.zeros((2, most, width), np.int32)
+        slots, total = np.zeros((2, most), np.int64)
+        follow, unused = np.full(most * width, -1), np.arange(most)[::-1].copy()
+        return cls(cell, people, follow, slots, total, np.zeros(most), unused, np.array([most]))
+
+
+class SearchSpace(NamedTuple):
+    """All that one search works on; `state` is that of the generator of random numbers."""
+
+    axes: AxisArrays
+    k: int
+    cells: Cells
+    groups: Groups
+    pool: Candidates
+    division: Division
+    hull: GroupHull
+    state: NDArray[np.uint64]
+
 
 @jit
-def found(
-    axes: AxisArrays,
-    k: int,
-    cells: Cells,
-    groups: Groups,
-    pool: Candidates,
-    division: Division,
-    hull: GroupHull,
-    state: NDArray[np.uint64],
-    blocks: Ints,
-) -> bool:
+def found(space: SearchSpace, blocks: Ints) -> bool:
     """Divide the small cells, block by block; returns False if a block has too few people."""
+    axes, k, cells, groups, pool, division, hull, state = space
     weights = Weights(0.05, _worth(k, 0.5, np.empty(k + 1)), 0.0, 0.5, 0.5)
     for b in range(blocks.size - 1):
         for c in range(blocks[b], blocks[b + 1]):
@@ -419,24 +426,13 @@ def total_cost(groups: Groups) -> float:
 
 
 @jit
-def anneal(
-    axes: AxisArrays,
-    k: int,
-    cells: Cells,
-    groups: Groups,
-    pool: Candidates,
-    division: Division,
-    hull: GroupHull,
-    state: NDArray[np.uint64],
-    steps: int,
-    work: int,
-    hot: float,
-) -> None:
+def anneal(space: SearchSpace, steps: int, work: int, hot: float) -> None:
     """Take groups apart and divide them anew, until so many steps are made or so much work is done.
 
     Worse divisions are kept with the odds of simulated annealing. Groups differ in cost by orders of magnitude, so
     the temperature is in proportion to the geometric mean of what the groups at hand and an average group cost.
     """
+    axes, k, cells, groups, pool, division, hull, state = space
     broken, worth = np.empty(MOST, np.int64), np.empty(k + 1)
     average = total_cost(groups) / max(1, groups.slots.size - groups.height[0])
     pool.work[0] = 0

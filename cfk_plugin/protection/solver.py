@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cfk_plugin.protection.axes import INTERVAL, CellIndex, ball, nearest, within
+from cfk_plugin.protection.axes import INTERVAL, CellIndex, Codes, Floats, Ints, ball, nearest, within
 from cfk_plugin.protection.hull import headcount, localise
 from cfk_plugin.protection.kernels import (
     BEST_SIZE,
@@ -31,44 +31,39 @@ from cfk_plugin.protection.kernels import (
     roomier,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["CellIndex", "Solutions", "solve"]
-
 _NEIGHBOURHOOD = 4  # the first region is sought among the nearest cells that hold this many times k
 _OPENING = 64  # nodes spent on it beyond one per person
 _SLICE = 2048  # nodes between two looks at the clock
 
 
-@dataclass(frozen=True)
-class Solutions:
-    """One row per anchor."""
+class Solution(NamedTuple):
+    """The best region that was found around one anchor."""
 
-    feasible: NDArray[np.bool_]  # A region was found
-    cost: NDArray[np.float64]  # Its cost (with penalties), infinite when there is none
-    lower_bound: NDArray[np.float64]  # No region costs less; infinite when infeasibility is proven
-    proven: NDArray[np.bool_]  # The region is optimal, or it is proven that there is none
-    nodes: NDArray[np.int64]  # Nodes of the search tree that were expanded
-    weight: NDArray[np.int64]  # People inside the region, 0 when there is none
-    # shape (anchors, width); cells, in the caller's numbering, whose hull with the anchor is the region; padded with -1
-    cells: NDArray[np.int64]
+    cost: float = np.inf  # With penalties; infinite when there is none
+    lower_bound: float = np.inf  # No region costs less; infinite when it is proven that there is none
+    nodes: int = 0  # Nodes of the search tree that were expanded
+    weight: int = 0  # People inside the region
+    cells: Ints = np.empty(0, np.int64)  # Cells, in the caller's numbering, whose hull with the anchor is the region
+
+    @property
+    def proven(self) -> bool:
+        """Whether the region is optimal, or it is proven that there is none."""
+        return bool(self.lower_bound >= self.cost)
+
+    @property
+    def gap(self) -> float:
+        """Proven bound on how much less another region could cost."""
+        return 0.0 if self.proven else max(0.0, self.cost - self.lower_bound)
 
 
-class _Region(NamedTuple):
-    cost: float = np.inf
-    weight: int = 0
-    cells: NDArray[np.int64] = np.empty(0, np.int64)
-
-
-class _Task(NamedTuple):
+class _Problem(NamedTuple):
     """One anchor and what is asked of it."""
 
-    population: CellIndex
-    anchor: NDArray[np.int32]
-    place: NDArray[np.float64]
+    space: CellIndex
+    anchor: Codes
+    place: Floats
     need: int
-    banned: NDArray[np.int32]
+    banned: Codes
     penalty: float
     node_limit: int
     deadline: float | None
@@ -76,108 +71,76 @@ class _Task(NamedTuple):
 
 def solve(
     index: CellIndex,
-    anchor_codes: ArrayLike,
-    anchor_positions: ArrayLike,
+    anchors: Codes,
+    places: Floats,
     k: int,
-    forbidden: Sequence[ArrayLike] | None = None,
+    forbidden: Sequence[Codes] | None = None,
+    *,
     penalty: float = np.inf,
     node_limit: int = 200_000,
     time_limit: float | None = None,
     threads: int = 1,
-) -> Solutions:
-    """Find, for each anchor, the region of least cost that holds it and at least ``k`` people."""
-    codes = np.ascontiguousarray(anchor_codes, np.int32)
-    places = np.array(anchor_positions, np.float64, order="C")
-    axes = index.axes
-    if k < 1 or not penalty >= 0:
-        raise ValueError("k must be at least 1 and the penalty must not be negative")
-    if codes.ndim != 2 or codes.shape[1] != axes.count or places.shape != codes.shape:
-        raise ValueError(f"expected codes and positions of shape (anchors, {axes.count})")
-    interval = axes.arrays.kind == INTERVAL
-    if np.any(codes >= axes.cardinality) or np.any(codes < np.where(interval, -1, 0)):
-        raise ValueError("an anchor's code lies outside its quasi-identifier")
-    if not np.all(np.isfinite(places[codes < 0])):
-        raise ValueError("an anchor without a code needs a finite position")
-    known = axes.arrays.position[axes.arrays.offset[:-1] + np.maximum(codes, 0)]
-    places = np.where(codes >= 0, known, places)
-    banned = _banned(index, len(codes), forbidden)
+) -> list[Solution]:
+    """Find, for each anchor, the region of least cost that holds it and at least ``k`` people.
 
-    def one(a: int) -> tuple[_Region, float, int]:
+    Of ``places`` those count whose code is -1: a number of the anchor's own.
+    """
+    axes = index.axes
+    banned = [np.empty((0, anchors.shape[1]), np.int32)] * len(anchors) if forbidden is None else forbidden
+    codes = [np.ascontiguousarray(cells, np.int32) for cells in (anchors, *banned)]
+    low, high = np.where(axes.kind == INTERVAL, -1, 0), np.diff(axes.offset)
+    if any(np.any((cells < low) | (cells >= high)) for cells in codes):  # kernels would read elsewhere in memory
+        raise ValueError("a code lies outside its quasi-identifier")
+    known = axes.position[axes.offset[:-1] + np.maximum(codes[0], 0)]
+    places = np.where(codes[0] >= 0, known, places)
+    if not np.all(np.isfinite(places)):
+        raise ValueError("an anchor without a code needs a finite position")
+
+    def one(a: int) -> Solution:
         deadline = None if time_limit is None else time.monotonic() + time_limit
-        return _solve(_Task(index, codes[a], places[a], k, banned[a], penalty, node_limit, deadline))
+        return _solve(_Problem(index, codes[0][a], places[a], k, codes[a + 1], penalty, node_limit, deadline))
 
     if threads > 1:
         with ThreadPoolExecutor(threads) as pool:
-            return _gather(list(pool.map(one, range(len(codes)))))
-    return _gather([one(a) for a in range(len(codes))])
+            return list(pool.map(one, range(len(anchors))))
+    return [one(a) for a in range(len(anchors))]
 
 
-def _banned(index: CellIndex, anchors: int, forbidden: Sequence[ArrayLike] | None) -> list[NDArray[np.int32]]:
-    q = index.axes.count
-    if forbidden is None:
-        return [np.empty((0, q), np.int32)] * anchors
-    if len(forbidden) != anchors:
-        raise ValueError("expected one array of forbidden cells per anchor")
-    banned = [np.ascontiguousarray(cells, np.int32).reshape(-1, q) for cells in forbidden]
-    least = np.where(index.axes.arrays.kind == INTERVAL, -1, 0)
-    for cells in banned:
-        if cells.size and (np.any(cells.min(axis=0) < least) or np.any(cells.max(axis=0) >= index.axes.cardinality)):
-            raise ValueError("a forbidden cell lies outside a quasi-identifier")
-    return banned
-
-
-def _gather(rows: list[tuple[_Region, float, int]]) -> Solutions:
-    cells = np.full((len(rows), max([1, *(r.cells.size for r, _, _ in rows)])), -1, np.int64)
-    for a, (region, _, _) in enumerate(rows):
-        cells[a, : region.cells.size] = region.cells
-    cost = np.array([region.cost for region, _, _ in rows], np.float64)
-    bound = np.array([bound for _, bound, _ in rows], np.float64)
-    return Solutions(
-        feasible=np.isfinite(cost),
-        cost=cost,
-        lower_bound=bound,
-        proven=bound >= cost,
-        nodes=np.array([nodes for _, _, nodes in rows], np.int64),
-        weight=np.array([region.weight for region, _, _ in rows], np.int64),
-        cells=cells,
-    )
-
-
-def _solve(task: _Task) -> tuple[_Region, float, int]:
-    """Best region, lower bound and nodes for one anchor."""
-    tree, axes = task.population.tree, task.population.axes.arrays
+def _solve(task: _Problem) -> Solution:
+    tree, axes = task.space.tree, task.space.axes
     around = (tree, axes, task.anchor, task.place)
-    if task.population.total < task.need:
-        return _Region(), np.inf, 0
+    total = int(tree.weight.sum())
+    if total < task.need:
+        return Solution()
     extra = task.penalty * len(task.banned) if task.penalty < np.inf else 0.0
     ceiling = (float(axes.weight.sum()) + extra) * (1 + 1e-9) + 4 * TOLERANCE
-    rows, radius = nearest(*around, min(_NEIGHBOURHOOD * task.need, task.population.total))
+    rows, radius = nearest(*around, min(_NEIGHBOURHOOD * task.need, total))
     # Whatever the limits, one descent is made: without forbidden cells it always ends in a region.
-    opening, _, nodes = _branch(task, rows, ceiling, 0, task.need + _OPENING, True)
-    cap = opening.cost if opening.weight else max(2 * radius, ceiling / 1024)
+    opening = _branch(task, rows, ceiling, 0, task.need + _OPENING, opening=True)
+    cap, nodes = opening.cost if opening.weight else max(2 * radius, ceiling / 1024), opening.nodes
     while True:
         cap = min(cap, ceiling)
         rows = ball(*around, cap + TOLERANCE)
-        region, bound, nodes = _branch(task, rows, cap, nodes, task.node_limit, False)
-        if opening.weight and not region.weight:
-            inside = headcount(*around, opening.cells, rows)
-            region = opening._replace(weight=int(inside))
-        if region.weight:
-            region = region._replace(cells=task.population.original[region.cells])
-            return region, region.cost if bound >= region.cost - 2 * TOLERANCE else bound, nodes
+        found = _branch(task, rows, cap, nodes, task.node_limit, opening=False)
+        bound, nodes = found.lower_bound, found.nodes
+        if opening.weight and not found.weight:
+            found = opening._replace(weight=int(headcount(*around, opening.cells, rows)), nodes=nodes)
+        if found.weight:
+            bound = found.cost if bound >= found.cost - 2 * TOLERANCE else bound
+            return found._replace(lower_bound=bound, cells=task.space.original[found.cells])
         if bound < cap:
-            return region, bound, nodes
+            return found
         if cap >= ceiling:
-            return region, np.inf, nodes
+            return found._replace(lower_bound=np.inf)
         # Once most cells are in reach, a smaller step would only repeat the work.
         cap = 2 * cap if 2 * rows.size < tree.weight.size else ceiling
 
 
 def _branch(
-    task: _Task, rows: NDArray[np.int64], cap: float, nodes: int, node_limit: int, opening: bool
-) -> tuple[_Region, float, int]:
-    """Search the hulls of the cells ``rows`` below ``cap``: region, lower bound, nodes so far."""
-    tree, axes = task.population.tree, task.population.axes.arrays
+    task: _Problem, rows: NDArray[np.int64], cap: float, nodes: int, node_limit: int, *, opening: bool
+) -> Solution:
+    """Search the hulls of the cells ``rows`` below ``cap``."""
+    tree, axes = task.space.tree, task.space.axes
     banned, near = within(axes, task.anchor, task.place, task.banned, cap)
     p = localise(tree, axes, task.anchor, task.place, rows, banned, near)
     hull, stack = begin(p, task.need, cap, task.penalty, nodes)
@@ -197,6 +160,6 @@ def _branch(
     bound = cap if status == DONE else float(open_bound(p, stack, task.need))
     spent = int(stack.counter[NODES])
     if not stack.counter[BEST_WEIGHT]:
-        return _Region(), bound, spent
-    found = _Region(float(stack.cost[0]), int(stack.counter[BEST_WEIGHT]), rows[best[: stack.counter[BEST_SIZE]]])
-    return found, min(found.cost, bound), spent
+        return Solution(lower_bound=bound, nodes=spent)
+    cost, cells = float(stack.cost[0]), rows[best[: stack.counter[BEST_SIZE]]]
+    return Solution(cost, min(cost, bound), spent, int(stack.counter[BEST_WEIGHT]), cells)

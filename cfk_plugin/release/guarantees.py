@@ -17,8 +17,9 @@ from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, Pol
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.partition import Partition, ReciprocalProtector, coarser, partition_from_arrays
-from cfk_plugin.protection.partitioning import partial_dependence, partition_of
+from cfk_plugin.protection.groups import coarser, partition_of
+from cfk_plugin.protection.partial_dependence import partial_dependence
+from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
 
 
 class OutcomeClasses(HostOnly):

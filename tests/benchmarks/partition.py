@@ -16,10 +16,11 @@ from typing import TypeVar
 import numpy as np
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.protection.axes import Axes, Codes, Ints, index_of
+from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
 from cfk_plugin.protection.baselines import _Partition
-from cfk_plugin.protection.partitioning import Shares, group_cells
+from cfk_plugin.protection.groups import Shares, group_cells
 from cfk_plugin.protection.solver import solve
+from reference import hull_cost
 from scale import synthetic_rows, table_of
 from tables import TABLES, read
 
@@ -33,7 +34,7 @@ def timed(function: Callable[..., T], *args: object) -> tuple[T, float]:
     return result, time.process_time() - start
 
 
-def loss(axes: Axes, cells: Codes, shares: Shares) -> float:
+def loss(axes: AxisArrays, cells: Codes, shares: Shares) -> float:
     """Cost of the groups' hulls, averaged over people, by the reference that the kernels are tested against."""
     order = np.argsort(shares.group, kind="stable")
     first = np.flatnonzero(np.diff(shares.group[order], prepend=-1))
@@ -41,7 +42,7 @@ def loss(axes: Axes, cells: Codes, shares: Shares) -> float:
     for members in np.split(order, first[1:]):
         if len(members) > 1:
             codes = cells[shares.cell[members]]
-            total += shares.people[members].sum() * axes.cost(codes, codes[0], np.zeros(axes.count))
+            total += shares.people[members].sum() * hull_cost(axes, codes, codes[0], np.zeros(axes.kind.size))
     return float(total / shares.people.sum())
 
 
@@ -63,16 +64,16 @@ def mondrian(population: Population, k: int) -> float:
             continue
         codes = population.cells[node.cells]
         people = population.cell_people[node.cells].sum()
-        total += people * axes.cost(codes, codes[0], np.zeros(axes.count))
+        total += people * hull_cost(axes, codes, codes[0], np.zeros(axes.kind.size))
     return total / population.n_people
 
 
 def nominal(population: Population, k: int) -> float:
     """Least loss of a region for each person alone."""
     found = solve(index_of(population), population.cells, np.zeros(population.cells.shape), k)
-    if not found.proven.all():
+    if not all(one.proven for one in found):
         raise AssertionError("an optimum is not proven")
-    return float(np.average(found.cost, weights=population.cell_people))
+    return float(np.average([one.cost for one in found], weights=population.cell_people))
 
 
 def populations(names: Sequence[str], data: Path) -> Iterator[tuple[str, Population]]:

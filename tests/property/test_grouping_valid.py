@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from cfk_plugin import Attribute, Population, Schema
 from cfk_plugin.data.region import Region
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection.axes import Axes, Axis, index_of, part_of
+from cfk_plugin.protection.axes import Axis, AxisArrays, index_of, part_of
+from cfk_plugin.protection.groups import group_cells
 from cfk_plugin.protection.hull import begin, coordinates, extend_group_hull, joined_group_hull, prices, room_for_hull
-from cfk_plugin.protection.partitioning import group_cells
+from reference import hull_cost
 
 
 @dataclass
 class Case:
-    axes: Axes
+    axes: AxisArrays
     cells: np.ndarray
     people: np.ndarray
     k: int
@@ -59,8 +60,8 @@ def random_case(seed, rows=(6, 60), k=None):
     rng = np.random.default_rng(seed)
     q = int(rng.integers(1, 5))
     weights = rng.dirichlet(np.ones(q)) if rng.random() < 0.5 else np.full(q, 1.0 / q)
-    axes = Axes.build([random_axis(rng, float(w)) for w in weights])
-    people = rng.integers(0, axes.cardinality, (int(rng.integers(*rows)), q)).astype(np.int32)
+    axes = AxisArrays.of([random_axis(rng, float(w)) for w in weights])
+    people = rng.integers(0, np.diff(axes.offset), (int(rng.integers(*rows)), q)).astype(np.int32)
     cells, count = np.unique(people, axis=0, return_counts=True)
     if rng.random() < 0.4:  # as with a subject key: nobody is counted here first
         count[rng.random(len(count)) < 0.3] = 0
@@ -71,7 +72,7 @@ def random_case(seed, rows=(6, 60), k=None):
 
 
 def group_cost(axes, codes):
-    return axes.cost(codes, codes[0], np.zeros(axes.count))
+    return hull_cost(axes, codes, codes[0], np.zeros(axes.kind.size))
 
 
 def losses(case, shares):
@@ -121,7 +122,7 @@ def test_partitions_of_any_table_are_valid(seed):
 def test_kernels_price_a_hull_as_the_reference_does():
     for seed in range(200):
         case, rng = random_case(seed), np.random.default_rng(seed)
-        arrays = case.axes.arrays
+        arrays = case.axes
         x, hull, price = coordinates(arrays, case.cells), room_for_hull(arrays), np.empty(len(case.cells))
         chosen = rng.choice(len(case.cells), int(rng.integers(1, 7)))
         begin(arrays, hull, x, chosen[0])

@@ -10,8 +10,8 @@ import pytest
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection.axes import hull, index_of
-from cfk_plugin.protection.partition import GroupHulls
+from cfk_plugin.protection.axes import index_of, region_of
+from cfk_plugin.protection.groups import GroupHulls
 
 LEVELS = ["low", "mid", "high", "top"]
 CITIES = list("ABCDEF")
@@ -51,7 +51,7 @@ def population_of(rng: np.random.Generator, n: int, *, gaps: bool) -> Population
 
 def loss_of(population: Population, cells: list[int]) -> float:
     codes = population.cells[np.array(cells)]
-    return ncp(hull(population, codes[0], np.zeros(codes.shape[1]), codes), population)
+    return ncp(region_of(population, codes), population)
 
 
 class Recorded(GroupHulls):
@@ -91,7 +91,7 @@ def test_each_merge_takes_the_partner_that_adds_least_loss_to_people(seed: int, 
     people = rng.integers(1, 6, 8)
     sides = rng.integers(0, 2, 8)
     hulls = Recorded(index_of(population).axes, population.cells, groups, people)
-    hulls.merge_while(lambda _, parts: people[parts].sum() < 7, sides)
+    hulls.merge_while(lambda parts: people[parts].sum() < 7, sides)
 
     cells, size = {g: list(groups[g]) for g in range(8)}, dict(enumerate(people.tolist()))
     for group, partner in hulls.merged:
@@ -118,7 +118,7 @@ def test_nothing_is_merged_where_everything_is_fit() -> None:
     population = population_of(np.random.default_rng(0), 20, gaps=False)
     groups = np.array_split(np.arange(len(population.cells)), 4)
     hulls = GroupHulls(index_of(population).axes, population.cells, groups, np.full(4, 5))
-    hulls.merge_while(lambda group, parts: False, np.zeros(4, dtype=np.int64))
+    hulls.merge_while(lambda parts: False, np.zeros(4, dtype=np.int64))
     assert hulls.into.tolist() == [0, 1, 2, 3]
 
 
@@ -127,7 +127,7 @@ def test_neighbours_on_a_line_are_merged() -> None:
     population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age"]))
     groups = [np.array([i]) for i in range(6)]
     hulls = GroupHulls(index_of(population).axes, population.cells, groups, np.ones(6, dtype=np.int64))
-    hulls.merge_while(lambda _, parts: len(parts) < 2, np.zeros(6, dtype=np.int64))
+    hulls.merge_while(lambda parts: len(parts) < 2, np.zeros(6, dtype=np.int64))
     into = hulls.into.tolist()
     assert into[0] == into[1]
     assert into[2] == into[3]

@@ -13,8 +13,8 @@ import pytest
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Region
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.metrics import t_closeness
+from cfk_plugin.protection.groups import partition_of
 from cfk_plugin.protection.partition import Partition
-from cfk_plugin.protection.partitioning import partition_of
 from random_tables import described, random_table
 
 TABLES = [(seed, subject) for seed in range(14) for subject in (False, True)]
