@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN, Codes
 from cfk_plugin.data.intake import Encoder, select, table_of
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region, part_to_text
 from cfk_plugin.data.values import conform, json_value, natural
-from cfk_plugin.errors import HostOnly, InputError, ModelError, quiet
+from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, quiet
 
 Mask = NDArray[np.bool_]
 
@@ -385,3 +386,41 @@ class Oracle(HostOnly):
             keys: list[Any] = (cells.astype(np.int64) @ self._radix + which * self._span).tolist()
             return keys
         return [(i, cell.tobytes()) for i, cell in zip(which.tolist(), np.ascontiguousarray(cells), strict=True)]
+
+
+class OutcomeClasses(HostOnly):
+    """Which rows may be in one group, and to which of those sides a counterfactual belongs.
+
+    Where everybody counts there is one side. Where only eligible rows count, those with a desired prediction are on a
+    side; with the goal "opposite" any outcome may be desired, so each predicted outcome is a side.
+    """
+
+    def __init__(self, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> None:
+        n = rows.population.n_rows
+        self._of_label: dict[object, int] | None = None
+        self.of_rows = np.zeros(n, dtype=np.int64)
+        if not policy.counts_eligible or rows.population.is_sealed:  # who is on which side was sealed
+            return
+        labels = rows.labels(np.arange(n))
+        if not goal.is_opposite:
+            self.of_rows = np.where(goal.met(labels), 0, -1).astype(np.int64)
+            return
+        self._of_label = {label: side for side, label in enumerate(sorted(set(labels.tolist()), key=str))}
+        self.of_rows = self.of(labels)
+
+    def of(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the side of counterfactuals from the model's labels there; -1 for a label that no row has."""
+        if self._of_label is None:
+            return np.zeros(len(labels), dtype=np.int64)
+        return np.array([self._of_label.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+
+    def open_to(self, own: NDArray[Any] | None, factual: NDArray[Any] | None, n: int) -> NDArray[np.bool_]:
+        """Say which sides answer each of n queries: those that do not have the factual's label, or the own one."""
+        count = 1 if self._of_label is None else len(self._of_label)
+        if self._of_label is None:
+            return np.ones((n, 1), dtype=bool)
+        if factual is not None:
+            return np.asarray(self.of(factual)[:, None] != np.arange(count))
+        if own is None:
+            raise PolicyError('desired="opposite" needs the factuals; give them, or name the outcome')
+        return np.asarray(self.of(own)[:, None] == np.arange(count))
