@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.model import Oracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region
-from cfk_plugin.data.values import natural
+from cfk_plugin.data.region import Interval, Part, Region, natural
 from cfk_plugin.errors import AdapterError, HostOnly, quiet
 
 Finding = Literal["native", "near-native", "native-qi", "synthetic"]

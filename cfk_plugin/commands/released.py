@@ -11,8 +11,8 @@ import numpy as np
 
 from cfk_plugin.commands.form import Finding
 from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
-from cfk_plugin.data.region import Region, part_from_dict
-from cfk_plugin.data.values import json_value, to_number, to_text
+from cfk_plugin.data.region import Region, json_value, part_from_dict, to_text
+from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, quiet
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from cfk_plugin.commands.form import Finding
 from cfk_plugin.commands.recount import CELLS, NEAR, SAMPLES, largest, sizes, undiverse
 from cfk_plugin.commands.released import Released
 from cfk_plugin.data.model import OPPOSITE, Goal, Grid, LabelModel, rows_for_cells
-from cfk_plugin.data.region import Interval
-from cfk_plugin.data.values import json_value, to_number, to_text
+from cfk_plugin.data.region import Interval, json_value, to_text
+from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import DesiredRange
 from cfk_plugin.metrics.intervals import clopper_pearson

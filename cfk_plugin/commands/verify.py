@@ -19,7 +19,7 @@ from cfk_plugin.commands.rerun import Judge, Rerun
 from cfk_plugin.data.model import OPPOSITE
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.values import to_text
+from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import BUILT_IN

@@ -14,9 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.region import Interval, Part
+from cfk_plugin.data.region import Interval, Part, to_text
 from cfk_plugin.data.schema import Attribute
-from cfk_plugin.data.values import conform, dates_of, holds_dates, to_bound, to_numbers, to_text, why_inexact
+from cfk_plugin.data.values import conform, dates_of, holds_dates, to_bound, to_numbers, why_inexact
 from cfk_plugin.errors import HostOnly, PopulationError
 
 Codes = NDArray[np.int32]

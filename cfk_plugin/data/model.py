@@ -16,8 +16,8 @@ from cfk_plugin.data.domain import UNKNOWN, Codes
 from cfk_plugin.data.intake import Encoder, select, table_of
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Region, part_to_text
-from cfk_plugin.data.values import conform, json_value, natural
+from cfk_plugin.data.region import Interval, Region, json_value, natural, part_to_text
+from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, quiet
 
 Mask = NDArray[np.bool_]

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from cfk_plugin.data.domain import Codes, Domain, Numbers
 from cfk_plugin.data.intake import Encoder
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.region import Region
+from cfk_plugin.data.region import Region, to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
-from cfk_plugin.data.values import to_text
 from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet
 
 Rows = NDArray[np.int64]

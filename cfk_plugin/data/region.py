@@ -1,4 +1,4 @@
-"""Regions: what the quasi-identifiers of a counterfactual are generalised to."""
+"""Single values as they are shown, and regions: what the quasi-identifiers of a counterfactual are generalised to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,40 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api import types
 
-from cfk_plugin.data.values import is_missing, json_value, to_text
 from cfk_plugin.errors import InputError
+
+
+def to_text(value: Any) -> str:
+    """Spell a category in one way whatever its dtype: 3, 3.0 and "3" are the same."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def is_missing(value: object) -> bool:
+    """Say whether a value is one that pandas takes for missing."""
+    return bool(types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
+
+
+def natural(value: Any) -> Any:
+    """Return a scalar as plain Python shows it: no NumPy type, None for a missing value."""
+    if type(value) in (str, int, bool):
+        return value
+    if is_missing(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def json_value(value: Any) -> Any:
+    """Turn a scalar into what JSON can hold; a missing value becomes None, a date ISO text."""
+    plain = natural(value)
+    if isinstance(plain, date):
+        return plain.isoformat()
+    if isinstance(plain, Decimal):  # JSON has no decimals: a number where it is written alike, else text
+        return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
+    return plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.values import is_numeric, to_number, to_text, why_inexact
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.values import is_numeric, to_number, why_inexact
 from cfk_plugin.errors import SchemaError
 
 # Generalisation hierarchies: a tree over the values of a categorical attribute.

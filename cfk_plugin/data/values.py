@@ -1,4 +1,4 @@
-"""Values: numbers, dates and categories read in one way whatever their dtype, and cast without losing one."""
+"""Columns of numbers and dates read in one way whatever their dtype, and cast without losing a value."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
+
+from cfk_plugin.data.region import to_text
 
 # What a column holds.
 
@@ -41,40 +43,6 @@ def holds_dates(column: pd.Series) -> bool:
     if found == "string":
         return bool(column.dropna().astype(str).str.match(_ISO).all())
     return found in _DATES
-
-
-# Single values.
-
-
-def to_text(value: Any) -> str:
-    """Spell a category in one way whatever its dtype: 3, 3.0 and "3" are the same."""
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def is_missing(value: object) -> bool:
-    """Say whether a value is one that pandas takes for missing."""
-    return bool(types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
-
-
-def natural(value: Any) -> Any:
-    """Return a scalar as plain Python shows it: no NumPy type, None for a missing value."""
-    if type(value) in (str, int, bool):
-        return value
-    if is_missing(value):
-        return None
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def json_value(value: Any) -> Any:
-    """Turn a scalar into what JSON can hold; a missing value becomes None, a date ISO text."""
-    plain = natural(value)
-    if isinstance(plain, date):
-        return plain.isoformat()
-    if isinstance(plain, Decimal):  # JSON has no decimals: a number where it is written alike, else text
-        return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
-    return plain
 
 
 def to_number(value: Any) -> float:

@@ -25,8 +25,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Attribute, Schema, type_of_values
-from cfk_plugin.data.values import conform, to_numbers, to_text
+from cfk_plugin.data.values import conform, to_numbers
 from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.values import to_text
+from cfk_plugin.data.region import to_text
 from cfk_plugin.dp.autoencoder import Autoencoder, Matrix, Perturbation, claimed_sensitivity, train
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
 from cfk_plugin.dp.gradients import Adam, DenseNetwork, check_gradient, read_network

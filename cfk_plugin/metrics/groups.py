@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cfk_plugin.data.values import to_text
+from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import bootstrap, difference_of_means
 

@@ -10,7 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.values import is_numeric, to_numbers, to_text
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
 
 _BLOCK = 1 << 18  # distances held at once; 2 MB stay in a core's cache

@@ -11,9 +11,9 @@ import numpy as np
 
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.data.region import Interval, Region, to_text
 from cfk_plugin.data.schema import Hierarchy, Schema
-from cfk_plugin.data.values import to_number, to_text
+from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
 
 

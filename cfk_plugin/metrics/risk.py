@@ -11,7 +11,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.values import is_numeric, to_numbers, to_text
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
 
 

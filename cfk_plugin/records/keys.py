@@ -20,7 +20,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.values import natural, to_text
+from cfk_plugin.data.region import natural, to_text
 from cfk_plugin.errors import HostOnly, LedgerError, quiet
 
 # The key of a ledger and the handles made with it: records are known by keyed hashes alone.

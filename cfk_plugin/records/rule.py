@@ -19,8 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.region import Interval, Part, Region, part_from_dict
-from cfk_plugin.data.values import natural
+from cfk_plugin.data.region import Interval, Part, Region, natural, part_from_dict
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.keys import Key
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.values import to_text
+from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute

@@ -23,9 +23,8 @@ from cfk_plugin.data.intake import Intake, take_in
 from cfk_plugin.data.model import Goal, LabelModel, Oracle, Outcome, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Region
+from cfk_plugin.data.region import Region, natural
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.values import natural
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.metrics.uniqueness import number_of

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from cfk_plugin.data.region import Interval, Part
-from cfk_plugin.data.values import json_value
+from cfk_plugin.data.region import Interval, Part, json_value
 from cfk_plugin.errors import AdapterError, CFKError, LedgerError, ModelError, quiet
 from cfk_plugin.release.results import Entry, Suppressed
 

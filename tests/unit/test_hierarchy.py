@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Hierarchy
-from cfk_plugin.data.values import to_text
 from cfk_plugin.errors import SchemaError
 
 TREE = {"b1": ["b", "*"], "a1": ["a", "*"], "b2": ["b", "*"], "a2": ["a", "*"], "a3": ["a", "*"]}

@@ -10,8 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.data.region import Interval, Region, part_contains, part_from_dict, part_to_dict, part_to_text
-from cfk_plugin.data.values import json_value
+from cfk_plugin.data.region import (
+    Interval,
+    Region,
+    json_value,
+    part_contains,
+    part_from_dict,
+    part_to_dict,
+    part_to_text,
+)
 from cfk_plugin.errors import InputError
 
 MISSING = [None, np.nan, np.float32("nan"), pd.NA, pd.NaT, Decimal("NaN")]

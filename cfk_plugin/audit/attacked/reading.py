@@ -11,8 +11,8 @@ import pandas as pd
 from cfk_plugin.audit.attacked.sample import Mask, plain
 from cfk_plugin.audit.attacked.service import Answers
 from cfk_plugin.data.intake import select
-from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values
-from cfk_plugin.data.values import conform, to_number, to_text
+from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values, to_text
+from cfk_plugin.data.values import conform, to_number
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import CounterfactualBatch
 from cfk_plugin.release.explanations import Explanations

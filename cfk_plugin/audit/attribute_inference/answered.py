@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.attacked import Answers
 from cfk_plugin.audit.attribute_inference.register import Register, Rows
-from cfk_plugin.data.region import Part, part_of
-from cfk_plugin.data.values import natural
+from cfk_plugin.data.region import Part, natural, part_of
 from cfk_plugin.errors import InputError
 
 Said = Mapping[str, Part]

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.values import is_numeric, to_numbers, to_text
+from cfk_plugin.data.values import is_numeric, to_numbers
 
 Floats = NDArray[np.float64]
 _NEAR = 0.05  # numbers within this share of the column's range agree

@@ -9,7 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from cfk_plugin.data.values import is_numeric, to_numbers, to_text
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.values import is_numeric, to_numbers
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,8 @@ import pandas as pd
 
 from cfk_plugin.audit.attacked.sample import Rows
 from cfk_plugin.audit.extraction.numbers import Floats
-from cfk_plugin.data.values import is_numeric, to_numbers, to_text
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
 
 MOST = 10
