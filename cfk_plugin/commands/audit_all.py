@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from cfk_plugin.audit.planning import AUDITS, Plan, Report, Task, can_detect, plan, run_planned, said, seconds_of
+from cfk_plugin.audit.planning import AUDITS, AuditTask, Plan, Report, can_detect, plan, run_planned, said, seconds_of
 from cfk_plugin.audit.running import Kept
 from cfk_plugin.commands.attacked import Case, Inputs
 from cfk_plugin.commands.files import check_report, write_report
@@ -77,7 +77,7 @@ def _say(planned: Plan, case: Case, audits: Sequence[str], err: Console) -> None
         f"{len(case.sample)} people",
         highlight=False,
     )
-    task = Task(case.owners[0], case.sample, planned.sizes, case.scope)
+    task = AuditTask(case.owners[0], case.sample, planned.sizes, case.scope)
     for name in audits:
         err.print(f"  {name}: {can_detect(name, task)}", highlight=False)
 

@@ -26,7 +26,7 @@ _OWN = 1000  # most own people on whom the attacker sets a threshold, the last t
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Task:
+class ExtractionTask:
     """One extraction: everything that a draw of queries depends on."""
 
     owner: Owner
@@ -39,7 +39,7 @@ class Task:
 
     def __repr__(self) -> str:
         """Name the owner."""
-        return f"Task({self.owner.name!r})"
+        return f"ExtractionTask({self.owner.name!r})"
 
     def key(self, at: int) -> str:
         """Say what a draw depends on, for its result to be kept."""

@@ -15,7 +15,7 @@ from cfk_plugin.audit.attacked import Owner, Sample
 from cfk_plugin.audit.attacked.sample import Mask, Rows
 from cfk_plugin.audit.extraction.agreement import balanced, deviation, gain, share
 from cfk_plugin.audit.extraction.architecture import Architecture, architectures, name_of
-from cfk_plugin.audit.extraction.drawing import WAYS, Task
+from cfk_plugin.audit.extraction.drawing import WAYS, ExtractionTask
 from cfk_plugin.audit.extraction.sets import draw_sets
 from cfk_plugin.audit.result import AuditResult, check_seed
 from cfk_plugin.audit.running import Kept, Piece, run_pieces
@@ -105,7 +105,7 @@ def extraction(
     sets = draw_sets(sample, seed)
     sizes, left_out = sizes_that_fit(queries, len(sets.own))
     kinds = architectures(owner, known, unknown)
-    task = Task(owner, sample, sets, sizes, kinds, held_out, seed)
+    task = ExtractionTask(owner, sample, sets, sizes, kinds, held_out, seed)
     pieces = [Piece(task.key(at), partial(task.draw, at)) for at in range(repeats)]
     draws = run_pieces(pieces, n_jobs=n_jobs, kept=kept, progress=progress)
     settings: dict[str, str | int | float | bool] = {

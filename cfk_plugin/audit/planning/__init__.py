@@ -1,6 +1,6 @@
 """All audits together: what each needs, sizes that fit a budget, and what they show at best."""
 
-from cfk_plugin.audit.planning.audits import AUDITS, Audit, Report, Scope, Task
+from cfk_plugin.audit.planning.audits import AUDITS, Audit, AuditTask, Report, Scope
 from cfk_plugin.audit.planning.budget import said, seconds_of
 from cfk_plugin.audit.planning.carrying_out import run_planned
 from cfk_plugin.audit.planning.detectable import can_detect
@@ -11,11 +11,11 @@ __all__ = [
     "AUDITS",
     "STEPS",
     "Audit",
+    "AuditTask",
     "Plan",
     "Report",
     "Scope",
     "Sizes",
-    "Task",
     "can_detect",
     "plan",
     "run_planned",

@@ -51,7 +51,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Task:
+class AuditTask:
     """One owner under some audit at some sizes. Host side only."""
 
     owner: Owner
@@ -109,43 +109,43 @@ class Audit:
     """
 
     run: Callable[..., Report]
-    work: Callable[[Task], Work]
+    work: Callable[[AuditTask], Work]
     attacks: Callable[[Owner], bool] = lambda owner: True  # noqa: ARG005 - most attack everybody
 
 
-def _linkage(task: Task, *, seed: int, progress: Progress | None, **_: Any) -> Report:
+def _linkage(task: AuditTask, *, seed: int, progress: Progress | None, **_: Any) -> Report:
     if not isinstance(task.owner, ProtectedOwner):
         raise InputError(f"owner {task.owner.name!r} gives out no regions of k people; linkage attacks those")
     settings: dict[str, Any] = {"n_train": task.n_train, "explained": task.explained}
     return linkage_of(task.owner, task.sample, task.scope.explainer, **settings, seed=seed, progress=progress)
 
 
-def _attributes(task: Task, **options: Any) -> Report:
+def _attributes(task: AuditTask, **options: Any) -> Report:
     settings: dict[str, Any] = {"n_train": task.n_train, "queries": task.explained}
     quasi_identifiers = task.scope.quasi_identifiers
     return attribute_inference(task.owner, task.sample, quasi_identifiers=quasi_identifiers, **settings, **options)
 
 
-def _attributes_work(task: Task) -> Work:
+def _attributes_work(task: AuditTask) -> Work:
     settings: dict[str, Any] = {"n_train": task.n_train, "queries": task.explained}
     return attribute_inference_work(task.sample, quasi_identifiers=task.scope.quasi_identifiers, **settings)
 
 
-def _membership(task: Task, **options: Any) -> Report:
+def _membership(task: AuditTask, **options: Any) -> Report:
     settings: dict[str, Any] = {"n_shadows": task.sizes.shadows, "attacked": task.sizes.attacked}
     return membership(task.owner, task.sample, n_train=task.n_train, **settings, **options)
 
 
-def _membership_work(task: Task) -> Work:
+def _membership_work(task: AuditTask) -> Work:
     return membership_work(n_shadows=task.sizes.shadows, attacked=task.attacked)
 
 
-def _extraction(task: Task, **options: Any) -> Report:
+def _extraction(task: AuditTask, **options: Any) -> Report:
     settings: dict[str, Any] = {"queries": task.sizes.queries, "repeats": task.sizes.repeats}
     return extraction(task.owner, task.crowd, **settings, **options)
 
 
-def _extraction_work(task: Task) -> Work:
+def _extraction_work(task: AuditTask) -> Work:
     settings: dict[str, Any] = {"queries": task.sizes.queries, "repeats": task.sizes.repeats}
     return extraction_work(task.owner, task.crowd, **settings, paces=task.paces)
 

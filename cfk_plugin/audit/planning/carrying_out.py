@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cfk_plugin.audit.attacked import Owner, Sample
-from cfk_plugin.audit.planning.audits import AUDITS, Report, Scope, Task
+from cfk_plugin.audit.planning.audits import AUDITS, AuditTask, Report, Scope
 from cfk_plugin.audit.planning.plan import Plan
 from cfk_plugin.audit.running import Kept
 from cfk_plugin.hookspecs import Progress
@@ -48,4 +48,4 @@ def run_planned(
     known = {owner.name: owner for owner in owners}
     for owner, audit in planned.seconds:
         options = {"seed": seed, "n_jobs": n_jobs, "kept": kept, "progress": progress}
-        yield owner, audit, AUDITS[audit].run(Task(known[owner], sample, planned.sizes, scope), **options)
+        yield owner, audit, AUDITS[audit].run(AuditTask(known[owner], sample, planned.sizes, scope), **options)

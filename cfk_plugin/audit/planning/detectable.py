@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cfk_plugin.audit.membership import ALARMS, detectable_auc
-from cfk_plugin.audit.planning.audits import Task
+from cfk_plugin.audit.planning.audits import AuditTask
 
 
 def half_width(n: int) -> float:
@@ -18,14 +18,14 @@ def unseen_rate(n: int) -> float:
     return 1 - 0.05 ** (1 / n) if n else 1.0
 
 
-def can_detect(name: str, task: Task) -> str:
+def can_detect(name: str, task: AuditTask) -> str:
     """Say of one audit what its size shows at best.
 
     Parameters
     ----------
     name : str
         Of `AUDITS`.
-    task : Task
+    task : AuditTask
 
     Returns
     -------

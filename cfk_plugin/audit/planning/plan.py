@@ -10,7 +10,7 @@ import numpy as np
 
 from cfk_plugin.audit.attacked import Owner, Sample
 from cfk_plugin.audit.extraction import Paces
-from cfk_plugin.audit.planning.audits import AUDITS, Scope, Task
+from cfk_plugin.audit.planning.audits import AUDITS, AuditTask, Scope
 from cfk_plugin.audit.planning.budget import said
 from cfk_plugin.audit.planning.sizes import STEPS, Sizes
 from cfk_plugin.audit.running import Speed, measure_speed
@@ -127,7 +127,7 @@ class _Forecast:
 
     def people(self, sizes: Sizes) -> int:
         """Return how many are trained on."""
-        return Task(self.owners[0], self.sample, sizes, self.scope).n_train
+        return AuditTask(self.owners[0], self.sample, sizes, self.scope).n_train
 
     def seconds(self, sizes: Sizes, *, timed_at: Sizes) -> dict[tuple[str, str], float]:
         people = self.people(timed_at)
@@ -135,7 +135,7 @@ class _Forecast:
         found = {}
         for owner, name in self.pairs:
             speed = self._speed(people, owner)
-            work = AUDITS[name].work(Task(owner, self.sample, sizes, self.scope, self.paces))
+            work = AUDITS[name].work(AuditTask(owner, self.sample, sizes, self.scope, self.paces))
             larger = Speed(speed.training * grown, speed.explanation * grown)
             found[owner.name, name] = larger.seconds(work, self.n_jobs)
         return found

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from cfk_plugin.audit.attacked import Answers, Sample
 from cfk_plugin.audit.extraction import Network, extraction, extraction_work
 from cfk_plugin.audit.extraction.architecture import architectures
-from cfk_plugin.audit.extraction.drawing import Task, matched
+from cfk_plugin.audit.extraction.drawing import ExtractionTask, matched
 from cfk_plugin.audit.extraction.numbers import RowsAsNumbers
 from cfk_plugin.audit.extraction.sets import draw_sets
 from cfk_plugin.audit.running import Kept
@@ -55,7 +55,7 @@ def test_answers_that_say_nothing_do_not() -> None:
 def test_figures_are_what_a_draw_comes_to_by_hand() -> None:
     sample, owner = island_people(400), IslandOwner()
     report = extraction(owner, sample, queries=(30,), repeats=1, unknown=TREE)
-    task = Task(owner, sample, draw_sets(sample, 0), (30,), architectures(owner, None, TREE), 2000, 0)
+    task = ExtractionTask(owner, sample, draw_sets(sample, 0), (30,), architectures(owner, None, TREE), 2000, 0)
     draw = task.draw(0)
     found, target = report["extraction_known_30"], draw["target"]
     for rate, way in ((found.main, "explained"), (found.baseline, "alone"), (found.control, "further")):
@@ -144,7 +144,7 @@ def test_matched_outcomes_are_as_frequent_as_among_the_queries() -> None:
 
 def test_draws_can_run_in_other_processes() -> None:
     sample, owner = island_people(400), IslandOwner()
-    task = Task(owner, sample, draw_sets(sample, 0), (30,), architectures(owner, None, TREE), 99, 0)
+    task = ExtractionTask(owner, sample, draw_sets(sample, 0), (30,), architectures(owner, None, TREE), 99, 0)
     here, there = task.draw(0), cloudpickle.loads(cloudpickle.dumps(task)).draw(0)
     assert here.keys() == there.keys()
     assert all(np.array_equal(here[name], there[name]) for name in here)

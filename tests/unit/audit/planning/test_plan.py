@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin.audit.attacked import Answers, Sample
-from cfk_plugin.audit.planning import STEPS, Plan, Scope, Sizes, Task, can_detect, plan
+from cfk_plugin.audit.planning import STEPS, AuditTask, Plan, Scope, Sizes, can_detect, plan
 from cfk_plugin.audit.planning.detectable import half_width, unseen_rate
 from cfk_plugin.errors import InputError
 
@@ -95,7 +95,7 @@ def test_steps_grow_in_everything() -> None:
 
 def test_what_a_size_shows_is_said_with_its_numbers() -> None:
     # 0.5 + 2.8 sqrt(41 / (12 * 20 * 20)), 0.98 / sqrt(100) and 0.98 / sqrt(10), by hand.
-    task = Task(Sleeper(0.0), SAMPLE, SMALL, SCOPE)
+    task = AuditTask(Sleeper(0.0), SAMPLE, SMALL, SCOPE)
     assert can_detect("membership", task).startswith("sees an AUC of 0.76 or more (20 members, 20 others)")
     assert can_detect("membership", task).endswith("false positive rate of 0.01 or 0.001")
     assert can_detect("extraction", task) == "sees a gain of 9.8 points or more (100 people held out)"
