@@ -1,4 +1,4 @@
-"""The accountant: how much differential privacy may be spent on a population, and what was spent."""
+"""The accountant of differential privacy: what may be spent on a population, and what was spent."""
 
 from __future__ import annotations
 
@@ -24,20 +24,17 @@ if TYPE_CHECKING:
     from cfk_plugin.records.database import Mode
     from cfk_plugin.records.ledger import Ledger
 
-# Amounts of privacy. A float stands for the decimal that Python writes for it: 0.1 is one tenth, so that ten fits of
+# A float stands for the decimal that Python writes for it: 0.1 is one tenth, so that ten fits of
 # 0.1 fit in 1. It differs from that decimal by less than 1.2 parts in 10^16, and so does a sum of whatever length, as
 # decimals are added exactly.
 
 
 class Budget(NamedTuple):
-    """An ε and a δ."""
-
     epsilon: float
     delta: float
 
     @classmethod
     def read(cls, epsilon: object, delta: object) -> Budget:
-        """Check what a caller gives."""
         budget = cls(_number("epsilon", epsilon), _number("delta", delta))
         if not (math.isfinite(budget.epsilon) and budget.epsilon > 0):
             raise BudgetError(f"epsilon must be finite and above 0, got {budget.epsilon}")
@@ -46,16 +43,15 @@ class Budget(NamedTuple):
         return budget
 
     def within(self, ceiling: Budget) -> bool:
-        """Say whether neither ε nor δ is above a ceiling's; the decimals of floats are ordered as they are."""
+        """Say whether neither ε nor δ is above a ceiling's."""
         return self.epsilon <= ceiling.epsilon and self.delta <= ceiling.delta
 
     def __str__(self) -> str:
-        """Write both as they are counted."""
         return f"ε = {format_amount(self.epsilon)}, δ = {format_amount(self.delta)}"
 
 
 def format_amount(value: float) -> str:
-    """Write a number as it is counted, whole ones without a fraction."""
+    """Write a number as it is counted, a whole one without a fraction."""
     return repr(float(value)).removesuffix(".0")
 
 
@@ -82,26 +78,19 @@ def _round(value: Fraction, towards: float) -> float:
     return found
 
 
-# Accounts as they are on record, and what may be spent: basic composition under a ceiling.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """One spend on record."""
-
     epsilon: float
     delta: float
-    what: str  # What it was spent on
-    at: str  # When, UTC
+    what: str
+    at: str  # UTC
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account as it is on record."""
-
-    name: str  # A scope, or another name that was given
-    ceilings: list[Budget]  # All that it had, today's at the end
-    spends: list[Spend]  # The first at the beginning
+    name: str  # a scope, or another name that was given
+    ceilings: list[Budget]  # all that it had, today's last
+    spends: list[Spend]
 
     @property
     def ceiling(self) -> Budget:
@@ -115,11 +104,10 @@ class Account:
 
     @property
     def left(self) -> Budget:
-        """What may still be spent, rounded down."""
         return self.left_of(self.ceiling)
 
     def left_of(self, ceiling: Budget) -> Budget:
-        """Return what a ceiling leaves, rounded down, so that it can be spent; never below 0."""
+        """Return what a ceiling leaves: never below 0, and rounded down, so that it can be spent."""
         left = (most - value for value, most in zip(self._total(), _decimals(ceiling), strict=True))
         return Budget(*(_round(max(value, Fraction(0)), -math.inf) for value in left))
 
@@ -133,7 +121,6 @@ class Account:
         )
 
     def excess(self, ceiling: Budget, asked: Budget) -> str | None:
-        """Say so if what was asked for does not fit under a ceiling any more."""
         amounts = zip(self._total(), _decimals(asked), _decimals(ceiling), strict=True)
         if all(spent + more <= most for spent, more, most in amounts):
             return None
@@ -143,7 +130,6 @@ class Account:
         )
 
     def _total(self) -> tuple[Fraction, Fraction]:
-        """Add up; most of many amounts are alike."""
         epsilon = delta = Fraction(0)
         for budget, times in Counter(Budget(spend.epsilon, spend.delta) for spend in self.spends).items():
             first, second = _decimals(budget)
@@ -164,14 +150,13 @@ def _budget(row: Row) -> Budget:
 
 
 def _row(name: str, budget: Budget) -> Row:
-    """Return what every row of a budget has."""
     from cfk_plugin.records.chain import stamp
 
     return {"account": name, "epsilon": repr(budget.epsilon), "delta": repr(budget.delta), "at": stamp()}
 
 
 def accounts(ledger: Ledger) -> list[Account]:
-    """Return all accounts of a ledger, by name; nothing is made where there are none.
+    """Return all accounts of a ledger, by name; makes none.
 
     Raises
     ------
@@ -217,7 +202,6 @@ _OWN = "this accountant"  # of one in memory that was given no scope: one accoun
 
 
 def _check_name(name: object) -> str:
-    """Return a name that somebody chose."""
     if not isinstance(name, str):
         raise BudgetError(f"an account is a Population or a name, got {type(name).__name__}")
     if _FINGERPRINT.fullmatch(name):
@@ -235,8 +219,6 @@ def _check_text(what: str, text: object) -> str:
     return text
 
 
-# The accountant as its users see it.
-
 _T = TypeVar("_T")
 _entered: ContextVar[tuple[BudgetAccountant, ...]] = ContextVar("cfk_budget_accountants", default=())
 _open: list[BudgetAccountant] = []  # of all threads
@@ -246,43 +228,39 @@ _lock = threading.Lock()
 class BudgetAccountant(HostOnly):
     """A ceiling on the differential privacy that the people of a population lose in total.
 
-    What a person loses to several fits under differential privacy adds up. An accountant adds up, and refuses what
-    goes above the ceiling before any row is read. It protects against nothing that is not spent through it: k-anonymous
-    explanations, the data holder's figures and plots, models without differential privacy, fits on another account.
+    It adds up what several fits cost, and refuses what goes above the ceiling before any row is read. It protects
+    against nothing that is not spent through it: k-anonymous explanations, the data holder's figures and plots, models
+    without differential privacy, fits on another account.
 
-    Give it to a mechanism; or make it the default of this process with `set_default`; or of a block with ``with``.
+    Give it to a mechanism, use it in a ``with`` block, or make it the default of the process with `set_default`.
 
     Parameters
     ----------
-    epsilon : float
-        Ceiling of Σε, finite and above 0.
-    delta : float
-        Ceiling of Σδ, at least 0 and below 1.
+    epsilon, delta : float
+        Ceilings of Σε (finite, above 0) and of Σδ (at least 0, below 1).
     ledger : Ledger, str or path, optional
-        Where ceilings and spends are kept, as `Ledger` takes it. Default: in memory, where they end with the
-        accountant.
+        Where ceilings and spends are kept, as `Ledger` takes it. Default: memory; they then end with the accountant.
     scope : str, optional
-        Name of the account: of the people, and not of one version of their table, as who is in several versions loses
-        to all. A ledger needs one; in memory all counts on one account without it. Nothing of a table decides on which
+        Name of the account: of the people, not of one version of their table, as who is in several versions loses to
+        all. A ledger needs one; in memory everything counts on one account without it. No table decides on which
         account a fit counts: that would tell whether two tables are the same.
 
     Raises
     ------
     BudgetError
-        If ε, δ or the scope is none.
+        If ε, δ or the scope is invalid.
     LedgerError
         If the ledger cannot be opened.
 
     Notes
     -----
     Basic composition: fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where a fit,
-    or its ε, was chosen after looking at earlier ones. Tighter bounds are not used. What counts as a neighboring table,
-    and how many rows a person may have, is up to the mechanism; add up only what agrees in that.
+    or its ε, was chosen after looking at earlier ones. Tighter bounds are not used. What neighboring tables are, and
+    how many rows a person may have, is up to the mechanism; add up only what agrees in that.
 
     The first accountant that spends puts the account's ceiling on record. One with a lower ceiling lowers it for all;
-    one with a higher ceiling is refused until ``cfk budget raise`` has raised it.
-
-    A copy is the same accountant, and pickling is refused.
+    one with a higher ceiling is refused until ``cfk budget raise`` has raised it. A copy is the same accountant;
+    pickling is refused.
 
     Examples
     --------
@@ -331,8 +309,7 @@ class BudgetAccountant(HostOnly):
         Parameters
         ----------
         account : Population or str, optional
-            A population, which counts on the account of the scope, or the name of an account. With a scope no other
-            name than that scope.
+            A population, which counts on the account of the scope, or a name; with a scope no other name than that.
 
         Raises
         ------
@@ -396,7 +373,7 @@ class BudgetAccountant(HostOnly):
             raise BudgetError(refusal)
 
     def check(self, account: Population | str | None, epsilon: float, delta: float = 0.0) -> None:
-        """Raise what `spend` would raise now, without spending. Somebody else may spend before you do.
+        """Raise what `spend` would raise now, without spending; others may spend in between.
 
         Raises
         ------
@@ -408,7 +385,7 @@ class BudgetAccountant(HostOnly):
             raise BudgetError(refusal)
 
     def remaining(self, account: Population | str | None = None) -> Budget:
-        """Return what is left under this accountant's ceiling, rounded down, so that it can be spent.
+        """Return what is left under this accountant's ceiling, rounded down.
 
         Raises
         ------
@@ -422,7 +399,7 @@ class BudgetAccountant(HostOnly):
         return self._known(account).spent
 
     def spends(self, account: Population | str | None = None) -> list[Spend]:
-        """Return what was spent, one by one, the first at the beginning."""
+        """Return every spend, the first at the beginning."""
         return self._known(account).spends
 
     @staticmethod
@@ -436,13 +413,12 @@ class BudgetAccountant(HostOnly):
     def default() -> BudgetAccountant | None:
         """Return the accountant of the innermost ``with``, else that of this process, else None.
 
-        In a thread that has entered no block itself, that of any block that is open in the process is in force, as it
-        cannot know in which one it was started.
+        A thread that has entered no block uses the one that is open anywhere in the process.
 
         Raises
         ------
         BudgetError
-            If that is not a single one: other accountants are open, too, or the default of the process is another.
+            If that is not a single one: several are open, or the default of the process is another.
         """
         if entered := _entered.get():
             return entered[-1]
@@ -510,13 +486,13 @@ class BudgetAccountant(HostOnly):
 
 
 def _without_last(entered: Sequence[BudgetAccountant], one: BudgetAccountant) -> tuple[BudgetAccountant, ...]:
-    """Return accountants without one, where it was put last."""
+    """Return accountants without the last entry of one."""
     at = max((i for i, each in enumerate(entered) if each is one), default=len(entered))
     return (*entered[:at], *entered[at + 1 :])
 
 
 def _open_ledger(ledger: Any) -> tuple[Ledger, bool]:
-    """Return the ledger with the books, and whether it is the accountant's own to close."""
+    """Return the ledger with the books, and whether it is the accountant's to close."""
     from cfk_plugin.records.database import MEMORY
     from cfk_plugin.records.ledger import Ledger
 

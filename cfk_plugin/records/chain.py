@@ -17,7 +17,7 @@ from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.database import set_limits
 from cfk_plugin.records.keys import Key
 
-# The tables of a ledger, and of budgets. Nothing in them is a value of a person, except for released regions.
+# The tables of a ledger and of budgets: no value of a person, except for released regions.
 
 VERSION = 2
 """Of the tables; a ledger of another one is refused. Version 1 had no chain."""
@@ -104,8 +104,6 @@ def stamp(moment: datetime | None = None) -> str:
     return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-# The chain.
-
 Row = dict[str, Any]
 _CHUNK = 500  # values per statement; databases limit them
 _PAGE = 2_000
@@ -121,15 +119,12 @@ class BrokenLedgerError(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the chain of a ledger ends."""
-
-    identity: str  # Of the ledger; random, from when it was made
-    seq: int  # Number of entries
-    link: str  # Keyed digest of all of them
+    identity: str  # of the ledger; random
+    seq: int  # number of entries
+    link: str  # keyed digest of all of them
 
     @classmethod
     def of_new(cls, key: Key, identity: str) -> Head:
-        """Return the head of a chain without entries."""
         return cls(identity, 0, key.digest("chain", identity))
 
     @classmethod
@@ -143,25 +138,25 @@ class Head:
         raise BrokenLedgerError("the end of its chain does not fit its key")
 
     def sealed(self, key: Key) -> str:
-        """Return the head as it stands in the database: the number of entries, their link, and a seal on both."""
+        """Return the head as the database holds it: number of entries, their link, and a seal on both."""
         text = f"{self.seq} {self.link}"
         return f"{text} {key.digest('head', f'{self.identity} {text}')}"
 
     def next(self, key: Key, replaces: int | None, content: str | None) -> Head:
-        """Return the head after one entry more."""
+        """Return the head after one more entry."""
         seq = self.seq + 1
         return Head(self.identity, seq, key.digest("link", f"{self.link} {seq} {replaces or ''} {content or ''}"))
 
 
 class Chain:
-    """The tables within one transaction: whoever reads or writes chained rows does it here."""
+    """The tables within one transaction; all reading and writing of chained rows goes through it."""
 
     def __init__(self, connection: sa.Connection, key: Key) -> None:
         self.connection, self._key = connection, key
         self.head = Head.read(key, _facts(connection))
 
     def lock(self, table: sa.Table, names: Iterable[str]) -> None:
-        """Wait until nobody else works under these names, and keep everybody else waiting until the end."""
+        """Wait for all others that work under these names, and keep them waiting until the transaction ends."""
         (column,) = table.columns
         insert_into = postgresql.insert if self.connection.dialect.name == "postgresql" else sqlite.insert
         # In one order everywhere, so that two batches never wait for each other.
@@ -173,7 +168,6 @@ class Chain:
                 self.connection.execute(statement)
 
     def names(self, table: sa.Table) -> list[str]:
-        """Return the names that were locked in a table."""
         (column,) = table.columns
         return list(self.connection.scalars(sa.select(column).order_by(column)))
 
@@ -190,7 +184,7 @@ class Chain:
         return sorted(rows, key=lambda row: int(row["seq"]))
 
     def write(self, table: sa.Table, rows: Sequence[Row]) -> None:
-        """Write rows, new ones and ones that `rows` returned; what no digest covers may change without an entry."""
+        """Write rows, new ones or ones from `rows`; a change of uncovered columns alone makes no entry."""
         for row in rows:
             row.setdefault("salt", secrets.token_hex(16))
             row["was"], row["new"] = row.get("seq"), self._content(table, row)
@@ -211,7 +205,7 @@ class Chain:
         return gone
 
     def check_after(self, seen: Head) -> None:
-        """Refuse a ledger that is another one than was seen before, or the same with less in it."""
+        """Refuse another ledger than was seen before, or an older state of it."""
         if self.head.identity != seen.identity:
             raise LedgerError("another ledger is in the place of the one that was opened; put that back")
         if self.head == seen:
@@ -223,7 +217,7 @@ class Chain:
             )
 
     def check(self, most: int | None = None, link: str | None = None) -> None:
-        """Recompute the chain, and compare each row with its entry: all, or the last ones, and count the others."""
+        """Recompute the chain, and compare rows with their entries: all, or the last `most`; count the others."""
         after = 0 if most is None else max(self.head.seq - most, 0)
         self._check_counts()
         self._check_links(after, link)
@@ -237,7 +231,7 @@ class Chain:
             raise BrokenLedgerError(" and ".join(said))
 
     def _append(self, changes: Sequence[tuple[int | None, str | None]]) -> list[int]:
-        """Put entries at the end; return their numbers. Whoever else writes waits until the end of the transaction."""
+        """Put entries at the end; return their numbers. Other writers wait until the end of the transaction."""
         if not changes:
             return []
         set_limits(self.connection)
@@ -259,7 +253,7 @@ class Chain:
             raise BrokenLedgerError(f"it should have {should} rows and has {sum(rows)}")
 
     def _live(self, after: int) -> int:
-        """Return how many rows there are whose entry is after another: all but those that a later entry replaced."""
+        """Return how many rows should be there whose entry comes after this one."""
         written = sa.func.count(entries.c.content).filter(entries.c.seq > after)
         replaced = sa.func.count().filter(entries.c.replaces > after)
         return self._number(sa.select(written - replaced))
@@ -285,7 +279,7 @@ class Chain:
         return self.connection.scalar(sa.select(entries.c.link).where(entries.c.seq == seq))
 
     def _pages(self, statement: sa.Select[Any], table: sa.Table, after: int) -> Iterator[Row]:
-        """Yield the rows of a statement by number, a page at a time."""
+        """Yield the rows of a statement in the order of `seq`, a page at a time."""
         while page := self._all(statement.where(table.c.seq > after).order_by(table.c.seq).limit(_PAGE)):
             yield from page
             after = page[-1]["seq"]
@@ -299,29 +293,23 @@ class Chain:
         return not row["replaced"] and self._content(table, row) == row["content"]
 
     def _content(self, table: sa.Table, row: Row) -> str:
-        """Return the keyed digest of a row."""
         values = [row[name] for name in _COVERED[table.name]]
         return self._key.digest(table.name, json.dumps(values, ensure_ascii=True, separators=(",", ":")))
 
 
 def _with_entries(table: sa.Table) -> sa.Select[Any]:
-    """Return the rows of a table, each with what its entry says of it and whether another came after that."""
+    """Select a table's rows with the digest of their entry, and whether a later entry replaced it."""
     later = entries.alias()
     replaced = sa.exists().where(later.c.replaces == table.c.seq).label("replaced")
     return sa.select(table, entries.c.content, replaced).outerjoin(entries, entries.c.seq == table.c.seq)
 
 
 def chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield as many at a time as a statement may have."""
     for start in range(0, len(items), _CHUNK):
         yield items[start : start + _CHUNK]
 
 
-# Making a ledger, and looking whether one that is there can be used.
-
-
 def missing_ledger(where: object) -> LedgerError:
-    """Return the error of somebody who opens a ledger where none is."""
     return LedgerError(
         f"{where}: no such ledger. If there was one, put it back: a new one knows of no release. Else make it, once, "
         f"with cfk ledger create {where}, or in Python with Ledger(..., create=True)"
@@ -329,7 +317,7 @@ def missing_ledger(where: object) -> LedgerError:
 
 
 def open_chain(connection: sa.Connection, key: Key, where: str, seen: Head | None) -> Chain:
-    """Return the chain of a ledger that can be used, and that is still the one that was seen before."""
+    """Return the chain of a ledger of this version and key, and of the one seen before."""
     if seen is None and (version := _version(connection, key, where)) != VERSION:
         instead = (
             f"run cfk ledger upgrade {where} once, when no server uses it"
@@ -344,7 +332,6 @@ def open_chain(connection: sa.Connection, key: Key, where: str, seen: Head | Non
 
 
 def make(connection: sa.Connection, key: Key, where: str, created: str = "") -> Chain:
-    """Make the tables."""
     if sa.inspect(connection).has_table(meta.name):
         raise LedgerError(f"{where}: there is a ledger already; open it without create=True")
     _metadata.create_all(connection)
@@ -384,7 +371,6 @@ def _facts(connection: sa.Connection, lock: bool = False) -> dict[str, str]:
 
 
 def _version(connection: sa.Connection, key: Key, where: str) -> int:
-    """Return the version of a ledger that was made with a key."""
     if not sa.inspect(connection).has_table(meta.name):
         raise missing_ledger(where)
     facts = _facts(connection)

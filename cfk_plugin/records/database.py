@@ -22,8 +22,6 @@ from sqlalchemy.exc import InvalidatePoolError, SQLAlchemyError
 from cfk_plugin.errors import LedgerError, MissingDependencyError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, sync_folder
 
-# Where a ledger is, and how long a request may wait for it.
-
 LOCATION, TIMEOUT = "CFK_LEDGER", "CFK_LEDGER_TIMEOUT"
 _SECONDS = 5.0
 MEMORY: Any = URL.create("sqlite")
@@ -63,7 +61,6 @@ def _default_file(create: bool) -> Path:
 
 
 def seconds_of(timeout: float | None) -> float:
-    """Return how long a request may wait: what is given, else what the environment says, else 5 seconds."""
     given: Any = os.environ.get(TIMEOUT) or _SECONDS if timeout is None else timeout
     with contextlib.suppress(ValueError, TypeError):
         if 0 < float(given) <= 3_600:
@@ -72,7 +69,7 @@ def seconds_of(timeout: float | None) -> float:
 
 
 class Patience:
-    """How long a request may still wait for others: seconds for all that it asks of the database together."""
+    """Seconds that a request may still wait for others, for all that it asks of the database together."""
 
     __slots__ = ("_left", "_since")
 
@@ -88,7 +85,6 @@ class Patience:
 
     @property
     def left(self) -> float:
-        """What is left, in seconds."""
         return self._left if self._since is None else self._left - (time.monotonic() - self._since)
 
     @property
@@ -117,8 +113,6 @@ def callers_own() -> Iterator[None]:
         allowed.__enter__()
 
 
-# Transactions.
-
 _T = TypeVar("_T")
 Mode = Literal["read", "settle", "survey", "exclusive"]
 
@@ -144,8 +138,6 @@ for _logger in ("sqlalchemy.engine.Engine", "sqlalchemy.pool.impl.QueuePool"):
 
 
 class Database:
-    """Runs transactions; an engine of its own in every process, made when it is first needed there."""
-
     def __init__(self, url: URL, timeout: float) -> None:
         self.url, self._timeout = url, timeout
         self._is_sqlite = url.get_backend_name() == "sqlite"
@@ -183,7 +175,7 @@ class Database:
 
     @contextlib.contextmanager
     def limit(self) -> Iterator[Patience]:
-        """Let all that a block asks wait so long together; a block within another has what that has left."""
+        """Let all that a block asks wait no longer than the timeout together; nested blocks share what is left."""
         token = _patience.set(allowed := _patience.get(None) or Patience(self._timeout))
         try:
             yield allowed
@@ -191,13 +183,12 @@ class Database:
             _patience.reset(token)
 
     def close(self) -> None:
-        """Close the connections of this process; the database cannot be used any more."""
         self._closed = True
         if (engine := self._engines.pop(os.getpid(), None)) is not None:
             engine.dispose()
 
     def tidy(self) -> None:
-        """Write what SQLite keeps beside its file into it, so that what was erased is not left there."""
+        """Write SQLite's log into its file, so that what was erased is not left in the log."""
         if self.file is not None:
             with (
                 contextlib.suppress(SQLAlchemyError, sqlite3.Error),
@@ -305,7 +296,7 @@ class Database:
 
 
 def set_limits(connection: Connection) -> None:
-    """Let the next statements, which may have to wait for others, wait no longer than the request may still wait."""
+    """Let the next statements wait no longer than the request still may."""
     if connection.dialect.name == "postgresql":
         left = f"{_patience.get().milliseconds}ms"
         limited = connection.get_execution_options()[_MODE] in _LIMITED
@@ -314,7 +305,7 @@ def set_limits(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _watch(connection: Connection, allowed: Patience) -> Iterator[None]:
-    """Cut the line to a server that does not even say that it takes too long."""
+    """Cut the line to a server that does not even report a timeout."""
     if connection.dialect.name != "postgresql" or connection.get_execution_options()[_MODE] not in _LIMITED:
         yield
         return

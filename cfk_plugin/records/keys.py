@@ -23,8 +23,6 @@ import pandas as pd
 from cfk_plugin.data.region import natural, to_text
 from cfk_plugin.errors import HostOnly, LedgerError, quiet
 
-# The key of a ledger and the handles made with it: records are known by keyed hashes alone.
-
 ENVIRONMENT = "CFK_LEDGER_KEY"
 _BYTES = 32
 _LEAST = 16  # a shorter key could be guessed
@@ -33,8 +31,6 @@ _HANDLE = re.compile(r"[0-9a-f]{64}")
 
 
 class Key(HostOnly):
-    """A secret that turns values into handles."""
-
     __slots__ = ("_secret",)
     _refusal = LedgerError, "the key of a ledger refuses to be pickled; open the ledger in the process that uses it"
 
@@ -62,7 +58,6 @@ class Key(HostOnly):
 
 
 def is_handle(text: object) -> bool:
-    """Say whether something has the form of a handle, so that no plain value is ever stored in its place."""
     return isinstance(text, str) and _HANDLE.fullmatch(text) is not None
 
 
@@ -121,7 +116,7 @@ def _read(path: Path) -> bytes:
 
 
 def _create(path: Path) -> None:
-    """Make a key file that is complete as soon as it has its name; whoever is first wins."""
+    """Make a key file that is complete as soon as it has its name; the first one wins."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_bytes(_BYTES))
@@ -136,7 +131,7 @@ def _create(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that a file that was made survives a crash of the machine, where the system can do that."""
+    """Let a file that was made survive a crash of the machine, where the system can do that."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -145,11 +140,8 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-# A SQLite file that must stay the same one: opened and never made by the way, and missed when it is gone.
-
-
 def connect(path: Path, seconds: float, mode: str = "rw") -> sqlite3.Connection:
-    """Connect to a file that exists; SQLite's own way would make an empty one. Transactions begin where we say."""
+    """Connect to a file that exists (SQLite's own way would make an empty one); transactions begin where we say."""
     name = f"file:{quote(str(path))}?mode={mode}"
     return sqlite3.connect(name, timeout=seconds, uri=True, check_same_thread=False, isolation_level=None)
 
@@ -157,8 +149,8 @@ def connect(path: Path, seconds: float, mode: str = "rw") -> sqlite3.Connection:
 class OpenFiles:
     """Which files a connection has open: the database, and the two that SQLite keeps beside it.
 
-    A file that is deleted, moved or replaced stays open, and what is written to it is lost once the last process that
-    has it open ends. Nor do connections that opened different files see each other's locks.
+    What is written to a file that was deleted, moved or replaced is lost once the last process with it ends, and
+    connections that opened different files do not see each other's locks.
     """
 
     __slots__ = ("_files", "_paths", "_size")
@@ -178,7 +170,7 @@ class OpenFiles:
         return True
 
     def _look(self) -> tuple[list[tuple[int, int] | None], int]:
-        """Return which files are there, the database and a link to it first, and the size of the database."""
+        """Return each file's device and number, the database and a link to it first, and the size of the database."""
         database, *beside = (_state(path) for path in self._paths)
         found = [database, _state(self._paths[0], follow=False), *beside]
         return [state and (state.st_dev, state.st_ino) for state in found], database.st_size if database else 0

@@ -58,21 +58,21 @@ COLUMNS = ("record", "region", "policy", "population", "guarantee", "k", "effect
 class Status:
     """What a ledger holds, in figures."""
 
-    database: str  # Where it is, without user name and password
-    version: int  # Version of its tables
-    key_id: str  # Eight hex digits by which it knows its key
-    records: int  # Records that something is on record for
-    releases: int  # Regions on record for them
-    times: int  # How often these were released
-    earliest: str | None  # Of the releases; UTC
-    latest: str | None  # Of the releases; UTC
-    entries: int  # Of the chain: one for each release and spend that was ever recorded, changed or erased
-    head: str  # Keyed digest of all of them; `Ledger.verify` takes it
+    database: str  # without user name and password
+    version: int  # of its tables
+    key_id: str  # eight hex digits
+    records: int  # that something is on record for
+    releases: int  # regions on record for them
+    times: int  # how often these were released
+    earliest: str | None  # of the releases; UTC
+    latest: str | None
+    entries: int  # of the chain: one for each release and spend ever recorded, changed or erased
+    head: str  # keyed digest of all entries; `Ledger.verify` takes it
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """How much was erased: records and their releases."""
+    """How much was erased."""
 
     records: int
     releases: int
@@ -95,20 +95,18 @@ class Ledger(HostOnly):
     Parameters
     ----------
     url : str or path, optional
-        A SQLite file, or a ``postgresql://`` URL. Default: the environment variable ``CFK_LEDGER``, else
-        ``cfk_plugin/ledger.db`` in the user's state folder. A SQLite file must lie on a local disk.
+        A SQLite file on a local disk, or a ``postgresql://`` URL. Default: the environment variable ``CFK_LEDGER``,
+        else ``cfk_plugin/ledger.db`` in the user's state folder.
     key : bytes, optional
-        At least 16 bytes; a ledger can only be opened with its own key. Default: `key_file`, else the environment
-        variable ``CFK_LEDGER_KEY`` (64 hex digits are read as such), else ``<file>.key`` beside a SQLite file, which
-        is made with the ledger.
+        At least 16 bytes; a ledger only opens with its own key. Default: `key_file`, else the environment variable
+        ``CFK_LEDGER_KEY`` (64 hex digits are read as such), else ``<file>.key`` beside a SQLite file, made with it.
     key_file : path, optional
         File with the key, readable by its owner alone.
     timeout : float, optional
         Seconds that one request may wait for others, or for a server that is away; what takes longer fails. Default:
         the environment variable ``CFK_LEDGER_TIMEOUT``, else 5.
     create : bool
-        Whether to make a new ledger. Nothing else ever does: an empty one in the place of one that is gone would know
-        of no release.
+        Whether to make a new ledger. Nothing else ever does: an empty one in place of a lost one would know no release.
 
     Attributes
     ----------
@@ -175,7 +173,7 @@ class Ledger(HostOnly):
             return ledger._database.run(lambda c: upgrade(c, ledger._key, ledger._database.where), "exclusive")
 
     def handle(self, values: Sequence[object]) -> str:
-        """Return the keyed hash by which the ledger knows a record.
+        """Return the keyed hash by which the ledger knows a record: HMAC-SHA256, 64 hex digits.
 
         Parameters
         ----------
@@ -185,7 +183,6 @@ class Ledger(HostOnly):
         Returns
         -------
         str
-            HMAC-SHA256, 64 hex digits.
         """
         if isinstance(values, (str, bytes)):
             raise LedgerError("a handle is made of a sequence of values, not of one text")
@@ -204,10 +201,8 @@ class Ledger(HostOnly):
         ----------
         records : sequence of str
             From `handle`.
-        policy : str, optional
-            SHA-256 of the policy that it left under; default: any.
-        population : str, optional
-            Fingerprint of the population that it left with; default: any.
+        policy, population : str, optional
+            Only those that left under this policy (SHA-256), or with this population (fingerprint). Default: any.
         """
         known = self.run(lambda chain: _rows_of(chain, records), "read")
         return {
@@ -223,8 +218,7 @@ class Ledger(HostOnly):
     def settle(self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable) -> list[Decision]:
         """Decide what may leave for each candidate, and put it on record before it does.
 
-        One transaction, committed when this returns: nothing leaves that is not on record. Candidates of one record
-        see each other.
+        One transaction, committed when this returns. Candidates of one record see each other.
 
         Parameters
         ----------
@@ -251,10 +245,9 @@ class Ledger(HostOnly):
         return self.run(lambda chain: _settle(chain, wanted, count, acceptable), "settle") if wanted else []
 
     def forget(self, *handles: str) -> Forgotten:
-        """Erase records by their handles.
+        """Erase records by their handles; nothing changes for others.
 
-        For other records nothing changes. Of a forgotten one earlier releases are not known any more: what is
-        released for it later can be intersected with them.
+        Whatever is released for a forgotten record later can be intersected with its earlier releases.
         """
         if not all(is_handle(handle) for handle in handles):
             raise LedgerError("forget() takes handles as handle() returns them, not values")
@@ -300,13 +293,13 @@ class Ledger(HostOnly):
         Parameters
         ----------
         head : str, optional
-            The `head` that an earlier figure had. The chain must have gone through it: without it nobody can tell
-            whether an older state, whole in itself, was put in the place of the ledger while no server ran.
+            The `head` of an earlier `Status`, which the chain must have gone through. Without it nobody can tell
+            whether an older, intact state was put in the ledger's place while no server ran.
 
         Raises
         ------
-        LedgerError
-            If the ledger is not as it was written; a `BrokenLedgerError`.
+        BrokenLedgerError
+            If the ledger is not as it was written; it is a `LedgerError`.
         """
 
         def check(chain: Chain) -> Status:
@@ -333,18 +326,15 @@ class Ledger(HostOnly):
         self._database.close()
 
     def __enter__(self) -> Ledger:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def _counts(self) -> str:
         return repr(self._database.where)
 
     def _open(self, url: _Place, key: bytes | None, key_file: _Place, timeout: float | None, create: bool) -> None:
-        """Find the database and the key; with `create`, make the file and the key."""
         self._database = Database(locate(url, create), seconds_of(timeout))
         self.backend = self._database.url.get_backend_name()
         if (file := self._database.file) is not None:
@@ -421,7 +411,7 @@ def _settle(chain: Chain, wanted: Sequence[ReleasedRegion], count: Count, accept
 
 
 def _rows_of(chain: Chain, records: Iterable[str]) -> list[Row]:
-    """Return what is on record for records, what was released last at the end."""
+    """Return what is on record for records, the latest release last."""
     parts = chunks(sorted(set(records)))
     rows = [row for part in parts for row in chain.rows(releases, releases.c.record.in_(part))]
     return sorted(rows, key=lambda row: (row["last"], row["seq"]))

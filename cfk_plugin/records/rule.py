@@ -1,9 +1,8 @@
 """The rule of the ledger: what may leave for a record, after what left for it before.
 
 A nominal guarantee is about the people inside of regions: a further region leaves as long as all that ever left have k
-people in common. The other guarantees are about everybody who would have been answered alike, and their adversary
-reruns this rule as well. There a record keeps its region, and whether it leaves again depends on nothing that tells
-the members of its group apart: not on where a later partition puts them.
+people in common. The other guarantees are about everybody who would be answered alike, against an adversary who reruns
+this rule: a record keeps its region, wherever a later partition puts the members of its group.
 """
 
 from __future__ import annotations
@@ -64,12 +63,11 @@ class Candidate:
 class Decision:
     """What may leave for a candidate."""
 
-    # The candidate's region, released for the first or for a further time; an earlier region in its place; or nothing
     outcome: Outcome
-    region: Region | None  # What may be released; None when refused
-    effective: int | None = None  # For "again" and "earlier": the people mapped to that region, as it was recorded
-    # How many are left after all that is on record for the record: with a nominal guarantee those who are inside of all
-    # regions; with others those who are mapped to its one region, None if it has several
+    region: Region | None  # what may be released; None when refused
+    effective: int | None = None  # for "again" and "earlier": people mapped to that region, as recorded
+    # Left after all that is on record: with a nominal guarantee the people inside of all regions; with others those
+    # mapped to the one region, None if there are several.
     people: int | None = field(default=None, compare=False)
 
 
@@ -89,7 +87,6 @@ class ReleasedRegion:
 
     @classmethod
     def of(cls, candidate: Candidate, text: str, digest: str) -> ReleasedRegion:
-        """Return what a candidate is on record, once it is released."""
         return cls(
             record=candidate.record,
             region=candidate.region,
@@ -104,7 +101,6 @@ class ReleasedRegion:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What makes it one row."""
         return (self.record, self.digest, self.policy, self.population)
 
 
@@ -122,7 +118,7 @@ def decide(
 def settle(
     index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
 ) -> tuple[Decision, ReleasedRegion | None]:
-    """Do as `decide`, and return what the candidate is told and what has to be put on record."""
+    """Apply the rule; return what the candidate is told, and what has to be put on record."""
     outcome, given = decide(index, wanted, history, count, acceptable)
     if given is None:
         return Decision(outcome, None), None
@@ -131,7 +127,7 @@ def settle(
 
 
 def effective(release: ReleasedRegion, history: Sequence[ReleasedRegion]) -> int | None:
-    """Return how many people are mapped to a region, the least of what groups were recorded with; None for none."""
+    """Return the least number of people that any record of a region says are mapped to it."""
     known = [row.effective for row in history if row.digest == release.digest and row.guarantee != NOMINAL]
     return min((people for people in known if people is not None), default=None)
 
@@ -145,7 +141,7 @@ def people_left(guarantee: str, history: Sequence[ReleasedRegion], count: Count)
 
 
 def count_once(count: Count) -> Count:
-    """Return a function that counts the people of the same regions once, however often it is asked."""
+    """Return a function that counts the people of the same regions once."""
     known: dict[frozenset[Region], int] = {}
 
     def counted(regions: Sequence[Region]) -> int:
@@ -174,8 +170,8 @@ def _by_group(
 ) -> tuple[Outcome, ReleasedRegion | None]:
     """Let a record keep its region, whatever the candidate's is.
 
-    All members of a group have the same on record, so that all of them are answered alike. The candidate's region must
-    not matter, not even if it is the one on record: a later partition can map some of them to it and the others not.
+    All members of a group have the same on record, and must be answered alike. The candidate's region must not
+    matter, even if it is the one on record: a later partition can map some of them to it and the others not.
     """
     if not history:
         return ("new", wanted) if (wanted.effective or 0) >= wanted.k else ("refused", None)
@@ -215,7 +211,7 @@ def _record(given: ReleasedRegion, history: list[ReleasedRegion]) -> ReleasedReg
     return given
 
 
-# Regions as text: one form to store, that reads back as an equal region, and one to compare.
+# Regions as text: one form to store, and one to compare.
 
 _UNREADABLE = "a region in the ledger cannot be read; restore the database from a backup"
 
@@ -229,7 +225,6 @@ def encode(region: Region) -> str:
 
 
 def decode(text: str) -> Region:
-    """Read back what `encode` wrote."""
     try:
         return Region({name: part_from_dict(_from_json(part)) for name, part in json.loads(text).items()})
     except Exception as error:  # noqa: BLE001 - its text may quote the region
