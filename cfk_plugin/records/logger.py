@@ -22,7 +22,7 @@ from cfk_plugin.records.run import RunWriter, chosen_experiment, current_uri
 from cfk_plugin.records.shipper import Shipper, shipper
 
 _log = logging.getLogger(__name__)
-_BYTES = 4_096  # of room that an explanation's record may need
+_BYTES = 4_096  # that an explanation's record may need
 
 
 class RunLogger:
@@ -33,18 +33,19 @@ class RunLogger:
     run_id : str, optional
         A run that exists.
     experiment : str, optional
-        Name of the experiment of a new run, created when there is none; asks for a new run. Default: MLflow's
-        own setting.
+        Experiment of a new run, created if need be; asks for a new run. Default: MLflow's own setting.
     tracking_uri : str, optional
         Default: MLflow's own setting, which is ``sqlite:///mlflow.db``.
-    run_name, tags : str and mapping, optional
-        Name of a new run, and further tags. A name asks for a new run, nested in the active one if there is one.
+    run_name : str, optional
+        Name of a new run; asks for one, nested in the active run if there is one.
+    tags : mapping, optional
+        Further tags.
     model : str, optional
         The model that is explained, for the run's ``environment.json``, for example ``models:/credit/3``.
     timeout : float, default 2.0
         Seconds that a tracking server may take to say that it is there.
     spool : path, optional
-        Folder where records wait that are logged in the background. Default and further settings: `SpoolSettings`.
+        Folder where records wait that are logged in the background; see `docs/how-to/log-to-mlflow.md`.
 
     Examples
     --------
@@ -81,7 +82,7 @@ class RunLogger:
         return self._latest.run_id if self._latest is not None else self._given
 
     def check(self, count: int = 0) -> None:
-        """Refuse what would keep records of so many explanations from being kept.
+        """Raise what would keep the records of `count` explanations from being kept.
 
         Parameters
         ----------
@@ -95,7 +96,7 @@ class RunLogger:
         self._shipper.spool.check(count * _BYTES)
 
     def may_keep(self, count: int) -> bool:
-        """Say whether explanations could be given out now as far as their record goes; see `submit`."""
+        """Say whether `count` explanations could be given out now as far as their record goes; see `submit`."""
         try:
             self.check(count)
         except CFKError as error:
@@ -138,8 +139,8 @@ class RunLogger:
         Returns
         -------
         bool
-            Whether the explanations may be given out: a record is kept, or none can be and the operator has chosen
-            to release all the same (`SpoolSettings.on_full`). How many those are is in the next record.
+            Whether the explanations may be given out: a record is kept, or none can be and ``CFK_SPOOL_FULL=release``.
+            How many had none is in the next record.
         """
         count = 0
         try:
@@ -198,7 +199,7 @@ class RunLogger:
         return self._latest, target, stream
 
     def _told(self, record: RunRecord, stream: str) -> RunRecord:
-        """Return a record with what a run says once, if it is the first of its stream, and else without."""
+        """Return a record with what a run says once only if it is the first of its stream."""
         if stream in self._introduced:
             return replace(record, population=None, environment=None)
         known = record.environment
@@ -253,7 +254,7 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
 
 
 def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
-    """Record explanations if anybody asked for it, and have them logged in the background. Never raises."""
+    """Have explanations logged in the background if anybody asked for it; say whether they may leave. Never raises."""
     if (logger := _current.get() or (logger_of(track) if track else None)) is not None:
         return logger.submit(explanations)
     if _wanted and _wanted[0]() and (logger := logger_of(True)) is not None:
@@ -268,7 +269,7 @@ def may_observe(count: int, track: bool | RunLogger = False) -> bool:
 
 
 def logger_of(track: bool | RunLogger) -> RunLogger | None:
-    """Return what an explainer that was told `track` logs to; None where it does not."""
+    """Return what an explainer with this `track` logs to; None where it does not."""
     if isinstance(track, RunLogger) or not track:
         return track or None
     if not _default:

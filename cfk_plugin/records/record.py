@@ -17,64 +17,52 @@ SCHEMA_VERSION = 1
 
 
 class Loggable(Protocol):
-    """What can be logged; `Explanations` is."""
-
-    def to_record(self) -> RunRecord:
-        """Return what is logged of it."""
-        ...
+    def to_record(self) -> RunRecord: ...
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class RunRecord:
-    """Explanations as they are logged, with an identity and a time of their own: sending them twice changes nothing.
+    """Explanations as they are logged. Id and time are the record's own: sending it twice changes nothing.
 
-    It waits in spools as JSON: later versions must read it, so fields are only ever added, with a default.
+    It waits in spools as JSON that later versions must read: fields are only ever added, with a default.
     """
 
-    id: str = field(default_factory=lambda: secrets.token_hex(8))  # Random; never derived from a row
-    created: int = field(default_factory=lambda: time.time_ns() // 1_000_000)  # Milliseconds since 1970
-    params: dict[str, str]  # Parameters of the run; records with other parameters belong to another run
-    tags: dict[str, str]  # Tags of the run, the verdict excepted
+    id: str = field(default_factory=lambda: secrets.token_hex(8))  # random; never derived from a row
+    created: int = field(default_factory=lambda: time.time_ns() // 1_000_000)  # milliseconds since 1970
+    params: dict[str, str]  # of the run; records with others belong to another run
+    tags: dict[str, str]  # of the run, the verdict excepted
     policy: dict[str, Any]
-    columns: list[str]  # Features, in order
-    rows: list[dict[str, Any]]  # One per entry: what may leave. See `table`.
-    # Number of raw counterfactuals that detection looked at (``examined``), and of each of its findings
-    found: dict[str, int]
-    least: dict[str, float]  # Least k_desired and k_effective, which records of before have no recount to say
-    # Privacy budget spent so far; None where there is none, or nothing is guaranteed
-    epsilon_spent: float | None = None
-    untracked: int = 0  # Counterfactuals that were given out before this without a record, as no record could be kept
-    # One per entry: for the data holder alone. See `recount_table`. Empty in records of earlier versions.
+    columns: list[str]  # features, in order
+    rows: list[dict[str, Any]]  # one per entry: what may leave; see `table`
+    found: dict[str, int]  # raw counterfactuals that detection looked at (``examined``), and of each finding
+    least: dict[str, float]  # k_desired and k_effective, where an early record has no recount
+    epsilon_spent: float | None = None  # so far; None where there is no budget, or nothing is guaranteed
+    untracked: int = 0  # counterfactuals given out before this of which no record could be kept
+    # One per entry, for the data holder alone; see `recount_table`. Empty in records of earlier versions.
     recount: list[dict[str, Any]] = field(default_factory=list)
-    quasi_identifiers: list[str] = field(default_factory=list)  # Attributes that have an NCP of their own
-    people: int = 0  # People in the population, where that may be said; else 0
-    # What the run says once; see `cfk_plugin.data.provenance`
-    population: dict[str, Any] | None = None
+    quasi_identifiers: list[str] = field(default_factory=list)  # attributes with an NCP of their own
+    people: int = 0  # in the population, where that may be said; else 0
+    population: dict[str, Any] | None = None  # said once per run; see `cfk_plugin.data.provenance`
     environment: dict[str, Any] | None = None
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
-        """Read a record back."""
         return cls(**json.loads(text))
 
     def to_json(self) -> str:
-        """Return the record as JSON."""
         own = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps(own, ensure_ascii=False, separators=(",", ":"))
 
     @property
     def k(self) -> int:
-        """People that the policy asks for; one of prototypes asks for none."""
         return int(self.policy["k"])
 
     @property
     def of_prototypes(self) -> bool:
-        """Whether the policy is one of prototypes."""
         return "k" not in self.policy
 
     @property
     def released(self) -> list[dict[str, Any]]:
-        """Rows of what was released."""
         return [row for row in self.rows if row["status"] == "released"]
 
     @property
@@ -84,11 +72,8 @@ class RunRecord:
 
     @property
     def prototypes(self) -> list[dict[str, Any]]:
-        """Rows of the prototypes that were released."""
         return self.released if self.of_prototypes else []
 
-
-# Two tables of a run: what was released, and beside it, for the data holder alone, counts, decisions and times.
 
 _CERTIFICATE = (
     *("k", "ncp", "pureness", "pureness_low", "pureness_high"),
@@ -99,11 +84,11 @@ _SHARES = ("t", "disclosure", "journalist_risk")
 
 
 def table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table:
-    """Return the released records as a table: one row per entry, nothing in it that may not leave.
+    """Return one row per entry, with nothing in it that may not leave.
 
-    It has ``step``, ``timestamp``, ``query``, ``status``, ``reason``, the public fields of the certificate, ``region``
-    and ``released`` as JSON, and one text column ``feature.<name>`` per feature. Of prototypes these columns are there,
-    too, and after them ``epsilon``, ``delta``, and ``prototype`` and ``certificate`` as JSON.
+    The columns are ``step``, ``timestamp``, ``query``, ``status``, ``reason``, the public fields of the certificate,
+    ``region`` and ``released`` as JSON, and one text column ``feature.<name>`` per feature. Prototypes add
+    ``epsilon``, ``delta``, and ``prototype`` and ``certificate`` as JSON.
     """
     import pyarrow as pa
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from mlflow import MlflowClient
 
-# The store of MLflow: a client of one that answers, and what the environment says of where to log.
-
 LONGEST_DESCRIPTION = 5_000
 """Characters that MLflow's registry stores of a description."""
 _ID = "id:"
@@ -43,7 +41,7 @@ def kind_of(error: Exception) -> str:
 
 @contextmanager
 def tracking_errors(what: str) -> Iterator[None]:
-    """Raise what MLflow raises as a `TrackingError` that says what failed, and names it as `kind_of` does."""
+    """Raise what MLflow raises as a `TrackingError` that does not quote it."""
     try:
         yield
     except TrackingError:
@@ -108,7 +106,7 @@ class Value(NamedTuple):
     name: str
     value: float
     step: int = 0
-    created: int | None = None  # Milliseconds since 1970; default: now
+    created: int | None = None  # milliseconds since 1970; default: now
 
 
 def write(
@@ -134,8 +132,6 @@ def write(
     )
 
 
-# One MLflow run as a place to log explanations to.
-
 _LOCK_SECONDS = 30.0
 
 
@@ -148,14 +144,13 @@ class RunWriter:
     """A run that exists, or that is created when the first record arrives."""
 
     run_id: str | None = None
-    tracking_uri: str | None = None  # Default: MLflow's own setting
-    # Name or, with ``id:`` before it, id of the experiment of a run that has to be created
-    experiment: str | None = None
-    run_name: str | None = None  # For a run that has to be created
-    parent: str | None = None  # For a run that has to be created
-    tags: Mapping[str, str] = field(default_factory=dict)  # Further tags
-    # Tag ``cfk.stream`` of a run that has to be created: it is looked for before another one is made
-    mark: str | None = None
+    tracking_uri: str | None = None  # default: MLflow's own setting
+    # All but the timeout is for a run that has to be created.
+    experiment: str | None = None  # name or, with ``id:`` before it, id
+    run_name: str | None = None
+    parent: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    mark: str | None = None  # tag ``cfk.stream``, by which an earlier attempt's run is found
     timeout: float = _TIMEOUT
     _tally: Tally | None = None
 
@@ -178,7 +173,6 @@ class RunWriter:
             lock.release()
 
     def finish(self) -> None:
-        """Mark the run as ended."""
         if self.run_id is not None:
             with tracking_errors("MLflow did not end the run"):
                 client_of(self.tracking_uri, self.timeout).set_terminated(self.run_id)
@@ -207,7 +201,7 @@ class RunWriter:
         return run_id
 
     def _found_or_made(self, client: MlflowClient) -> str:
-        """Return a new run, or the one that was made when an earlier attempt ended in between."""
+        """Return a new run, or the one that an interrupted attempt made."""
         if self.parent:
             experiment = client.get_run(self.parent).info.experiment_id
         else:
@@ -287,16 +281,13 @@ def _log_summary(client: MlflowClient, run_id: str, records: Sequence[RunRecord]
     write(client, run_id, metrics=values, params=last.params, tags={**last.tags, "cfk.verdict": tally.verdict})
 
 
-# Logging a report to MLflow: values, settings, tags, and the report itself.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContents:
     """What of a report goes into a run."""
 
-    text: str  # The report as JSON
-    artifact: str  # Where it is kept in the run
-    metrics: Sequence[Value]  # Finite numbers
+    text: str  # the report as JSON
+    artifact: str  # where it is kept in the run
+    metrics: Sequence[Value]  # finite numbers
     params: Mapping[str, str]
     tags: Mapping[str, str]
 
@@ -341,7 +332,7 @@ def log_report(
     run_name: str | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> str:
-    """Log a report to a run: the given one, else the active one, else a new one. See `LoggedReport.log`."""
+    """Log a report to a run: the given one, else the active one, else a new one."""
     import mlflow
 
     with tracking_errors("MLflow did not take the report"):

@@ -1,4 +1,4 @@
-"""The thread that sends what is in the spool: whoever keeps a record goes on at once, whatever the server does."""
+"""The thread that sends what is in the spool, so that whoever keeps a record waits for no server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Shipper:
     _warned: bool = False
 
     def submit(self, stream: str, target: Mapping[str, Any], run: RunWriter, record: RunRecord) -> None:
-        """Keep a record and return at once; it is sent as soon as it can be."""
+        """Keep a record and return at once."""
         self.spool.append(stream, target, run.run_id, record)
         self._own.add(stream)
         self._runs.setdefault(stream, run)
@@ -63,7 +63,6 @@ class Shipper:
         self.wake()
 
     def wake(self) -> None:
-        """Look for work."""
         with self._changed:
             self._work_to_do = True
             if not self._closed and (self._thread is None or not self._thread.is_alive()):
@@ -113,7 +112,6 @@ class Shipper:
         self.spool.close()
 
     def _waiting(self) -> list[Waiting]:
-        """Return what this process has kept and is not delivered."""
         return [stream for stream in self.spool.waiting() if stream.id in self._own]
 
     def _work(self) -> None:
@@ -137,7 +135,6 @@ class Shipper:
                 self._changed.notify_all()
 
     def _rest(self) -> float:
-        """Return how long there is nothing to do."""
         now = time.monotonic()
         return min([_HEARTBEAT, *(max(until - now, 0.0) for until, _ in self._pauses.values())])
 
@@ -199,7 +196,7 @@ _shippers: dict[tuple[int, Path], Shipper] = {}  # by process: a forked child st
 
 
 def shipper(folder: Path | None = None) -> Shipper:
-    """Return what sends the records of a spool folder in this process; its work at exit is registered."""
+    """Return the shipper of a spool folder in this process; its work at exit is registered."""
     settings = SpoolSettings.of(folder)
     place = (os.getpid(), settings.folder)
     if place not in _shippers:

@@ -20,8 +20,6 @@ from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.records.keys import OpenFiles, connect
 from cfk_plugin.records.record import RunRecord
 
-# Where records wait for MLflow, how much room they get, and what happens when there is none left.
-
 _MEGABYTES = 1024
 
 
@@ -29,19 +27,14 @@ _MEGABYTES = 1024
 class SpoolSettings:
     """Settings of a spool; the operator's, so they come from the environment."""
 
-    # ``CFK_SPOOL``, else ``cfk_plugin/spool`` in the user's state folder. A local disk: network file systems do not
-    # lock as SQLite needs it.
-    folder: Path
-    most: int = _MEGABYTES * 1_000_000  # Bytes that it may take: ``CFK_SPOOL_MB``, else 1,024 MB
-    # Whether each record is forced to disk, so that it survives a power cut: ``CFK_SPOOL_FSYNC=always``. Else it
-    # survives the end of the process, however it ends, and a power cut may take the last seconds.
+    folder: Path  # ``CFK_SPOOL``; on a local disk, as network file systems do not lock as SQLite needs it
+    most: int = _MEGABYTES * 1_000_000  # bytes that it may take: ``CFK_SPOOL_MB``
+    # ``CFK_SPOOL_FSYNC``: force each record to disk. Else a power cut may take the last seconds.
     fsync: bool = False
-    # What becomes of an explanation of which no record can be kept: ``CFK_SPOOL_FULL``, else it is withheld
-    on_full: str = "suppress"
+    on_full: str = "suppress"  # ``CFK_SPOOL_FULL``: an explanation of which no record can be kept
 
     @classmethod
     def of(cls, folder: Path | None = None) -> SpoolSettings:
-        """Read the environment."""
         return cls(
             (folder or spool_folder()).absolute(),  # the same one after a change of folder
             most=_megabytes() * 1_000_000,
@@ -51,7 +44,6 @@ class SpoolSettings:
 
 
 def spool_folder() -> Path:
-    """Return where records wait: ``CFK_SPOOL``, else a folder in the user's state folder."""
     if chosen := os.environ.get("CFK_SPOOL"):
         return Path(chosen)
     state = os.environ.get("XDG_STATE_HOME")
@@ -66,14 +58,10 @@ def _megabytes() -> int:
 
 
 def _choice(name: str, choices: tuple[str, ...]) -> str:
-    """Return the value of a variable; the first choice is the default."""
     value = os.environ.get(name) or choices[0]
     if value not in choices:
         raise InputError(f"{name} is {value!r}; it must be {' or '.join(choices)}")
     return value
-
-
-# Which process this is, and whether another one is gone.
 
 
 def this_process() -> str:
@@ -104,8 +92,6 @@ def _started(pid: int) -> str:
         return ""
     return "" if state == "Z" else fields[18]
 
-
-# The spool: records on local disk from the moment an explanation leaves until MLflow has them.
 
 _log = logging.getLogger(__name__)
 
@@ -148,20 +134,20 @@ class Stream(NamedTuple):
     """Records for one run, in order."""
 
     id: str
-    target: Mapping[str, Any]  # Which run it is for, or how to make it; see `RunWriter`
-    run_id: str | None  # The run, once it is known
-    finished: bool  # Whether no more records will come
-    upto: int | None  # The last record of the batch on its way ...
+    target: Mapping[str, Any]  # which run it is for, or how to make it; see `RunWriter`
+    run_id: str | None  # once it is known
+    finished: bool  # no more records will come
+    upto: int | None  # last record of the batch on its way ...
     first_step: int | None  # ... and its place in the run
 
 
 class Waiting(NamedTuple):
-    """What of a stream is not delivered: records, characters, when the oldest was made (milliseconds), and why."""
+    """What of a stream is not delivered."""
 
     id: str
     records: int
-    size: float
-    oldest: int | None
+    size: float  # characters
+    oldest: int | None  # when it was made: milliseconds since 1970
     problem: str | None
 
 
@@ -169,23 +155,22 @@ class Waiting(NamedTuple):
 class Spool:
     """A folder with records that wait for MLflow: an SQLite file that processes share. Thread-safe.
 
-    What is in it is what a run would hold, and no more. A record is there before its explanation leaves, and is
-    deleted after MLflow has taken it. Killing a process loses nothing; whether a power cut does, the settings say.
-    Each stream is sent by one process; those of a process that is gone are taken over by any other.
+    A record is there before its explanation leaves, and is deleted after MLflow has taken it. Killing a process loses
+    nothing; whether a power cut does, the settings say. Each stream is sent by one process; another takes over those
+    of a process that is gone.
 
-    It is made where there is none when it is first used. After that no other is ever taken in its place: when the
-    file is deleted, moved or replaced, nothing more is kept until it is back. What was kept is still sent meanwhile.
+    It is made on first use. After that no other is ever taken in its place: when the file is deleted, moved or
+    replaced, nothing more is kept until it is back. What was kept is still sent meanwhile.
     """
 
     settings: SpoolSettings
-    holder: str  # This process
+    holder: str  # this process
     _connection: sqlite3.Connection | None = None
     _files: OpenFiles | None = None
     _identity: str | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def append(self, stream: str, target: Mapping[str, Any], run_id: str | None, record: RunRecord) -> None:
-        """Keep a record."""
         body, until = record.to_json(), time.time() + LEASE_SECONDS
         with self._transaction(keeps=True) as db:
             db.execute(
@@ -251,12 +236,10 @@ class Spool:
             db.execute("UPDATE streams SET upto = NULL, first_step = NULL, problem = NULL WHERE id = ?", (stream.id,))
 
     def redirect(self, stream: Stream, target: Mapping[str, Any]) -> None:
-        """Send a stream to another run than was meant."""
         text = json.dumps(target, sort_keys=True)
         self._execute("UPDATE streams SET target = ?, run_id = NULL, first_step = NULL WHERE id = ?", text, stream.id)
 
     def failed(self, stream: Stream, problem: str) -> None:
-        """Note why a stream could not be sent."""
         self._execute("UPDATE streams SET problem = ? WHERE id = ?", problem, stream.id)
 
     def finish(self, streams: Sequence[str]) -> None:
@@ -272,7 +255,7 @@ class Spool:
         )
 
     def waiting(self) -> list[Waiting]:
-        """Return what is not delivered: each stream that has records, or whose run is to end, the oldest first."""
+        """Return streams that have records, or whose run is to end, the oldest first."""
         with self._transaction(write=False) as db:
             found = db.execute(
                 "SELECT streams.id, count(body), total(length(body)), min(created), problem FROM streams "
@@ -282,7 +265,6 @@ class Spool:
         return [Waiting(*row) for row in found]
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -351,7 +333,6 @@ def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
 
 
 def exists(folder: Path) -> bool:
-    """Say whether there is a spool in a folder."""
     return (folder / _FILE).is_file()
 
 

@@ -72,21 +72,19 @@ def _no_sums() -> dict[str, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts and figures over the explanations of a run. Adding gives a new tally."""
+    """Counts and figures over the explanations of a run."""
 
     counts: Counter[str] = field(default_factory=Counter)  # `_COUNTS`, and findings of detection
-    extremes: Mapping[str, float] = field(default_factory=dict)  # Least or largest value, where there is one
-    series: Mapping[str, NDArray[np.float64]] = field(default_factory=_no_values)  # One value per released region
+    extremes: Mapping[str, float] = field(default_factory=dict)  # least or largest value, where there is one
+    series: Mapping[str, NDArray[np.float64]] = field(default_factory=_no_values)  # one value per released region
     sums: Mapping[str, float | None] = field(default_factory=_no_sums)  # None from where on a sum is not known
     epsilon_spent: float | None = None
 
     @property
     def asked(self) -> int:
-        """How many counterfactuals were asked for."""
         return self.counts["asked"]
 
     def plus(self, records: Sequence[RunRecord]) -> Tally:
-        """Return the tally after more records."""
         regions = [(record.k, row) for record in records for row in record.generalized]
         rows = [row for _, row in regions]
         prototypes = [row for record in records for row in record.prototypes]
