@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
 
 
-# What is known of a result besides its entries: for the data holder's records, and no part of what leaves.
-
 MOST_GROUPS = 50
 """Different labels that one call may have: what has more is no group but, say, an age or a name."""
 
@@ -50,13 +48,12 @@ class Request:
     """One call of an explainer: when it began, and to which group each query belongs."""
 
     attribute: str | None = None
-    labels: tuple[str, ...] = ()  # One per query
+    labels: tuple[str, ...] = ()  # one per query
     started: float = field(default_factory=time.perf_counter)
-    candidates: int = 1  # Counterfactuals that the explainer was asked for per query, of which one was chosen
+    candidates: int = 1  # asked for per query, of which one was chosen
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:
-        """Begin a call."""
         request = cls(attribute)
         if attribute is None:
             return request
@@ -78,13 +75,13 @@ def _labels(attribute: str, found: Iterable[Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ResultContext:
-    """What is known of a result. Plain values alone: nothing in it leads to a training row."""
+    """What is known of a result, for the data holder's records; nothing in it leads to a training row."""
 
-    population: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
-    environment: Mapping[str, Any] | None = None  # See `cfk_plugin.data.provenance`
-    seconds: float | None = None  # Wall time of the call per entry
-    attribute: str | None = None  # What the groups are groups of
-    groups: tuple[str, ...] = ()  # Group of whoever asked, one per entry; empty where nobody named an attribute
+    population: Mapping[str, Any] | None = None  # see `cfk_plugin.data.provenance`, for the next as well
+    environment: Mapping[str, Any] | None = None
+    seconds: float | None = None  # of the call, per entry
+    attribute: str | None = None  # what the groups are groups of
+    groups: tuple[str, ...] = ()  # of whoever asked, one per entry; empty without an attribute
 
     def of_call(self, call: Request, queries: Sequence[int]) -> Self:
         """Return the same with what is known of a call; `queries` says which query each entry answers."""
@@ -93,7 +90,6 @@ class ResultContext:
         return timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
 
     def grouped(self, attribute: str, labels: Sequence[str], queries: Sequence[int]) -> Self:
-        """Return the same with the group of each entry."""
         if len(queries) and max(queries) >= len(labels):
             raise InputError(
                 f"{len(labels)} labels of {attribute!r}, and query {max(queries)} was answered; give one "
@@ -101,8 +97,6 @@ class ResultContext:
             )
         return replace(self, attribute=attribute, groups=tuple(labels[query] for query in queries))
 
-
-# The result: an immutable sequence of explanations, one per counterfactual asked for.
 
 SCHEMA_VERSION = 2
 
@@ -165,7 +159,6 @@ class Explanations(HostOnly, Sequence[Entry]):
             self._check_fit(policy)
 
     def __len__(self) -> int:
-        """Return the number of counterfactuals asked for."""
         return len(self._entries)
 
     @overload
@@ -180,11 +173,9 @@ class Explanations(HostOnly, Sequence[Entry]):
         return self._entries[index]
 
     def __iter__(self) -> Iterator[Entry]:
-        """Iterate over the entries."""
         return iter(self._entries)
 
     def __eq__(self, other: object) -> bool:
-        """Compare entries and policy."""
         if not isinstance(other, Explanations):
             return NotImplemented
         return self._entries == other._entries and self.policy == other.policy
@@ -216,7 +207,7 @@ class Explanations(HostOnly, Sequence[Entry]):
 
     @property
     def released(self) -> tuple[Released, ...]:
-        """The entries that are released, of whichever kind."""
+        """The entries that are released, of either kind."""
         return tuple(e for e in self._entries if not isinstance(e, Suppressed))
 
     @property
@@ -264,10 +255,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         return self._with(self._entries, self.findings, about)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per entry: status, features as text, k, NCP, pureness. May leave the host.
-
-        Of prototypes the last three are empty.
-        """
+        """Return one row per entry: status, features as text, k, NCP, pureness (not of prototypes). May leave."""
         none = {"reason": None, **dict.fromkeys(_SHOWN)}
         rows = [(none if entry.status == "released" else {}) | entry.row(self.columns) for entry in self._entries]
         names = {"query": "query", "status": "status", "reason": "reason"}
@@ -303,7 +291,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures of the whole set; definitions are in the metrics reference.
+        """Return the figures of the whole set, as `docs/reference/metrics.md` defines them.
 
         Returns
         -------
@@ -419,9 +407,6 @@ _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
 _SETTINGS = ("method", "generator", "candidates", "epsilon")
 
 
-# Figures of a set of explanations, broken down: by attribute, by how many people fit, and by group of who asked.
-
-
 def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:
     """Return the number of people who fit each released region."""
     if isinstance(explanations, Explanations):
@@ -476,7 +461,7 @@ def group_gaps(
 ) -> dict[str, tuple[GroupGap, ...]]:
     """Return for each metric by how much every group of those who asked differs from everybody else.
 
-    For the data holder. See `cfk_plugin.metrics.group_gap`: groups of fewer than 11 are pooled.
+    For the data holder. Groups of fewer than 11 are pooled; see `cfk_plugin.metrics.group_gap`.
 
     Parameters
     ----------

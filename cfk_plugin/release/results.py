@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     pass
 
 
-# Sentences: what an explanation says to the person who asked for it.
-
-
 @dataclass(frozen=True, slots=True)
 class Phrase:
     """How a change of one attribute is said.
@@ -113,8 +110,6 @@ def _apart(end: Any, value: Any) -> Any:
     return apart if Fraction(str(apart)) == written else None
 
 
-# A counterfactual that is nobody's: a row that was drawn from noised counts, and what is guaranteed of it.
-
 Method = Literal["dp", "dpc"]
 ModelAccess = Literal["public", "dp", "private", "surrogate"]
 DPGuarantee = Literal["pure", "approximate", "none"]
@@ -142,14 +137,14 @@ class PrototypePolicy:
     method : {"dp", "dpc"}
         Differentially private rows, or the published method of the same name, which guarantees nothing.
     epsilon, delta : float
-        The budget, epsilon above 0; of "dpc" a claim. With probability delta anything may leave, even somebody's row as
-        it is: delta, the model's included, must be below 1 / `people`; at most 1e-6 where that is not given.
+        The budget, epsilon above 0; of "dpc" a claim. With probability delta anything may leave, even somebody's row:
+        delta, the model's included, must be below 1 / `people`; at most 1e-6 where that is not given.
     rows_per_person : int
         Most rows of one person that count.
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model; see `PrototypeCertificate.covers`.
     model_epsilon, model_delta : float, optional
-        Budget that the model was trained with; needed for "dp" (delta is 0 unless given), refused otherwise.
+        Budget that the model was trained with; needed for "dp" (delta defaults to 0), refused otherwise.
     people : int, optional
         How many people the table is publicly known to have, about: declared, never counted.
 
@@ -169,7 +164,6 @@ class PrototypePolicy:
     people: int | None = None
 
     def __post_init__(self) -> None:
-        """Validate every setting."""
         for name, known in (("method", Method), ("model_access", ModelAccess)):
             if getattr(self, name) not in get_args(known):
                 raise PolicyError(f"{name} must be one of {', '.join(get_args(known))}, got {getattr(self, name)!r}")
@@ -221,7 +215,7 @@ class PrototypePolicy:
         return sha256_of(self.to_dict())
 
     def settings(self, certificate: PrototypeCertificate | None) -> tuple[dict[str, str], dict[str, str]]:
-        """Return parameters and tags of a run; while nothing was released, no certificate says what came of it."""
+        """Return parameters and tags of a run; without a certificate (nothing was released) what was asked for."""
         params = {"cfk.method": self.method, "cfk.epsilon": str(self.epsilon), "cfk.delta": str(self.delta)}
         tags: dict[str, str] = {"cfk.dp.model_access": self.model_access}
         known = "none" if self.guarantee == "none" else None
@@ -246,8 +240,7 @@ class PrototypeCertificate:
     guarantee : {"pure", "approximate", "none"}
         "none" where the noise was seeded, a domain was read from rows, or the method has no proof.
     epsilon, delta : float
-        The budget, which all that was asked of the rows does not exceed by OpenDP's maps; with the guarantee "none" a
-        claim.
+        Budget that nothing asked of the rows exceeds, by OpenDP's maps; with the guarantee "none" a claim.
     unit, neighbours, mechanism : str
         Whose presence is hidden; which tables are neighbours; noise and composition, with the library's version.
     model_access : str
@@ -255,7 +248,7 @@ class PrototypeCertificate:
     model_epsilon, model_delta : float, optional
         Budget that the model was trained with.
     seeded, inferred : bool, tuple of str
-        Whether the noise can be repeated, and columns whose domain was read from rows: then nothing is guaranteed.
+        Whether the noise can be repeated, and columns whose domain was read from rows: either guarantees nothing.
     reverted : bool
         Whether rows were moved towards the query, which tells more of the model.
     fit : str
@@ -282,7 +275,6 @@ class PrototypeCertificate:
     fit: str
 
     def __post_init__(self) -> None:
-        """Refuse a guarantee that other fields contradict: a claim must not pass for a proof."""
         if self.guarantee != "none" and (self.seeded or self.inferred):
             raise ValueError("seeded noise and inferred domains guarantee nothing")
         if self.guarantee == "pure" and self.delta:
@@ -325,14 +317,12 @@ class PrototypeCertificate:
 
 
 class _ReleasedEntry:
-    """What the two kinds of released entries share: how they are told and logged."""
-
     __slots__ = ()
     status = "released"
     query: int
     labels: Mapping[str, str] = MappingProxyType({})
     withheld: tuple[str, ...] = ()
-    _figures: tuple[str, ...]  # What a run has of the certificate, in columns ...
+    _figures: tuple[str, ...]  # what a run has of the certificate, in columns ...
     _texts: tuple[str, ...]  # ... and of `to_dict`, as JSON
 
     @abstractmethod
@@ -356,7 +346,7 @@ class _ReleasedEntry:
         factual : mapping or Series
             Values of the person who is told, every feature.
         phrases : mapping, optional
-            Wording per attribute, see `Phrase`.
+            `Phrase` per attribute.
 
         Returns
         -------
@@ -398,7 +388,6 @@ class PrototypeCounterfactual(_ReleasedEntry):
     _texts = ("prototype", "certificate")
 
     def __post_init__(self) -> None:
-        """Keep plain values, whatever table they come from, in a mapping of our own."""
         object.__setattr__(self, "values", {name: natural(value) for name, value in self.values.items()})
 
     def parts(self) -> dict[str, Part]:
@@ -425,8 +414,6 @@ def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
     if not 0 <= delta < 1:
         raise PolicyError(f"{prefix}delta must be in [0, 1), got {delta!r}")
 
-
-# A region with its certificate, or nothing: why an explanation is withheld.
 
 SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -458,10 +445,7 @@ _Kind = TypeVar("_Kind", bound=type)
 
 
 def _fields_hidden(kind: _Kind) -> _Kind:
-    """Make a dataclass pass for an ordinary class: what writes out objects writes every field of a dataclass.
-
-    `dataclasses.asdict`, web frameworks and printers do. Here some fields are for the data holder alone.
-    """
+    """Make a dataclass pass for an ordinary class: `asdict`, web frameworks and printers write every field of one."""
     del kind.__dataclass_fields__  # type: ignore[attr-defined]
     return kind
 
@@ -472,8 +456,8 @@ class Certificate(HostOnly):
     """What an independent recount found for one released region. Holds no value of a row.
 
     `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the data holder:
-    k_private says whether the released private values are somebody's, which is itself a leak. So they are attributes
-    and in `to_dict`; nothing takes them along unasked: it refuses to be pickled, and is no dataclass for others.
+    k_private says whether the released private values are somebody's, which is itself a leak. Nothing takes them along
+    unasked: it refuses to be pickled, and is no dataclass for others.
 
     Attributes
     ----------
@@ -520,7 +504,7 @@ class Certificate(HostOnly):
     ledger : str, optional
         What a ledger decided: ``new``, ``again`` or ``earlier``; None without one.
     k_intersection : int, optional
-        People who are left after everything that was released for the record, as far as the ledger knows.
+        People left after everything that was released for the record, as far as the ledger knows.
     """
 
     k: int
@@ -562,18 +546,16 @@ class Certificate(HostOnly):
     )
 
     def __repr__(self) -> str:
-        """Show what may go to the receiver."""
         return f"Certificate({', '.join(f'{name}={value!r}' for name, value in self.public().items())})"
 
     def __deepcopy__(self, _: object = None) -> Certificate:
-        """Return itself, as it cannot be changed."""
         return self
 
     __copy__ = __deepcopy__
 
     @property
     def not_stopped(self) -> list[str]:
-        """Attacks that the guarantee does not stop; see the threat model in the documentation."""
+        """Attacks that the guarantee does not stop; see `docs/explanation/not-protected.md`."""
         return list(NOT_STOPPED.get(self.guarantee, ()))
 
     def public(self) -> dict[str, Any]:
@@ -679,7 +661,7 @@ class Suppressed:
     columns : tuple of str
         Columns at fault, where that can be said.
     refused_k : int, optional
-        For the data holder alone: what the recount of a region came to that had too few people.
+        For the data holder alone: people in a refused region that had too few.
     """
 
     query: int

@@ -1,4 +1,4 @@
-"""Signatures of files: who wrote a release, and that no byte of it has changed since (Ed25519)."""
+"""Signatures of files (Ed25519): who wrote a release, and that no byte of it has changed since."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Pa
 
 
 def verify(path: str | Path, key: str | Path, signature: str | Path | None = None) -> bytes:
-    """Return the bytes of a file if they are those that were signed; these bytes, and no others, are to be used."""
+    """Return the bytes of a file if they are those that were signed; use these bytes, and no others."""
     public, content = _public(Path(key)), _read(Path(path))
     beside = _beside(Path(path), ".sig") if signature is None else Path(signature)
     if not beside.is_file():
@@ -109,7 +109,6 @@ def _checked(path: Path, key: object, kind: type[_Key]) -> _Key:
 
 
 def _cryptography() -> tuple[Any, Any]:
-    """Return the modules of what is written in files, and of the keys."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
