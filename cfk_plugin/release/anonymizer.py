@@ -36,8 +36,8 @@ class KAnonymizer(HostOnly):
     """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
 
     Protects against linking an explanation to a person by quasi-identifiers: every region that leaves holds at least k
-    people of the population, and by default k people are mapped to it, whoever reruns the protection; see
-    `PrivacyPolicy`. Several releases of one record need a `Ledger`. Private values are released as the policy says.
+    people of the population, and by default k people are mapped to it; see `PrivacyPolicy`. Several releases of one
+    record need a `Ledger`. Private values are released as the policy says.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class KAnonymizer(HostOnly):
     reference : Population, optional
         Larger population for the journalist risk.
     ledger : Ledger, optional
-        Remembers what was released for each record, so that several releases do not add up; see `Ledger`.
+        Remembers what was released for each record, so that several releases do not add up.
     measure_k_effective : bool
         For a nominal guarantee: rerun the protection for everybody in a region and certify ``k_effective``, at about k
         times the cost. Other guarantees always do. Not for protectors that draw random numbers, nor with l or t.
@@ -112,7 +112,7 @@ class KAnonymizer(HostOnly):
         ModelError
             If the model cannot be used.
         InputError
-            If something else than a `Population` is given, the method is unknown, or it has a built-in one's name.
+            If `population` is none, the method is unknown, or a protector has a built-in one's name.
         """
         if not isinstance(population, Population):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
@@ -287,8 +287,8 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         InputError
-            If the call's outcome is another one than is protected for; see `Goal.of_call`. Where eligible people alone
-            count, another range is refused as well: which ranges are answered would tell their outcomes.
+            If another outcome is protected for (`Goal.of_call`). Where eligible people alone count, another range is
+            refused as well: which ranges are answered would tell their outcomes.
         """
         if desired is None:
             return None

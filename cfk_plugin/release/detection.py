@@ -31,29 +31,28 @@ _KINDS: tuple[Finding, ...] = get_args(Finding)  # worst first
 class Tolerance:
     """When a counterfactual is too close to a training row."""
 
-    distance: float  # HEOM distance to the nearest training row at or below which it is near-native
-    ratio: float  # The same, divided by that row's own distance to its nearest non-duplicate; 0 where it does not count
+    distance: float  # near-native at or below this HEOM distance to the nearest training row
+    ratio: float  # the same over that row's own distance to its nearest non-duplicate; 0: unused
     source: Literal["given", "holdout", "leave-one-out"]
-    n: int = 0  # Number of rows it was calibrated on
+    n: int = 0  # rows that it was calibrated on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detection:
     """Every test of every counterfactual, for the data holder; `Detector.find` takes the worst."""
 
-    native: NDArray[np.bool_]  # Equal to a training row
-    native_qi: NDArray[np.bool_]  # Equal on the quasi-identifiers
-    near: NDArray[np.bool_]  # Within the tolerance; a native row is
+    native: NDArray[np.bool_]  # equal to a training row
+    native_qi: NDArray[np.bool_]  # equal on the quasi-identifiers
+    near: NDArray[np.bool_]  # within the tolerance; a native row is
     distance: NDArray[np.float64]  # HEOM distance to the nearest training row; 0 where native
-    ratio: NDArray[np.float64]  # The same, divided by that row's own nearest distance
+    ratio: NDArray[np.float64]  # the same over that row's own nearest distance
 
 
 class Detector(HostOnly):
     """Compares raw counterfactuals with the training rows they may give away.
 
-    A finding triggers protection and is a figure of how an explainer behaves. It is never a proof of privacy:
-    a counterfactual far from every row still depends on the training data, and one that is found synthetic
-    here may be a record that was changed in several places.
+    A finding is a figure of how an explainer behaves, and never a proof of privacy: a counterfactual far from every
+    row still depends on the training data, and one found synthetic may be a record changed in several places.
 
     Parameters
     ----------
@@ -100,8 +99,7 @@ class Detector(HostOnly):
         frame : DataFrame
             Raw counterfactuals with every feature of the schema; any dtype, order and further columns.
         instance_based : bool
-            Whether the explainer returns training rows or changes them; then every counterfactual is at least
-            near-native, whatever its distance.
+            Whether the explainer returns training rows or changes them; then all are at least near-native.
 
         Returns
         -------
@@ -139,8 +137,6 @@ class Detector(HostOnly):
         if not frame.columns.is_unique:
             raise InputError("the table of counterfactuals has two columns of the same name")
         return take_in(frame, self._population.encoder)
-
-    # Equal rows, through dtypes, spelling and rounding.
 
     def _equal_to(self, intake: Intake) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         codes = intake.codes if intake.odd is None else np.where(intake.odd, INVALID, intake.codes)
@@ -205,8 +201,6 @@ class Detector(HostOnly):
             found[i] = len(rows) > 0
         return found
 
-    # Close rows, by a tolerance that real people set.
-
     @cached_property
     def tolerance(self) -> Tolerance:
         """The tolerance in use; calibrated at the first use."""
@@ -241,7 +235,6 @@ class Detector(HostOnly):
 
     @cached_property
     def _records(self) -> HeomCodes:
-        """The distinct training rows; distances need each once."""
         return self._heom.encode(self._population.rows(self._distinct[0])[list(self._features)])
 
     @cached_property

@@ -46,8 +46,6 @@ from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppres
 _log = logging.getLogger("cfk_plugin")
 
 
-# Which of several counterfactuals of a query is released: the best by the policy's order, distance included.
-
 _DIGITS = 12  # sums that differ by less are equal: the same terms in another order are
 
 
@@ -55,10 +53,10 @@ _DIGITS = 12  # sums that differ by less are equal: the same terms in another or
 class Choice(HostOnly):
     """What protection made of every candidate, and which one of each query is the best. Host side only."""
 
-    entries: list[Entry]  # One per candidate. None of them has left, and no ledger knows of them.
-    distances: NDArray[np.float64]  # hEOM distance between the query and each candidate, over all features
-    chosen: NDArray[np.int64]  # Position of the best candidate of each query; -1 where it has none
-    pipeline: Pipeline  # Releases candidates, by the ledger if there is one, and repeats what was found of them here
+    entries: list[Entry]  # one per candidate; none has left, and no ledger knows of them
+    distances: NDArray[np.float64]  # HEOM distance between the query and each candidate, over all features
+    chosen: NDArray[np.int64]  # position of the best candidate of each query; -1 where it has none
+    pipeline: Pipeline  # releases candidates, by the ledger if any, and repeats what was found here
 
 
 def choose_candidates(
@@ -71,9 +69,9 @@ def choose_candidates(
     heom: Heom | None = None,
     progress: Progress | None = None,
 ) -> Choice:
-    """Protect every candidate and say which one of each query is best. Nothing is released.
+    """Protect every candidate and say which one of each query is best, as `best_of` has it. Nothing is released.
 
-    Plugins are not told of releases, and no ledger is asked or written. Who comes first: see `best_of`.
+    Plugins are not told of releases, and no ledger is asked or written.
 
     Parameters
     ----------
@@ -86,7 +84,7 @@ def choose_candidates(
     queries : DataFrame, shape (n_queries, n_features or more)
         Instances to explain.
     desired : label, or callable from labels to booleans, optional
-        The outcome that the candidates were asked for, where the call named one; see `KAnonymizer.goal_of_call`.
+        The outcome that the call named, if any; see `KAnonymizer.goal_of_call`.
     heom : Heom, optional
         The distance. Default: `Heom.of` the population, which reads all rows.
     progress : callable, optional
@@ -129,8 +127,7 @@ def best_of(
     """Return the position of the best entry of each query; -1 where it has none.
 
     Released comes before withheld. Of the released ones the policy's objective decides, with distance + NCP in the
-    place of NCP; whether bounds (`max_ncp`, `min_pureness`) are met is settled by then, on NCP and pureness alone. Of
-    equally good ones the first is best.
+    place of NCP (the bounds `max_ncp` and `min_pureness` are settled by then); of equally good ones the first.
     """
     order = replace(policy, max_ncp=None, min_pureness=None)
     ranks = [
@@ -147,7 +144,6 @@ def best_of(
 
 
 def check_number(candidates: object) -> int:
-    """Return the number of candidates per query, or refuse it."""
     if not isinstance(candidates, (int, np.integer)) or isinstance(candidates, bool) or candidates < 1:
         raise InputError(f"candidates must be a whole number >= 1, got {candidates!r}")
     return int(candidates)
@@ -166,17 +162,12 @@ def _check_candidates(anonymizer: KAnonymizer) -> None:
         )
 
 
-# A protected explainer: the doors that are open, and behind them what asks the explainer and what protects its answers.
-
-
 class Prototypes(Protocol):
     """What answers in an explainer's place, fitted: `DPPrototypes`."""
 
     def explain(
         self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
-    ) -> Explanations:
-        """Answer queries, one entry each."""
-        ...
+    ) -> Explanations: ...
 
 
 class ProtectedExplainer(HostOnly):
@@ -184,10 +175,10 @@ class ProtectedExplainer(HostOnly):
 
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
     result types; the result is rebuilt and holds no training row. Only `explain` asks for candidates and chooses among
-    them. Of everything else the explainer has, that is given which its adapter names in ``forwarded``; all other names
-    raise `NotForwardedError`. No attribute of this object leads to the explainer, but nothing in Python can be kept
-    from code that runs in the same process and looks for it: give callers results, not this object. It refuses to be
-    pickled and copied, as it would take the training rows along.
+    them. What the adapter names in ``forwarded`` is given as it is; all other names raise `NotForwardedError`.
+
+    No attribute leads to the explainer, but code in the same process that looks for it finds it: give callers results,
+    not this object. It refuses to be pickled and copied, as it would take the training rows along.
     """
 
     __slots__ = ("__weakref__",)  # what it stands for is kept beside it: no attribute may lead there
@@ -222,8 +213,7 @@ class ProtectedExplainer(HostOnly):
         -------
         Explanations
             One entry per counterfactual asked for, in the order of the queries; of candidates one per query, the
-            best. An explainer that raises gives suppressed entries; its exception's text may quote rows and is not
-            repeated.
+            best. If the explainer raises, all are suppressed; its text may quote rows and is not repeated.
 
         Raises
         ------
@@ -271,15 +261,12 @@ class ProtectedExplainer(HostOnly):
         return found
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse changes."""
         raise NotForwardedError(f"{name!r} cannot be set on a protected explainer; set it before you protect it")
 
     def __delattr__(self, name: str) -> NoReturn:
-        """Refuse changes."""
         raise NotForwardedError(f"{name!r} cannot be deleted from a protected explainer")
 
     def __dir__(self) -> list[str]:
-        """List what it has."""
         return sorted({*dir(type(self)), *_WRAPPED[self].methods(), *_WRAPPED[self].forwarded()})
 
     def _counts(self) -> str:
@@ -321,7 +308,6 @@ class _Wrapped(HostOnly):
             return tuple(getattr(self.source, "forwarded", ()))
 
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
-        """Ask for counterfactuals, and release them; of several candidates the best one of each query."""
         if not isinstance(queries, pd.DataFrame) and "explain" in self.methods():
             return self.call("explain", (queries,), options)
         features = self.anonymizer.population_.schema.features
@@ -399,7 +385,6 @@ class _Wrapped(HostOnly):
         progress: Progress | None,
         pipeline: Pipeline | None = None,
     ) -> Explanations:
-        """Release what an explainer answered to queries."""
         self._check(batch, queries)
         goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
         entries: list[Entry] = [Suppressed(q, "none_found") for q in batch.query.tolist()]
@@ -435,13 +420,11 @@ class _Wrapped(HostOnly):
 class _Replaced(_Wrapped):
     """An explainer whose answers are replaced by prototypes.
 
-    Which counterfactuals an explainer finds, and how many, depends on training rows without any noise, so differential
-    privacy leaves no use for them: it is not asked any more, and all else that it has is refused as well, whatever its
-    adapter forwards. What is no row may still depend on rows.
+    It is not asked any more, and forwards nothing: what it finds depends on training rows without any noise, so
+    differential privacy leaves no use for it.
     """
 
     def forwarded(self) -> tuple[str, ...]:
-        """Return nothing."""
         return ()
 
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:  # noqa: ARG002
@@ -451,7 +434,6 @@ class _Replaced(_Wrapped):
         return self.anonymizer.explain(queries, track=self.track, groups=self.groups)
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:  # noqa: ARG002
-        """Refuse."""
         raise AdapterError(
             f"what {name} finds depends on training rows, and prototypes must not depend on it; use explain()"
         )

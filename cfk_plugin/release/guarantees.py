@@ -23,8 +23,8 @@ class GuaranteeState(HostOnly):
     """The fixed structures behind a guarantee."""
 
     sides: OutcomeClasses
-    partition: Partition | None = None  # None for a nominal guarantee
-    catalogue: Catalogue | None = None  # For the guarantee of that name
+    partition: Partition | None = None  # none for a nominal guarantee
+    catalogue: Catalogue | None = None  # for the guarantee of that name
 
     @classmethod
     def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> GuaranteeState:
@@ -138,7 +138,7 @@ def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector
 
 
 def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
-    """Refuse to measure an effective k where running a protector once more, for somebody else, tells nothing."""
+    """Refuse to measure an effective k where rerunning a protector for somebody else tells nothing."""
     if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
         raise PolicyError(
             "measure_k_effective needs a method that draws no random numbers and a policy without l and t; "

@@ -1,7 +1,6 @@
 """The way of a counterfactual: taken in, detected, protected, verified, put on the ledger, made an entry.
 
-`Pipeline.release` is the way from top to bottom, and each step fails closed: what goes wrong is withheld. The ledger's
-part is `LedgerGuard`. `KAnonymizer` makes the pipeline, and a result of what comes out of it.
+`Pipeline.release` is the way from top to bottom; whatever fails on it is withheld. `KAnonymizer` makes the pipeline.
 """
 
 from __future__ import annotations
@@ -55,16 +54,14 @@ class Batch(HostOnly):
     """Counterfactuals with the desired outcome, on their way through protection."""
 
     intake: Intake
-    goals: Sequence[object] | NDArray[Any]  # The label that each is after, or away from
+    goals: Sequence[object] | NDArray[Any]  # the label that each is after, or away from
     oracle: Oracle
-    sides: NDArray[np.int64]  # Which people may be in a group with each; see `OutcomeClasses`
+    sides: NDArray[np.int64]  # which people may be in a group with each; see `OutcomeClasses`
 
     def __len__(self) -> int:
-        """Return the number of counterfactuals."""
         return len(self.intake)
 
     def take(self, at: NDArray[np.int64]) -> Batch:
-        """Return some of them."""
         return Batch(
             self.intake.take(at), [self.goals[i] for i in at.tolist()], self.oracle.restrict(at), self.sides[at]
         )
@@ -81,14 +78,14 @@ class Pipeline(HostOnly):
     rows: RowOracle
     guarantee: GuaranteeState
     protector: Protector
-    method: str  # The protector's name, read before it saw any data
-    plugins: PluginManager  # May protect in the protector's place; what they return is verified alike
+    method: str  # the protector's name, read before it saw any data
+    plugins: PluginManager  # may protect in the protector's place
     detector: Detector
     verifier: Verifier
     ledger: Ledger | None = None
     measures_k_effective: bool = False
     seed: int = 0
-    memory: Memory | None = None  # Where the same counterfactuals go through several times in one call
+    memory: Memory | None = None  # where the same counterfactuals go through several times in one call
 
     def release(
         self,
@@ -126,10 +123,7 @@ class Pipeline(HostOnly):
             return withheld(query, error)
 
     def detect(self, frame: pd.DataFrame, intake: Intake, *, instance_based: bool) -> tuple[Finding | None, ...]:
-        """Return a finding per counterfactual; plugins may find worse, never better, than the host.
-
-        Where there are no rows to compare with, nothing is found and None says so.
-        """
+        """Return a finding per counterfactual, None where there are no rows; plugins may find worse, never better."""
         if not self.population.has_rows:
             return (None,) * len(intake)
         own = self.detector.find_coded(intake, instance_based=instance_based)
@@ -260,7 +254,6 @@ class Pipeline(HostOnly):
         return verdicts
 
     def _attempt(self, batch: Batch, policy: PrivacyPolicy, progress: Progress | None) -> list[Verdict]:
-        """Ask for a region of each counterfactual, and verify it."""
         intake, partition = batch.intake, self.guarantee.partition
         try:
             with quiet("raised {}; its explanations are withheld", PluginError, let=ModelError):
@@ -322,9 +315,8 @@ class Pipeline(HostOnly):
     ) -> list[Verdict]:
         """Complete certificates with the number of people whom the protection maps to the same region.
 
-        Everybody in a region is taken for the counterfactual, with their own quasi-identifiers and the released
-        private values, and protected in the same way; who comes out elsewhere is struck out. That is what an adversary
-        does who knows the algorithm and has the model. Costs about k times the protection itself.
+        Everybody in a region is protected as the counterfactual was, with their own quasi-identifiers and the released
+        private values; who comes out elsewhere does not count. An adversary with algorithm and model does the same.
         """
         population, completed = self.population, list(verdicts)
         certified = {i: verdict for i, verdict in enumerate(verdicts) if isinstance(verdict, Certified)}
@@ -346,7 +338,6 @@ class Pipeline(HostOnly):
 
 
 def _sound(intake: Intake) -> NDArray[np.int64]:
-    """Return the positions of the counterfactuals that have no fault."""
     return np.flatnonzero([fault is None for fault in intake.faults])
 
 
@@ -402,17 +393,14 @@ def withheld(query: NDArray[np.int64], error: CFKError) -> list[Entry]:
 class LedgerGuard(HostOnly):
     """Asks a ledger before the explanations of a batch leave, and has them on record by then.
 
-    With a nominal guarantee a record that was released before, under the same policy and population, is released with
-    the same region again, and a region that is new for its record may leave only if at least k people are inside of
-    all that ever left for it. With the other guarantees a record keeps its region under any later policy, population
-    and model: what is on record is verified anew, and today's partition is not asked for its region, because who sees
-    the answer could tell by it where that partition puts the record. Where the ledger fails, nothing leaves.
+    See `cfk_plugin.records.rule` for what may leave. Where a record keeps its region, what is on record is verified
+    anew, and today's partition is not asked: the answer could tell where it puts the record.
     """
 
     pipeline: Pipeline
     ledger: Ledger
     batch: Batch
-    _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)  # By position and region on record
+    _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)  # by position and region on record
 
     def settle(self, progress: Progress | None) -> list[Verdict]:
         """Put what is about to leave on record, or take what is on record instead."""
@@ -445,7 +433,7 @@ class LedgerGuard(HostOnly):
         return self.pipeline.policy.guarantee != "nominal"
 
     def _handles(self) -> list[str]:
-        """Return the handle of each record; one that is on record under its handle of before keeps that."""
+        """Return the handle of each record; one that is on record under its earlier handle keeps that."""
         frame, schema = self.batch.intake.frame, self.pipeline.population.schema
         columns = [[natural(value) for value in frame[name]] for name in schema.features]
         found = []
@@ -491,7 +479,6 @@ class LedgerGuard(HostOnly):
         return Candidate(record=record, region=region, k=policy.k, effective=effective, **what)
 
     def _count(self, regions: Sequence[Region]) -> int:
-        """Count the people of the population who are inside all of several regions."""
         population = self.pipeline.population
         rows = [population.members(region) for region in regions]
         return population.people(reduce(partial(np.intersect1d, assume_unique=True), rows))
@@ -513,10 +500,9 @@ class LedgerGuard(HostOnly):
 
 
 def handles_of(ledger: Ledger, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
-    """Return the handles that a record may have in a ledger.
+    """Return the handles that a record may have in a ledger: made of the features by name, or in the table's order.
 
-    Its own is made of the features by name, whatever the order of the table's columns. Ledgers may hold such as well
-    from when the table's order went into them: that one comes second, where it differs.
+    Older entries of a ledger may have the second; there is none where both orders agree.
     """
     own = ledger.handle([values[j] for j in schema.canonical])
     return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))

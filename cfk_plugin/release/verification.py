@@ -1,7 +1,6 @@
 """Verification: recount what a released region is, from region and population alone.
 
-It runs last, is not pluggable, and knows nothing of how a region was found: a protector's claims about people,
-information loss or pureness are not read. What does not meet the policy is not certified.
+It runs last, is not pluggable, and reads no claim of a protector. What does not meet the policy is not certified.
 """
 
 from __future__ import annotations
@@ -66,11 +65,9 @@ class _Recount(HostOnly):
 
 
 class _Answer(NamedTuple):
-    """What the model said about one region."""
-
-    good: NDArray[np.bool_]  # Of each value combination that was asked, whether it gets the desired outcome
-    consistent: NDArray[np.bool_]  # The same of each row inside, with the counterfactual's own private values
-    exact: bool  # Whether every combination was asked
+    good: NDArray[np.bool_]  # per value combination asked: whether it gets the desired outcome
+    consistent: NDArray[np.bool_]  # the same per row inside, with the counterfactual's own private values
+    exact: bool  # whether every combination was asked
 
 
 class Verifier(HostOnly):
@@ -307,13 +304,11 @@ def _well_formed(part: Part, domain: Domain) -> bool:
     return part.levels is None and not any(isinstance(end, str) for end in (part.low, part.high))
 
 
-# What a third party proposed, made of the population's own values, so that nothing else than is recounted can leave.
-# Only exact types are read, each once: a subclass could say one thing when it is verified and another one when it is
-# released, and a text could be anything.
+# Only exact types are read, each once: a subclass could say one thing when it is verified and another when released.
 
 
 def rebuild(proposal: Proposal, population: Population) -> Proposal | None:
-    """Return a copy of a proposal; None of one that is malformed."""
+    """Return a copy of a proposal made of the population's own values; None of one that is malformed."""
     try:
         with quiet("a proposed region is malformed", PluginError):
             region, gap = proposal.region, proposal.gap
