@@ -21,6 +21,7 @@ from cfk_plugin.errors import HostOnly, PopulationError
 
 Codes = NDArray[np.int32]
 Numbers = NDArray[np.float64]
+Rows = NDArray[np.int64]
 
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
 """Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
@@ -331,3 +332,32 @@ def bin_codes(domain: Domain, at: int) -> tuple[int, int]:
     is_last = at + 2 == len(edges)
     first = np.searchsorted(domain.values, edges[at], side="left")
     return int(first), int(np.searchsorted(domain.values, edges[at + 1], side="right" if is_last else "left"))
+
+
+# Rows of codes: which are the same.
+
+
+def mix(codes: Codes) -> NDArray[np.uint64]:
+    """Mix each row of codes into 64 bits; equal rows alike, different ones almost surely not."""
+    key = np.zeros(len(codes), dtype=np.uint64)
+    for column in codes.T:
+        key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        key ^= key >> np.uint64(29)
+    return key
+
+
+class CodeIndex(HostOnly):
+    """Finds rows among distinct rows of codes."""
+
+    def __init__(self, codes: Codes) -> None:
+        keys = mix(codes)
+        self._order = np.argsort(keys, kind="stable")
+        self._codes, self._keys = codes, keys[self._order]
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def find(self, wanted: Codes) -> Rows:
+        """Return where each of the wanted rows is; -1 where it is not."""
+        at = self._order[np.searchsorted(self._keys, mix(wanted)).clip(max=len(self._keys) - 1)]
+        return np.where((self._codes[at] == wanted).all(axis=1), at, -1).astype(np.int64)

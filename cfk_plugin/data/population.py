@@ -16,76 +16,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import Codes, Domain, Numbers
+from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
 from cfk_plugin.data.intake import Encoder
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region, to_text
+from cfk_plugin.data.rows import RowsOnCluster, RowStore, collapse, one_row_each
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
 from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet
-
-Rows = NDArray[np.int64]
-
-# Rows of codes: which are the same, and in which order they are.
-
-
-def mix(codes: Codes) -> NDArray[np.uint64]:
-    """Mix each row of codes into 64 bits; equal rows alike, different ones almost surely not."""
-    key = np.zeros(len(codes), dtype=np.uint64)
-    for column in codes.T:
-        key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        key ^= key >> np.uint64(29)
-    return key
-
-
-class CodeIndex(HostOnly):
-    """Finds rows among distinct rows of codes."""
-
-    def __init__(self, codes: Codes) -> None:
-        keys = mix(codes)
-        self._order = np.argsort(keys, kind="stable")
-        self._codes, self._keys = codes, keys[self._order]
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    def find(self, wanted: Codes) -> Rows:
-        """Return where each of the wanted rows is; -1 where it is not."""
-        at = self._order[np.searchsorted(self._keys, mix(wanted)).clip(max=len(self._keys) - 1)]
-        return np.where((self._codes[at] == wanted).all(axis=1), at, -1).astype(np.int64)
-
-
-def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
-    """Return the distinct combinations of quasi-identifiers of a table, and for each row which of them it has."""
-    domains = [encoder.domains[name] for name in encoder.schema.quasi_identifiers]
-    columns = [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
-    key, span = np.zeros(len(frame), dtype=np.int64), 1
-    for codes, domain in zip(columns, domains, strict=True):
-        if span > np.iinfo(np.int64).max // (domain.size + 1):  # renumber before the mixed-radix key overflows
-            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
-            span = int(key.max()) + 1
-        key = key * domain.size + codes
-        span *= domain.size
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return np.column_stack([codes[first] for codes in columns]).astype(np.int32), inverse.astype(np.int64)
-
-
-def one_row_each(cell_of_row: Rows, subjects: Rows | None) -> Rows:
-    """Return the rows at which people are counted: each at one row of the first of their cells."""
-    if subjects is None:
-        return np.arange(len(cell_of_row))
-    line = np.argsort(cell_of_row, kind="stable")
-    return line[np.unique(subjects[line], return_index=True)[1]]
-
-
-def in_order(codes: Codes, schema: Schema, *before: NDArray[Any]) -> Rows:
-    """Return coded records in an order that follows from their values, whatever the order of rows and columns."""
-    if before:
-        line = np.lexsort(before[::-1])
-        tied = np.all([np.diff(key[line]) == 0 for key in before], axis=0)
-        if not (codes[line[1:]] != codes[line[:-1]])[tied].any():  # as good as always, and much faster
-            return line
-    return np.lexsort((*codes.T[list(schema.canonical)], *before[::-1]))
 
 
 def check_columns(found: list[str], schema: Schema) -> None:
@@ -102,44 +40,6 @@ def configured_key(key: bytes | None) -> bytes:
     if key is not None and not isinstance(key, bytes):
         raise InputError(f"key must be bytes, got {type(key).__name__}; encode a text with .encode()")
     return key or os.environ.get("CFK_KEY", "").encode()
-
-
-# The rows behind the cells: a table here, or counted people alone, or a table on a cluster.
-
-
-class RowStore(HostOnly):
-    """The rows behind the cells. Without a table, each person stands for one row, and no more is known of them."""
-
-    is_divisible = False  # Whether people of one cell can be told apart without a table, and so be divided
-    _refusal = PopulationError, "{} holds training rows, or their cells, and refuses to be pickled"
-    _advice = "a sealed population has no rows; use the population that it was sealed from"
-
-    def __init__(self, cell_of_row: Rows, subjects: Rows | None = None, table: pd.DataFrame | None = None) -> None:
-        self.cell_of_row = cell_of_row
-        self.subjects = subjects  # Number of the person of each row; None where each row is a person
-        self._table = table
-
-    def __len__(self) -> int:
-        return len(self.cell_of_row)
-
-    @property
-    def has_table(self) -> bool:
-        return self._table is not None
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """The rows themselves, without a copy."""
-        if self._table is None:
-            raise PopulationError(self._advice)
-        return self._table
-
-    def numbers(self, at: Rows) -> NDArray[np.uint64]:  # noqa: ARG002
-        """Return the keyed numbers of some people who have no rows here."""
-        raise PopulationError(self._advice)
-
-    def map(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:  # noqa: ARG002
-        """Return what a function makes of rows that are elsewhere; `columns` are its names and Spark types."""
-        raise PopulationError(self._advice)
 
 
 # How exposed a population is before any protection: people whom nobody, or hardly anybody, is like.
@@ -318,8 +218,6 @@ class Population(HostOnly):
         MissingDependencyError
             If PySpark is not installed.
         """
-        from cfk_plugin.data.cluster import RowsOnCluster
-
         found = configured_key(key)
         if not found:
             raise PopulationError(

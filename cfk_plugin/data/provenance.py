@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.population import Population, Rows
+from cfk_plugin.data.domain import Domain, Rows
+from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Attribute, Schema
 
 # What a run says of its population, for the data holder: counts before any protection, and how it is declared.

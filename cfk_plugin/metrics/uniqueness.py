@@ -12,9 +12,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import Domain, bin_codes, bin_of, bin_part
+from cfk_plugin.data.domain import Domain, bin_codes, bin_of, bin_part, mix
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.population import Population, mix
+from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from cfk_plugin.data.model import rows_for_cells
-from cfk_plugin.data.population import in_order
+from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp_by_attribute

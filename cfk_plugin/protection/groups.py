@@ -11,7 +11,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.population import Population, in_order
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.rows import in_order
 from cfk_plugin.metrics.risk import l_diversity, t_closeness
 from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, AxisArrays, CellIndex, Codes, Floats, Ints, index_of
 from cfk_plugin.protection.group_kernels import (

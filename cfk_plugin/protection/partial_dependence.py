@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.cluster import RecordReader, signed, unsigned
 from cfk_plugin.data.model import Goal, rows_for_cells
-from cfk_plugin.data.population import Population, in_order
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
 
 if TYPE_CHECKING:
     from cfk_plugin.data.model import LabelModel, RowOracle

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import INVALID, UNKNOWN
+from cfk_plugin.data.domain import INVALID, UNKNOWN, mix
 from cfk_plugin.data.intake import Intake, take_in
-from cfk_plugin.data.population import Population, mix
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics.heom import Heom, HeomCodes

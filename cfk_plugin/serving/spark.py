@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pandas as pd
 
-from cfk_plugin.data.cluster import select_columns, spread
 from cfk_plugin.data.population import Population, configured_key
+from cfk_plugin.data.rows import select_columns, spread
 from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer

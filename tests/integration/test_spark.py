@@ -14,7 +14,7 @@ import pytest
 
 from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
 from cfk_plugin.data import cluster
-from cfk_plugin.data.cluster import RowsOnCluster
+from cfk_plugin.data.rows import RowsOnCluster
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
 from cfk_plugin.serving.records import RECORD, record_of
 from cfk_plugin.serving.spark import protect_spark

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.data.cluster import RecordReader, signed, unsigned
-from cfk_plugin.data.population import CodeIndex, RowStore, one_row_each
+from cfk_plugin.data.domain import CodeIndex
+from cfk_plugin.data.rows import RecordReader, RowStore, one_row_each, signed, unsigned
 from cfk_plugin.errors import MissingDependencyError, PopulationError
 
 TRAIN = pd.DataFrame({"age": [30, 41, 52, 30], "pay": [9, 8, 7, 6], "who": ["a", "b", "a", "b"]})

@@ -1,4 +1,4 @@
-"""The rows behind the cells on a Spark cluster: counted there, and divided there, so that no row reaches the driver."""
+"""The rows behind the cells: a table here, or counted people alone, or a table on a Spark cluster."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import Codes, Domain
+from cfk_plugin.data.domain import CodeIndex, Codes, Domain, Rows
 from cfk_plugin.data.intake import Encoder
-from cfk_plugin.data.population import CodeIndex, RowStore, collapse
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import CFKError, MissingDependencyError, PopulationError, quiet
+from cfk_plugin.errors import CFKError, HostOnly, MissingDependencyError, PopulationError, quiet
 
 Work = Callable[[pd.DataFrame], pd.DataFrame]
 _TOP = np.uint64(1 << 63)  # keyed numbers are unsigned, Spark's are signed: flipping the top bit keeps their order
@@ -25,6 +24,77 @@ _NOT_INSTALLED = (
     "a worker lacks a package; install cfk-plugin[spark] and the model's packages in the Python of the workers, "
     "which PYSPARK_PYTHON names (default: the first python3 of their PATH)"
 )
+
+
+class RowStore(HostOnly):
+    """The rows behind the cells. Without a table, each person stands for one row, and no more is known of them."""
+
+    is_divisible = False  # Whether people of one cell can be told apart without a table, and so be divided
+    _refusal = PopulationError, "{} holds training rows, or their cells, and refuses to be pickled"
+    _advice = "a sealed population has no rows; use the population that it was sealed from"
+
+    def __init__(self, cell_of_row: Rows, subjects: Rows | None = None, table: pd.DataFrame | None = None) -> None:
+        self.cell_of_row = cell_of_row
+        self.subjects = subjects  # Number of the person of each row; None where each row is a person
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self.cell_of_row)
+
+    @property
+    def has_table(self) -> bool:
+        return self._table is not None
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The rows themselves, without a copy."""
+        if self._table is None:
+            raise PopulationError(self._advice)
+        return self._table
+
+    def numbers(self, at: Rows) -> NDArray[np.uint64]:  # noqa: ARG002
+        """Return the keyed numbers of some people who have no rows here."""
+        raise PopulationError(self._advice)
+
+    def map(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:  # noqa: ARG002
+        """Return what a function makes of rows that are elsewhere; `columns` are its names and Spark types."""
+        raise PopulationError(self._advice)
+
+
+def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
+    """Return the distinct combinations of quasi-identifiers of a table, and for each row which of them it has."""
+    domains = [encoder.domains[name] for name in encoder.schema.quasi_identifiers]
+    columns = [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
+    key, span = np.zeros(len(frame), dtype=np.int64), 1
+    for codes, domain in zip(columns, domains, strict=True):
+        if span > np.iinfo(np.int64).max // (domain.size + 1):  # renumber before the mixed-radix key overflows
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            span = int(key.max()) + 1
+        key = key * domain.size + codes
+        span *= domain.size
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return np.column_stack([codes[first] for codes in columns]).astype(np.int32), inverse.astype(np.int64)
+
+
+def one_row_each(cell_of_row: Rows, subjects: Rows | None) -> Rows:
+    """Return the rows at which people are counted: each at one row of the first of their cells."""
+    if subjects is None:
+        return np.arange(len(cell_of_row))
+    line = np.argsort(cell_of_row, kind="stable")
+    return line[np.unique(subjects[line], return_index=True)[1]]
+
+
+def in_order(codes: Codes, schema: Schema, *before: NDArray[Any]) -> Rows:
+    """Return coded records in an order that follows from their values, whatever the order of rows and columns."""
+    if before:
+        line = np.lexsort(before[::-1])
+        tied = np.all([np.diff(key[line]) == 0 for key in before], axis=0)
+        if not (codes[line[1:]] != codes[line[:-1]])[tied].any():  # as good as always, and much faster
+            return line
+    return np.lexsort((*codes.T[list(schema.canonical)], *before[::-1]))
+
+
+# The rows of a Spark DataFrame: counted on the cluster, and divided there, so that no row reaches the driver.
 
 
 class RecordReader:
