@@ -15,8 +15,6 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.schema import Hierarchy
 
-# What it costs to generalise each quasi-identifier, as arrays that compiled code can read.
-
 INTERVAL, NOMINAL, TREE = 0, 1, 2
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -34,15 +32,15 @@ def jit(function: _F) -> _F:
 
 
 class Axis(NamedTuple):
-    """One quasi-identifier; use `interval`, `nominal` or `tree`."""
+    """One quasi-identifier and what it costs to generalise it; use `interval`, `nominal` or `tree`."""
 
     kind: int  # INTERVAL, NOMINAL or TREE
-    weight: float  # Cost of the whole domain
-    card: int  # Number of values in the denominator of the cost (NOMINAL, TREE)
-    position: Floats  # One number per code; only INTERVAL gives it a meaning
-    leaf: Ints  # Of a TREE the node of each leaf code, else -1
-    missing: int = -1  # Code that stands for "missing", -1 when there is none
-    # Nodes of a TREE: first and last leaf code, parent node (-1 at the root)
+    weight: float  # cost of the whole domain
+    card: int  # values in the denominator of the cost (NOMINAL, TREE)
+    position: Floats  # one number per code; only INTERVAL gives it a meaning
+    leaf: Ints  # of a TREE the node of each leaf code, else -1
+    missing: int = -1  # code of "missing", -1 when there is none
+    # Nodes of a TREE: first and last leaf code, parent node (-1 at the root).
     low: Ints = _NO_NODES
     high: Ints = _NO_NODES
     parent: Ints = _NO_NODES
@@ -91,7 +89,6 @@ class AxisArrays(NamedTuple):
 
     @classmethod
     def of(cls, axes: Sequence[Axis]) -> AxisArrays:
-        """Lay the axes end to end."""
         kind, weight, card, position, leaf, missing, low, high, parent = zip(*axes, strict=True)
         return cls(
             kind=np.array(kind, np.int8),
@@ -168,12 +165,11 @@ class CellIndex(NamedTuple):
     """Distinct cells, rearranged so that cells close in cost lie close in memory."""
 
     axes: AxisArrays
-    tree: CellTree  # Cells in tree order, and the tree over them
-    original: Ints  # shape (m,); the caller's number of each cell in tree order
+    tree: CellTree  # cells in tree order, and the tree over them
+    original: Ints  # the caller's number of each cell in tree order
 
     @classmethod
     def build(cls, codes: Codes, weight: Ints, axes: AxisArrays) -> CellIndex:
-        """Index ``m`` distinct cells."""
         cells = np.ascontiguousarray(codes, np.int32)
         order = np.arange(len(cells), dtype=np.int64)
         start, stop, child, low, high = _grow(cells, order, axes)

@@ -25,5 +25,5 @@ def rank(policy: PrivacyPolicy, ncp: float, pureness: float) -> Rank:
 
 
 def needs_model(policy: PrivacyPolicy) -> bool:
-    """Say whether the choice of a region depends on pureness at all."""
+    """Say whether the choice of a region depends on pureness."""
     return policy.objective != "ncp" or bool(policy.min_pureness)

@@ -14,12 +14,10 @@ from cfk_plugin.protection.axes import region_of
 from cfk_plugin.protection.base import Rank, rank
 from cfk_plugin.protection.exact import Box, BoxSpace
 
-# Strict multidimensional Mondrian: the whole table is generalised once; the baseline of the paper.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MondrianProtector:
-    """Generalise a counterfactual to the Mondrian partition that it falls into.
+    """Generalise a counterfactual to the part of one fixed Mondrian partition that it falls into.
 
     The table is split at weighted medians of the widest attribute until no part can be split into two of k people.
     Regions of different explanations never overlap partly, so intersecting them reveals nothing; the price is a
@@ -27,8 +25,7 @@ class MondrianProtector:
     """
 
     # Compare the attributes' widths as shares of their range. False compares raw numeric widths with numbers of
-    # categories and cuts a list of categories in the middle, whoever has them, as implementations of the kind do that
-    # the paper compares with; its results are much worse.
+    # categories, as implementations that the paper compares with do; its results are much worse.
     normalise: bool = True
 
     name = "mondrian"
@@ -56,8 +53,6 @@ class _Node:
 
 
 class _Partition:
-    """The tree of splits over the population's cells."""
-
     def __init__(self, population: Population, k: int, normalise: bool) -> None:
         self.domains = [population.domains[q] for q in population.schema.quasi_identifiers]
         self.points = np.column_stack([self._line(j)[population.cells[:, j]] for j in range(len(self.domains))])
@@ -79,11 +74,9 @@ class _Partition:
         return line
 
     def coordinates(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return where a counterfactual stands on each line."""
         return np.array([self._line(j)[c] if c >= 0 else numbers[j] for j, c in enumerate(codes)])
 
     def leaf_of(self, point: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the cells of the part that a point falls into."""
         node = self.root
         while node.below is not None and node.above is not None:
             node = node.below if point[node.axis] <= node.at else node.above
@@ -115,8 +108,7 @@ class _Partition:
     def _cuts(self, axis: int, line: NDArray[np.float64], weight: NDArray[np.int64]) -> Iterator[float]:
         """Yield the weighted median as last value of the lower part, then the value before it.
 
-        Where raw widths are compared, categories are cut in the middle of their list instead, however many people each
-        half has.
+        Without `normalise`, cut categories in the middle of their list, however many people each half has.
         """
         values, inverse = np.unique(line, return_inverse=True)
         if not self.normalise and self.domains[axis].attribute.kind != "numeric":
@@ -131,31 +123,26 @@ class _Partition:
             yield float(values[middle - 1])
 
 
-# CF-K as published: the GRASP metaheuristic of Goethals, Sörensen and Martens (2023), Algorithm 1.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraspProtector:
-    """Greedy randomised construction and local search, to reproduce the paper and to compare with.
+    """CF-K as published: GRASP of Goethals, Sörensen and Martens (2023), Algorithm 1, to compare with.
 
-    Written from the paper's text; where the text is silent: neighbours are training rows *predicted* the desired
-    outcome, the distance is HEOM on the quasi-identifiers to the current box, local search takes the first
-    improvement. A solution's rank is the policy's (the paper: pureness, then NCP).
+    Written from the paper's text; where it is silent: neighbours are training rows *predicted* the desired outcome,
+    the distance is HEOM on the quasi-identifiers to the current box, local search takes the first improvement. A
+    solution's rank is the policy's (the paper: pureness, then NCP).
 
-    It protects against linking a region to people by quasi-identifiers, as `ExactProtector` does, and proves
-    nothing about its result.
+    It protects against linking a region to people by quasi-identifiers, and proves nothing about its result.
     """
 
-    alpha: int = 20  # Neighbours to draw from
-    iterations: int = 3  # Restarts
-    samples: int = 100  # Combinations sampled for a pureness
-    reuse_answers: bool = False  # Whether the model's answers are remembered (not in the paper)
+    alpha: int = 20  # neighbours to draw from
+    iterations: int = 3  # restarts
+    samples: int = 100  # combinations sampled for a pureness
+    reuse_answers: bool = False  # remember the model's answers (not in the paper)
 
     name = "grasp"
     randomised = True  # rerunning it for somebody else tells nothing for certain
 
     def protect(self, task: Task) -> Sequence[Proposal]:
-        """Return the best region of all restarts, per counterfactual."""
         proposals = []
         for i in range(len(task)):
             random = np.random.default_rng([task.seed, i])

@@ -34,18 +34,14 @@ _TIE = 1e-9
 class Catalogue:
     """Regions with private values that at least k members of the group could have had, as far as the model tells.
 
-    An entry is a training row: its group's region and its private values. It is admissible when the model gives the
-    desired outcome for at least k members of the group with their own quasi-identifiers and the entry's private
-    values. The answer to a query is the nearest entry, so any number of queries shows the catalogue and no more. It
-    does not hide the private values themselves, which are somebody's, nor who is in the population.
-
-    Host side only; refuses to be pickled.
+    An entry is a training row: its group's region and its private values, admissible when the model gives the desired
+    outcome for at least k members with their own quasi-identifiers and these values. It hides neither the private
+    values, which are somebody's, nor who is in the population.
     """
 
-    partition: Partition  # Over the rows with a desired prediction
-    # shape (n_entries,); training row of each entry, in an order that does not depend on the table's
-    rows: NDArray[np.int64]
-    consistent: NDArray[np.int64]  # shape (n_entries,); members of its group that the model is consistent with
+    partition: Partition  # over the rows with a desired prediction
+    rows: NDArray[np.int64]  # training row of each entry, in an order that does not depend on the table's
+    consistent: NDArray[np.int64]  # per entry: members of its group that the model is consistent with
 
     @classmethod
     def build(cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Catalogue:
@@ -56,22 +52,19 @@ class Catalogue:
         return cls(partition, candidates[kept], consistent[kept])
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self.rows)
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"Catalogue({len(self)} entries, {len(self.partition.regions)} groups)"
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: entries are training rows."""
         raise PopulationError("a Catalogue holds training rows and refuses to be pickled; rebuild it instead")
 
     def own(self, codes: NDArray[np.int32], groups: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the entry that a counterfactual is itself; -1 where it is none.
 
-        It is one when its group offers its private values. It is then released as that entry, so that rerunning the
-        release for any other member of the group, with the private values received, comes out the same.
+        It is one when its group offers its private values. Released as that entry, rerunning the release for any other
+        member of the group, with the private values received, comes out the same.
         """
         wanted = np.column_stack([groups, codes[:, self._private_at]])
         return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)

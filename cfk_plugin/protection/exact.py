@@ -18,8 +18,6 @@ from cfk_plugin.protection.axes import index_of, part_of, region_of
 from cfk_plugin.protection.base import Proposal, Rank, Task, needs_model, rank
 from cfk_plugin.protection.solver import Solution, solve
 
-# Boxes: regions as tables of codes, for searches that change a region step by step.
-
 Box = list[NDArray[np.bool_]]
 """Per quasi-identifier which codes are inside; one more place at the end for the counterfactual's own value."""
 
@@ -43,7 +41,6 @@ class BoxSpace:
         return box
 
     def of(self, region: Region) -> Box:
-        """Return a region as a box."""
         box = self.point()
         for domain, table in zip(self.domains, box, strict=True):
             table[: domain.size] |= domain.inside(region[domain.attribute.name])
@@ -80,7 +77,6 @@ class BoxSpace:
         return total
 
     def count(self, box: Box) -> int:
-        """People inside a box."""
         inside = np.ones(len(self.cells), dtype=bool)
         for j, table in enumerate(box):
             inside &= table[self.cells[:, j]]
@@ -139,7 +135,6 @@ class BoxSpace:
         return total
 
     def region(self, box: Box) -> Region:
-        """Turn a box into a region."""
         parts = {}
         for j, (domain, table) in enumerate(zip(self.domains, box, strict=True)):
             own = float(self.numbers[j]) if table[domain.size] else None
@@ -158,8 +153,6 @@ class BoxSpace:
         return places
 
 
-# Regions that were tried, and the trade-off that is looked for where none is pure.
-
 _DOMINANT = 10.0  # a penalty per bad cell above any NCP: fewest bad cells first
 _NODES = 200  # per solve: nothing is proven here, and good regions are found long before a proof
 _LAZY_ROUNDS = 6  # model calls of the first search; the second one makes up for more
@@ -168,12 +161,10 @@ _LARGEST_POPULATION = 200_000  # cells; above it counting every small change tak
 
 
 class Trial(NamedTuple):
-    """A region with its exact figures."""
-
     region: Region
     ncp: float
-    pureness: float  # Share of the grid's cells with the desired outcome; of a sample where the grid is over budget
-    complete: bool  # Whether every cell of the grid was asked
+    pureness: float  # share of the grid's cells with the desired outcome; of a sample where it is over budget
+    complete: bool  # every cell of the grid was asked
     rank: Rank
 
 
@@ -294,9 +285,6 @@ class _RegionSearch:
         return [box for box, size in zip(changes, sizes, strict=True) if size <= self.settings.cell_budget]
 
 
-# The exact protector: least NCP, or purest, region with k people; with proof or a proven gap.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactProtector:
     """Branch and bound over closed regions, and the lazy loop that keeps bad cells out.
@@ -305,20 +293,19 @@ class ExactProtector:
     of least NCP among those of pureness 1 (objectives "pureness" and "weighted" start there). Where no region is
     pure it returns the best trade-off it finds, without proof. What it finds is deterministic.
 
-    It protects against linking a region to people by quasi-identifiers. It does not protect against an adversary
-    who reruns it, nor against one who asks the model about each candidate.
+    It protects against linking a region to people by quasi-identifiers; not against an adversary who reruns it, or
+    who asks the model about each candidate.
     """
 
-    node_limit: int = 200_000  # Search nodes per solve; beyond it the best region so far is returned with a proven gap
-    time_limit: float | None = None  # Seconds per solve; None keeps results independent of the machine
-    rounds: int = 60  # Model calls of the lazy loop
-    cell_budget: int = 10_000  # Largest region (in value combinations) that is asked whole
-    threads: int = 1  # Counterfactuals solved at the same time
+    node_limit: int = 200_000  # per solve; beyond it the best region so far is returned with a proven gap
+    time_limit: float | None = None  # seconds per solve; None keeps results independent of the machine
+    rounds: int = 60  # model calls of the lazy loop
+    cell_budget: int = 10_000  # largest region (in value combinations) that is asked whole
+    threads: int = 1  # counterfactuals solved at the same time
 
     name = "exact"
 
     def protect(self, task: Task) -> Sequence[Proposal]:
-        """Return the best region per counterfactual."""
         search = _RegionSearch(self, task)
         if not needs_model(task.policy):
             return [

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Cells whose people are to be divided, and the groups that are made of them.
-
-
 class Candidates(NamedTuple):
     """Cells with people to place. ``own``: at least k of them, who may stay a group of their own.
 
@@ -35,7 +32,6 @@ class Candidates(NamedTuple):
 
     @classmethod
     def empty(cls, cells: int, q: int) -> Candidates:
-        """Return room for so many cells."""
         cell, people, taken, one, other = (np.zeros(n, np.int64) for n in (cells, cells, cells, 1, 1))
         return cls(np.zeros((cells, q)), cell, people, np.zeros(cells, np.bool_), taken, np.zeros(cells), one, other)
 
@@ -54,7 +50,6 @@ class Division(NamedTuple):
 
     @classmethod
     def empty(cls, groups: int, shares: int) -> Division:
-        """Return room for so many groups and shares."""
         head, total, slots, member, people, follow, used = (
             np.zeros(n, np.int64) for n in (groups, groups, groups, shares, shares, shares, 2)
         )
@@ -91,7 +86,6 @@ def note(pool: Candidates, division: Division, count: int, cost: float) -> int:
 
 @jit
 def add(division: Division, g: int, i: int, people: int) -> None:
-    """Append a share to a group."""
     s = division.used[1]
     division.used[1] += 1
     division.member[s], division.people[s], division.follow[s] = i, people, division.head[g]
@@ -287,7 +281,6 @@ def _cheapest(
 
 @jit
 def _give_back(pool: Candidates) -> None:
-    """Dissolve the group that is being grown."""
     for i in range(pool.size[0]):
         pool.people[i] += pool.taken[i]
         pool.taken[i] = 0
@@ -336,8 +329,6 @@ def _prune(axes: AxisArrays, k: int, pool: Candidates, hull: GroupHull, count: i
     return count, cost
 
 
-# Local search over a partition of people into groups: take a few neighbouring groups apart, divide them anew.
-
 LENDERS = 24  # large cells that a pool may borrow from
 MOST = 6  # groups that are taken apart at once
 _COLD = 0.003  # temperature at last, in costs of a group
@@ -377,7 +368,6 @@ class Groups(NamedTuple):
 
     @classmethod
     def empty(cls, most: int, width: int) -> Groups:
-        """Return room for so many groups of so many shares."""
         cell, people = np.zeros((2, most, width), np.int32)
         slots, total = np.zeros((2, most), np.int64)
         follow, unused = np.full(most * width, -1), np.arange(most)[::-1].copy()
@@ -385,8 +375,6 @@ class Groups(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """All that one search works on; `state` is that of the generator of random numbers."""
-
     axes: AxisArrays
     k: int
     cells: Cells
@@ -417,7 +405,6 @@ def found(space: SearchSpace, blocks: Ints) -> bool:
 
 @jit
 def total_cost(groups: Groups) -> float:
-    """Cost of all people who are in groups of several cells."""
     total = 0.0
     for g in range(groups.slots.size):
         if groups.slots[g] > 0:
@@ -459,7 +446,6 @@ def anneal(space: SearchSpace, steps: int, work: int, hot: float) -> None:
 
 @jit
 def _worth(k: int, thirst: float, worth: Floats) -> Floats:
-    """Fill the table of `Weights`: k / n ** thirst."""
     worth[0] = np.inf
     for n in range(1, k + 1):
         worth[n] = k / n**thirst
@@ -534,7 +520,6 @@ def _invite(cells: Cells, pool: Candidates, k: int) -> None:
 
 @jit
 def _disband(cells: Cells, pool: Candidates) -> None:
-    """Empty the pool."""
     for i in range(pool.size[0]):
         cells.local[pool.cell[i]] = -1
     pool.size[0] = 0

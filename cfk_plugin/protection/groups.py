@@ -32,8 +32,6 @@ from cfk_plugin.protection.group_kernels import (
 from cfk_plugin.protection.hull import coordinates, room_for_hull
 from cfk_plugin.protection.partition import Partition, by_group, regions_of
 
-# Cells into groups whose hulls cost little on average.
-
 _SEED = 0x9E3779B97F4A7C15
 _NEAR = 32  # neighbours of a small cell among small cells
 _RICH = 8  # and among cells with at least k people
@@ -47,9 +45,9 @@ _FEW = 150  # ... so many groups only gets the first: luck matters less there
 class Shares(NamedTuple):
     """Parallel arrays: a share of a cell's people that belongs to a group."""
 
-    cell: Ints  # Row of the cell
-    people: Ints  # How many of its people; 0 only for a cell of nobody
-    group: Ints  # Their group
+    cell: Ints  # row of the cell
+    people: Ints  # how many of its people; 0 only for a cell of nobody
+    group: Ints
 
 
 def group_cells(
@@ -82,7 +80,6 @@ def group_cells(
 
 
 def _with_interval(axes: AxisArrays, position: Floats, weight: float) -> AxisArrays:
-    """Append one more axis."""
     return axes._replace(
         kind=np.append(axes.kind, np.int8(INTERVAL)),
         weight=np.append(axes.weight, weight),
@@ -171,11 +168,8 @@ def _seat_rest(axes: AxisArrays, codes: Codes, count: Ints, shares: Shares) -> S
     return Shares(*(np.append(a, b) for a, b in zip(shares, joined, strict=True)))
 
 
-# Merging groups that cannot stand alone, at the least cost in information.
-
-
 class GroupHulls:
-    """Groups of cells as growing hulls; finds the partner that makes the least of a loss."""
+    """Groups of cells as growing hulls; merges those that cannot stand alone at the least loss."""
 
     def __init__(
         self, axes: AxisArrays, cells: NDArray[np.int32], groups: list[NDArray[np.int64]], people: NDArray[np.int64]
@@ -260,18 +254,13 @@ def _merged(
     sides: NDArray[np.int64],
     unfit: Callable[[NDArray[np.int64]], bool],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Merge groups until none is unfit; return the new number of each, and the sides of the new ones.
-
-    A whole side that is unfit has no group: -1.
-    """
+    """Merge groups until none is unfit; return each one's new number, -1 on an unfit side, and the new ones' sides."""
     hulls = GroupHulls(index_of(population).axes, population.cells, cells, people)
     hulls.merge_while(unfit, sides)
     kept, into = np.unique(hulls.into, return_inverse=True)
     fit = np.array([not unfit(np.flatnonzero(hulls.into == group)) for group in kept], dtype=bool)
     return np.where(fit, np.cumsum(fit) - 1, -1)[into], sides[kept][fit]
 
-
-# The partition of a population: groups of cells, rows to groups, groups to regions.
 
 _BUILT: WeakKeyDictionary[Population, dict[tuple[object, ...], Partition]] = WeakKeyDictionary()
 
@@ -282,7 +271,7 @@ def partition_of(
     sides: NDArray[np.int64] | None = None,
     likely: NDArray[np.float64] | None = None,
 ) -> Partition:
-    """Return the partition of a population for a policy; built once, whoever asks.
+    """Return the partition of a population for a policy; built once.
 
     `sides` are not mixed, and -1 is on none; groups are kept alike in `likely`, the outcome's partial dependence.
     """
@@ -386,9 +375,8 @@ def _too_alike(population: Population, policy: PrivacyPolicy, rows: NDArray[np.i
 def coarser(partition: Partition, k: int) -> Partition:
     """Return a partition into groups of at least k people whose groups are unions of the given ones.
 
-    Distinct values of a union are no fewer than a group's, and its distance from everybody is no larger than the
-    largest of its groups: l and t hold as they did. Regions only grow: whoever sees a record with both its regions has
-    the smaller one, and no more than that.
+    l and t hold as they did: a union has no fewer distinct values than a group, and is no farther from everybody than
+    the farthest of its groups. Who sees a record with both its regions has the smaller one, and no more than that.
     """
     population, grouped, count = partition.population, partition.group_of_row >= 0, len(partition.regions)
     group, cell = partition.parts

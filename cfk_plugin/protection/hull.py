@@ -1,8 +1,7 @@
 """The search problem around one anchor, and the tests a search makes on hulls.
 
-Every cell near the anchor becomes one row. On the way two simplifications are made: a hierarchy turns into
-an interval, because every hull that holds the anchor is an ancestor of the anchor's leaf and the ancestors
-form a chain ordered by cost; and a "missing" code is only treated apart where one occurs.
+Every cell near the anchor becomes one row. A hierarchy turns into an interval, because every hull that holds the
+anchor is an ancestor of its leaf, and the ancestors form a chain ordered by cost.
 """
 
 from __future__ import annotations
@@ -223,7 +222,6 @@ class GroupHull(NamedTuple):
 
 @jit
 def room_for_hull(axes: AxisArrays) -> GroupHull:
-    """Return an empty hull."""
     q = axes.kind.size
     mark = np.zeros(axes.offset[q], np.int64)
     return GroupHull(
@@ -296,7 +294,7 @@ def joined_group_hull(axes: AxisArrays, hull: GroupHull, x: Floats, i: int, limi
 
 @jit
 def prices(axes: AxisArrays, hull: GroupHull, x: Floats, rows: int, cost: Floats) -> None:
-    """Write the cost of the hull once row ``i`` joins for each of the first rows: `joined`, an axis at a time."""
+    """Write for each of the first rows what `joined_group_hull` returns, an axis at a time."""
     cost[:rows] = 0.0
     for j in range(axes.kind.size):
         kind, weight, card, size = axes.kind[j], axes.weight[j], axes.card[j], hull.size[j]
@@ -322,7 +320,6 @@ def prices(axes: AxisArrays, hull: GroupHull, x: Floats, rows: int, cost: Floats
 
 @jit
 def extend_group_hull(axes: AxisArrays, hull: GroupHull, x: Floats, i: int) -> None:
-    """Let row ``i`` join."""
     for j in range(axes.kind.size):
         v = x[i, j]
         if axes.kind[j] == NOMINAL:

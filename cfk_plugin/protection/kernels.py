@@ -152,8 +152,6 @@ def hopeless(p: Local, hull: Hull, s: Stack, d: int, need: int, limit: float) ->
     return settled
 
 
-# Branch and bound over hulls that hold the anchor.
-
 DONE, PAUSED, FULL, SHALLOW = 0, 1, 2, 3
 DEPTH, NODES, BEST_WEIGHT, BEST_SIZE = 0, 1, 2, 3
 
@@ -316,8 +314,6 @@ def explore(
 
 
 def roomier(hull: Hull, s: Stack, best: Ints) -> tuple[Hull, Stack, Ints]:
-    """Twice the room for frames and lists, contents kept."""
-
     def twice(a: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate([a, np.zeros_like(a)])
 

@@ -23,9 +23,8 @@ _ASKED = 400_000  # rows that the model is asked for at most, where that leaves 
 def partial_dependence(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     """Return for each cell the share of some records' private values that get the desired outcome there.
 
-    A region over cells that are alike in it is likely to be pure, whatever private values it is released with. A
-    function of population and model: queries play no part. Where any other outcome is desired, the most frequent
-    prediction stands for it.
+    A region over cells that are alike in it is likely to be pure, whatever private values it is released with. Queries
+    play no part. Where any other outcome is desired, the most frequent prediction stands for it.
     """
     population = rows.population
     n_cells = len(population.cells)
@@ -55,8 +54,8 @@ def partial_dependence(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
 def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> NDArray[np.float64]:
     """Do the same without a row or a private value leaving the workers.
 
-    The model and the key travel to the workers. From there come counts of predicted outcomes (where any other outcome
-    is desired), keyed numbers, and one vote per cell and record.
+    The model and the key travel to the workers; back come counts of predicted outcomes (where any other outcome is
+    desired), keyed numbers, and one vote per cell and record.
     """
     cells = population.cells
     frequent = _most_frequent(population, model) if goal.is_opposite else None

@@ -20,11 +20,8 @@ from cfk_plugin.metrics.information import ncp
 from cfk_plugin.protection.axes import region_of
 from cfk_plugin.protection.base import Proposal, Task
 
-# Distances on the quasi-identifiers, from records to regions and to cells.
-#
-# A number differs by what it is outside the range, divided by the population's range; a category by 0 inside the set,
-# else 1; a rank like a category; missing by 0 where the region holds it, else 1. The sum is in [0, number of
-# quasi-identifiers] for records inside the population's ranges; 0 inside the region.
+# Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
+# category, a rank and a missing value by 0 inside, else 1. Distances are sums over the quasi-identifiers.
 
 _BLOCK = 1 << 22  # distances held at once
 _TIE = 1e-9  # cells this close to each other in distance count as equally near
@@ -121,9 +118,6 @@ class NearestCells(HostOnly):
         return found
 
 
-# A fixed partition of the people.
-
-
 class Classes(NamedTuple):
     """How equivalence classes are divided: class i, the population's cell ``cell[i]``, has the parts from ``start[i]``.
 
@@ -155,25 +149,22 @@ def regions_of(
 class Partition(HostOnly):
     """Assigns training rows to groups; every member of a group is released with the group's region.
 
-    An adversary who knows everything but who it is, reruns the protection for every person and is left with all who
-    are mapped to the region: the group. Which group somebody is in depends on the population alone, never on a query.
-    It protects as far as the groups are large; it does not protect against an adversary who knows who among the
-    members has the released private values.
+    The group depends on the population alone, never on a query: an adversary who knows everything but who it is, and
+    reruns the protection for every person, is left with the whole group. It does not protect against an adversary who
+    knows who among the members has the released private values.
     """
 
     population: Population
-    regions: tuple[Region, ...]  # One per group. Groups with the same region are one to an adversary.
-    group_of_row: NDArray[np.int64]  # shape (n_rows,); group of each training row; -1 for a row that has none
-    # shape (n_groups,); what distinguishes groups that must not be mixed: the predicted outcome where only eligible
-    # rows count
-    side_of_group: NDArray[np.int64]
-    # For each side how its equivalence classes are divided, where that is known and cannot be found from rows
-    classes: Mapping[int, Classes] | None = None
+    regions: tuple[Region, ...]  # one per group; groups with the same region are one to an adversary
+    group_of_row: NDArray[np.int64]  # of each training row; -1 for none
+    side_of_group: NDArray[
+        np.int64
+    ]  # of groups that must not be mixed: the predicted outcome if only eligible rows count
+    classes: Mapping[int, Classes] | None = None  # by side, where they cannot be found from rows
 
     _refusal = PopulationError, "a {} holds training rows and refuses to be pickled; rebuild it instead"
 
     def __post_init__(self) -> None:
-        """Make the assignment read-only: what held for one explanation must hold for the next."""
         for array in (self.group_of_row, self.side_of_group):
             array.setflags(write=False)
 
@@ -210,12 +201,10 @@ class Partition(HostOnly):
 
     @cached_property
     def distance(self) -> RegionDistance:
-        """Distances from records to the regions."""
         return RegionDistance(self.population, self.regions)
 
     @cached_property
     def losses(self) -> NDArray[np.float64]:
-        """NCP of each group's region."""
         return np.array([ncp(region, self.population) for region in self.regions])
 
     @cached_property
@@ -257,13 +246,11 @@ class Partition(HostOnly):
         return {region: np.sort(np.concatenate(parts)) for region, parts in rows.items()}
 
 
-# A fixed partition as numbers: how equivalence classes are divided, without a row; and the way back.
-
 _SIDES = "partition.sides"
 
 
 def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
-    """Return what another process needs to look groups up: for each side its classes, and the people of each part."""
+    """Return a partition as numbers, without a row: for each side its classes, and the people of each part."""
     population = partition.population
     counted = np.zeros(population.n_rows, dtype=np.int64)
     counted[population.counted_rows] = 1
@@ -303,19 +290,15 @@ def partition_from_arrays(population: Population, arrays: Mapping[str, NDArray[A
     return replace(partition, regions=regions_of(population, *partition.parts, len(sides)))
 
 
-# The reciprocal protector: a counterfactual is released with the region of the group that it belongs to.
-
-
 @dataclass(slots=True)
 class ReciprocalProtector:
     """Looks up the group of a counterfactual in a partition that was fixed beforehand.
 
-    Whoever reruns it for every person of the population is left with a whole group, at least k people. It proves
-    nothing about information loss, and does not ask the model: see `Certificate.k_consistent`.
+    It proves nothing about information loss, and does not ask the model: see `Certificate.k_consistent`.
     """
 
     partition: Partition
-    name: str = "reciprocal"  # For the certificate
+    name: str = "reciprocal"
 
     def protect(self, task: Task) -> Sequence[Proposal]:
         """Return the region of each counterfactual's group; none where its side has too few people."""

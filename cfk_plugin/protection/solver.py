@@ -1,9 +1,8 @@
 """Exact regions of least NCP: for each anchor the cheapest region that holds it and at least k people.
 
-The work for one anchor is local. The cells nearest to it give a first region; only cells whose hull with the
-anchor costs less than that region can be part of a cheaper one, and the index finds them without a scan.
-Where forbidden cells leave no first region, the search runs under a cost cap that grows until a region is
-found or the cap exceeds every cost, which proves that there is none.
+The cells nearest to an anchor give a first region; only cells whose hull with the anchor costs less can be part of a
+cheaper one. Where forbidden cells leave no first region, the search runs under a cost cap that grows until a region
+is found or the cap exceeds every cost, which proves that there is none.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ _SLICE = 2048  # nodes between two looks at the clock
 class Solution(NamedTuple):
     """The best region that was found around one anchor."""
 
-    cost: float = np.inf  # With penalties; infinite when there is none
-    lower_bound: float = np.inf  # No region costs less; infinite when it is proven that there is none
-    nodes: int = 0  # Nodes of the search tree that were expanded
-    weight: int = 0  # People inside the region
-    cells: Ints = np.empty(0, np.int64)  # Cells, in the caller's numbering, whose hull with the anchor is the region
+    cost: float = np.inf  # with penalties; infinite when there is none
+    lower_bound: float = np.inf  # no region costs less; infinite when it is proven that there is none
+    nodes: int = 0  # of the search tree, expanded
+    weight: int = 0  # people inside the region
+    cells: Ints = np.empty(0, np.int64)  # in the caller's numbering: their hull with the anchor is the region
 
     @property
     def proven(self) -> bool:
@@ -57,8 +56,6 @@ class Solution(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """One anchor and what is asked of it."""
-
     space: CellIndex
     anchor: Codes
     place: Floats
