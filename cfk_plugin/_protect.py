@@ -1,4 +1,4 @@
-"""protect(): an explainer as before, except that everything it gives out is protected."""
+"""The function `protect`, and its decorator `protected`."""
 
 from __future__ import annotations
 
@@ -55,25 +55,24 @@ def protect(
         The outcome that counterfactuals reach; by default any other than the query's own.
     method : str, Protector, DPPrototypes or DPC
         See `KAnonymizer`. "dp", or `DPPrototypes` with settings of your own: answers are differentially private
-        prototypes, whatever the explainer would find; `policy`, `reference` and `ledger` have no meaning then. "dpc",
-        or `DPC`: the published method, to compare with; it guarantees nothing.
+        prototypes, whatever the explainer would find; `policy`, `reference` and `ledger` are refused then. "dpc", or
+        `DPC`: the published method, to compare with; it guarantees nothing.
     plugins : sequence
         Plugins for this run, beside installed ones.
     reference : Population, optional
         Larger population for the journalist risk.
     ledger : Ledger, optional
-        Remembers what was released for each record, so that several releases do not add up; see `Ledger`.
+        Remembers what was released for each record, so that several releases do not add up.
     track : bool or RunLogger
-        Whether every result is logged to MLflow, in the background: no explanation waits for a server. One of which
-        no record can be kept on local disk is withheld, unless the operator chose otherwise (`SpoolSettings`).
+        Whether every result is logged to MLflow, in the background: no explanation waits for a server. One of which no
+        record can be kept on local disk is withheld, unless ``CFK_SPOOL_FULL=release``.
     groups : str, optional
         Column of the queries by which runs tell groups of those who ask apart, for example ``sex``; it need not be a
         feature. See `Explanations.by_group`.
     candidates : int
         How many counterfactuals `explain` asks the explainer for per query; it releases the best of them, by the
         policy's objective with distance to the query + NCP in the place of NCP. k holds as for one. Of the built-in
-        explainers `NearestUnlikeNeighbour` and DiCE's can be asked for several. Not with the catalogue, which answers
-        with an entry of its own.
+        explainers `NearestUnlikeNeighbour` and DiCE's can be asked for several. Not with the catalogue.
     seed : int
         For protectors that draw random numbers.
 
@@ -84,9 +83,8 @@ def protect(
     Raises
     ------
     CFKError
-        If policy, population, model and explainer do not fit together; see `KAnonymizer.fit`. If records cannot be
-        kept although `track` asks for them. If the explainer, the guarantee or the population has no use for several
-        candidates, or `candidates` is no whole number from 1.
+        If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`), records cannot be kept
+        although `track` asks for them, `candidates` is no whole number from 1, or there is no use for several.
     """
     candidates = check_number(candidates)
     if (logger := logger_of(track)) is not None:

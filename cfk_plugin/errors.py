@@ -103,9 +103,9 @@ def quiet(what: str, error: type[CFKError], let: type[CFKError] | tuple[type[CFK
     Parameters
     ----------
     what : str
-        What failed, for the message; ``{}`` in it stands for the class of what was raised, which is else put after it.
+        What failed, for the message; ``{}`` stands for the class of what was raised, which is else put after it.
     error : type of CFKError
-        What is raised instead. It has no context and no cause.
+        What is raised instead, without context and cause.
     let : type of CFKError, or tuple of them
         What may pass with its own text; its context is dropped as well.
 
@@ -158,7 +158,6 @@ class HostOnly:
         return f"{len(self)} rows" if isinstance(self, Sized) else ""
 
     def __repr__(self) -> str:
-        """Show class and counts, never a value."""
         return f"{type(self).__name__}({self._counts()})"
 
     def __reduce__(self) -> NoReturn:

@@ -1,7 +1,7 @@
 """The contract for authors of plugins, adapters and protectors; see docs/reference/hooks.md.
 
-A plugin may add protection, never weaken it: whatever it returns is checked by host code that is no plugin. It runs
-inside the data holder's process and sees training rows, which it must keep out of logs, exceptions and files.
+A plugin may add protection, never weaken it: whatever it returns is checked by host code. It runs inside the data
+holder's process and sees training rows, which it must keep out of logs, exceptions and files.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 class AdaptContext:
     """What an adapter needs to know of the data."""
 
-    features: tuple[str, ...]  # Columns that a counterfactual has, in the training table's order
-    target: str | None = None  # Label column, to be left out of what the explainer returns
-    # The labels of the model that is protected, in its order, for explainers that name one by its position
-    classes: tuple[Any, ...] | None = None
+    features: tuple[str, ...]  # columns that a counterfactual has, in the training table's order
+    target: str | None = None  # label column, to be left out of what the explainer returns
+    classes: tuple[Any, ...] | None = None  # the model's labels, in its order, for explainers that name a position
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,9 @@ class RawMethod:
     """A method of an explainer's class that gives out counterfactuals as they are. Naming it imports nothing."""
 
     module: str
-    owner: str  # The class
+    owner: str
     name: str
-    count: Callable[[Any], int]  # Says of what the method returned how many counterfactuals are in it
+    count: Callable[[Any], int]  # how many counterfactuals are in what the method returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +61,13 @@ class ReleaseRecord:
     """One explanation as a notification tells it. Holds no attribute's value, so it may be logged."""
 
     status: str  # "released" or "suppressed"
-    reason: str | None = None  # Why it was suppressed, a key of `SUPPRESSION_REASONS`
-    method: str  # Protector
-    k: int | None = None  # People in the region; None when suppressed or a prototype, like the next two
+    reason: str | None = None  # why it was suppressed, a key of `SUPPRESSION_REASONS`
+    method: str  # protector
+    k: int | None = None  # people in the region; None when suppressed or a prototype, like the next two
     ncp: float | None = None
     pureness: float | None = None
     policy_hash: str
-    # Keyed fingerprint. Empty for a prototype: it is computed from the exact table, which no epsilon covers.
-    population: str = ""
+    population: str = ""  # keyed fingerprint; none of a prototype: no epsilon covers the exact table it is made of
 
 
 @hookspec(firstresult=True)
@@ -160,8 +158,6 @@ def cfk_released(record: ReleaseRecord) -> None:
     """
 
 
-# What a protector gets and what it gives back.
-
 Progress = Callable[[int, int], None]
 """Called with (done, total) counterfactuals."""
 
@@ -172,17 +168,14 @@ class Task:
 
     population: Population
     policy: PrivacyPolicy
-    # shape (n, n_quasi_identifiers); coded quasi-identifiers, -1 where a number is not a value of the population
-    codes: NDArray[np.int32]
-    numbers: NDArray[np.float64]  # Their numbers (dates in seconds); NaN for categories
-    oracle: Oracle  # Answers whether a cell of a counterfactual has the desired outcome; asks the model once per cell
-    seed: int = 0  # For protectors that draw random numbers
+    codes: NDArray[np.int32]  # shape (n, n_quasi_identifiers); -1: a number that is not a value of the population
+    numbers: NDArray[np.float64]  # the same as numbers (dates in seconds); NaN for categories
+    oracle: Oracle  # says whether a cell has the desired outcome; asks the model once per cell
+    seed: int = 0  # for protectors that draw random numbers
     progress: Progress | None = None
-    # Group of the partition that each belongs to, where the guarantee has one; -1 where there is none
-    groups: NDArray[np.int64] | None = None
+    groups: NDArray[np.int64] | None = None  # of the partition, where the guarantee has one; -1 for none
 
     def __len__(self) -> int:
-        """Return the number of counterfactuals."""
         return len(self.codes)
 
 
@@ -191,11 +184,10 @@ class Proposal:
     """A protector's answer for one counterfactual; verification recounts everything it says."""
 
     region: Region | None  # None when no region with enough people was found
-    optimal: bool = False  # Whether it is proved that no better region exists, for the policy's objective
-    gap: float | None = None  # Proven bound on how much lower the objective's NCP could be; None for a heuristic
+    optimal: bool = False  # proved that no better region exists, for the policy's objective
+    gap: float | None = None  # proven bound on how much lower the objective's NCP could be; None for a heuristic
 
     def __repr__(self) -> str:
-        """Show whether there is a region, never a value: one that was not verified may be somebody's row."""
         region = "None" if self.region is None else "withheld"
         return f"Proposal(region={region}, optimal={self.optimal}, gap={self.gap})"
 
@@ -211,9 +203,6 @@ class Protector(Protocol):
     def protect(self, task: Task) -> Sequence[Proposal]:
         """Return one proposal per counterfactual of the task, in order."""
         ...
-
-
-# What an adapter hands over: counterfactuals in one shape, whatever explainer they come from.
 
 
 class ExplainerError(AdapterError):
@@ -267,7 +256,7 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
     Raises
     ------
     AdapterError
-        If two of them differ, a position is none of a class, or it is no range.
+        If several outcomes are named, a position is that of no class, or ``desired_range`` is none.
     """
     named = None
     for name in DESIRED:
@@ -310,15 +299,12 @@ def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
 class CounterfactualBatch(HostOnly):
     """Raw counterfactuals of one call. Never leaves the host: its `repr` shows counts and it refuses to be pickled."""
 
-    frame: pd.DataFrame  # shape (n_found, n_features); in the raw feature space, and the index means nothing
-    slot: NDArray[np.int64]  # shape (n_found,); which of the counterfactuals asked for each row answers
-    # shape (n_asked,); the query that each counterfactual asked for belongs to. Slots without a row were not found.
-    query: NDArray[np.int64]
-    # The outcome that this call asked for, see `desired_of`: what is released is certified for it. None for none.
-    desired: Any = None
+    frame: pd.DataFrame  # shape (n_found, n_features); raw feature space, any index
+    slot: NDArray[np.int64]  # shape (n_found,); position in `query` that each row answers
+    query: NDArray[np.int64]  # shape (n_asked,); query of each one asked for; slots without a row were not found
+    desired: Any = None  # outcome that this call asked for, which is then certified; see `desired_of`
 
     def __post_init__(self) -> None:
-        """Check that the parts fit together."""
         slot, query = np.asarray(self.slot, dtype=np.int64), np.asarray(self.query, dtype=np.int64)
         if not isinstance(self.frame, pd.DataFrame) or len(slot) != len(self.frame):
             raise AdapterError("a batch needs a DataFrame and one slot per row of it")
@@ -347,8 +333,8 @@ class CounterfactualSource(Protocol):
     nothing of a row may be in them, or be reached from them.
     """
 
-    name: str  # Short name of the generator, for logs
-    instance_based: bool  # Whether its answers may be training rows or lightly changed ones, whatever a distance says
+    name: str  # short name of the generator, for logs
+    instance_based: bool  # its answers may be training rows or lightly changed ones, whatever a distance says
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
         """Ask for counterfactuals of the queries, and change neither them nor the explainer nor random state."""

@@ -41,7 +41,6 @@ class Nice:
         )
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"Nice({len(self._rows)} rows)"
 
     def encode(self, rows: pd.DataFrame) -> NDArray[np.float64]:

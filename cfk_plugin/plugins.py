@@ -41,10 +41,10 @@ log = logging.getLogger("cfk_plugin")
 class PluginInfo:
     """A loaded plugin."""
 
-    name: str  # Name of the entry point, or of the module or class that was passed
-    distribution: str | None  # Distribution it was installed with; None for one that was passed
-    version: str  # Version of the distribution, else the plugin's ``__version__`` or "unknown"
-    hooks: tuple[str, ...]  # Hooks that it implements
+    name: str  # of the entry point, or of the module or class that was passed
+    distribution: str | None  # installed with; None for one that was passed
+    version: str  # of the distribution, else the plugin's ``__version__`` or "unknown"
+    hooks: tuple[str, ...]
 
 
 def load_plugins(plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry_points: bool = True) -> PluginManager:
@@ -71,7 +71,6 @@ class PluginManager:
             self._manager.add_hookcall_monitoring(_trace, lambda *_: None)
 
     def __repr__(self) -> str:
-        """Name the plugins."""
         return f"PluginManager({[info.name for info in self.infos]})"
 
     def versions(self) -> dict[str, str]:
@@ -201,7 +200,7 @@ def _trace(hook_name: str, implementations: Sequence[pluggy.HookImpl], arguments
     log.info("hook %s -> %s", hook_name, ", ".join(names) or "nobody")
 
 
-# Explainers by name, made of a training table and a model: what audits that train again need.
+# Generators: explainers by name, made of a training table and a model, for audits that train again.
 
 GROUP = "cfk_plugin.generators"
 """Name of the entry-point group."""
