@@ -1,4 +1,4 @@
-"""Domains: the values that an attribute takes in a population, their codes, what stands for them in digests, bins."""
+"""Domains: the values of an attribute in a population, their codes, declared bins, and tokens for digests."""
 
 from __future__ import annotations
 
@@ -35,23 +35,22 @@ _BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "fal
 class Domain(HostOnly):
     """The distinct values of one attribute, coded 0 .. n-1; a missing value has the last code.
 
-    Numbers and dates (as seconds) are sorted; ordinal levels keep their order; categories are sorted as text;
-    leaves of a hierarchy keep their depth-first order.
+    Numbers and dates (as seconds) are sorted, categories as text; levels, and leaves in depth first, keep their order.
     """
 
-    attribute: Attribute  # What the schema says
-    values: NDArray[Any]  # float64 for numeric attributes, else text
-    originals: NDArray[Any]  # The values as they stand in the table (categorical kinds)
-    dtype: Any  # The column's dtype, to rebuild values that the model has seen
-    missing: Any  # The column's own marker of a missing value
-    has_missing: bool  # Whether the population has a missing value here
-    is_date: bool = False  # Whether the numbers are seconds of a date
-    is_open: bool = False  # Whether values are not known and any will do: a private attribute whose rows are elsewhere
-    size: int = field(init=False)  # Number of codes, the one for missing included
-    missing_code: int = field(init=False)  # `UNKNOWN` when the population has no missing value
+    attribute: Attribute
+    values: NDArray[Any]  # float64 if numeric, else text
+    originals: NDArray[Any]  # values as the table has them (categorical kinds)
+    dtype: Any  # of the column, to rebuild what the model has seen
+    missing: Any  # the column's marker of a missing value
+    has_missing: bool
+    is_date: bool = False  # numbers are seconds
+    is_open: bool = False  # values are unknown and any will do: private ones whose rows are elsewhere
+    size: int = field(init=False)  # number of codes, the one for missing included
+    missing_code: int = field(init=False)  # `UNKNOWN` when nothing is missing
     is_numeric: bool = field(init=False)
-    is_interval: bool = field(init=False)  # Whether the attribute generalises to ranges
-    width: float = field(init=False)  # Of the range of numbers
+    is_interval: bool = field(init=False)  # generalises to ranges
+    width: float = field(init=False)  # of the range of numbers
     _code_if_missing: int = field(init=False)
     _is_bool: bool = field(init=False)
     _is_float: bool = field(init=False)
@@ -59,7 +58,6 @@ class Domain(HostOnly):
     _refusal = PopulationError, "a {} holds values of rows and refuses to be pickled"
 
     def __post_init__(self) -> None:
-        """Work out once what every call asks for."""
         kind, n = self.attribute.kind, len(self.values)
         is_numeric = kind == "numeric"
         self.__dict__.update(
@@ -78,7 +76,7 @@ class Domain(HostOnly):
 
     @classmethod
     def unlisted(cls, attribute: Attribute, dtype: Any, *, has_missing: bool, is_date: bool) -> Domain:
-        """Return a domain of which no value of a row is known; levels and leaves that are declared are."""
+        """Return a domain that knows no value of a row, only declared levels and leaves."""
         declared = attribute.declared_values or ()
         listed = np.array(declared, dtype=object)
         values = np.empty(0) if attribute.kind == "numeric" else listed
@@ -86,7 +84,6 @@ class Domain(HostOnly):
 
     @classmethod
     def of(cls, column: pd.Series, attribute: Attribute) -> Domain:
-        """Learn the domain of a column."""
         gaps = column.isna()
         has_missing = bool(gaps.any())
         missing = column[gaps].iloc[0] if has_missing else np.nan
@@ -115,26 +112,24 @@ class Domain(HostOnly):
 
     @cached_property
     def positions(self) -> Numbers:
-        """Place of each value on [0, 1] (range attributes): value or rank, divided by the range."""
+        """Place of each value on [0, 1], for ranges: value or rank, divided by the range."""
         line = self.values if self.is_numeric else np.arange(len(self.values), dtype=float)
         width = float(line[-1] - line[0]) if len(line) else 0.0
         return np.asarray((line - line[0]) / width if width > 0 else np.zeros(len(line)), dtype=np.float64)
 
     @cached_property
     def scaled(self) -> Numbers:
-        """Positions in terms of what generalising costs: times the attribute's weight."""
+        """Positions times the attribute's weight: what generalizing costs."""
         return self.positions * self.attribute.weight
 
     def place(self, numbers: Numbers) -> Numbers:
-        """Return where numbers stand on the [0, 1] line of the population; outside of it if they are."""
+        """Return where numbers are on the [0, 1] line of the population, or outside of it."""
         if self.width <= 0:
             return np.zeros(len(numbers))
         return np.asarray((numbers - self.values[0]) / self.width, dtype=np.float64)
 
-    # From values to codes
-
     def encode(self, column: pd.Series) -> tuple[Codes, Numbers]:
-        """Return code and number of every value of a column, whatever its dtype."""
+        """Return code and number of every value, whatever the column's dtype."""
         if self.is_numeric:
             return self._code_numbers(*to_numbers(column))
         if isinstance(column.dtype, pd.CategoricalDtype):
@@ -145,7 +140,7 @@ class Domain(HostOnly):
         return codes[at], numbers[at]
 
     def encode_values(self, values: list[Any]) -> tuple[Codes, Numbers]:
-        """Do as `encode`, for a few values, whose types are looked at one by one."""
+        """Do as `encode` for a few values, whose types are looked at one by one."""
         if not self.is_numeric:
             return self._code_categories(values)
         if not {*map(type, values)} <= {int, float}:
@@ -154,7 +149,7 @@ class Domain(HostOnly):
         return self._code_numbers(numbers, np.isinf(numbers))
 
     def code(self, value: Any) -> int:
-        """Return the code of one category, however it is spelled; `UNKNOWN` for one that the population lacks."""
+        """Return the code of a category, however it is spelled; `UNKNOWN` for one that the population lacks."""
         return self._code_of.get(value if type(value) is str else to_text(value), UNKNOWN)
 
     @cached_property
@@ -194,10 +189,8 @@ class Domain(HostOnly):
         codes[invalid] = INVALID
         return codes, numbers
 
-    # From codes to values
-
     def value(self, code: int) -> Any:
-        """Return the value of a code in natural form: a number, a Timestamp, a category; None when missing."""
+        """Return the value of a code: a number, a Timestamp or a category; None when missing."""
         if code == self.missing_code and self.has_missing:
             return None
         if self.is_numeric:
@@ -217,7 +210,6 @@ class Domain(HostOnly):
         return pd.Series(self.restore_array(codes), dtype=self._pool.dtype)
 
     def restore_array(self, codes: NDArray[np.integer[Any]]) -> Any:
-        """Do as `restore`, without an index around the values."""
         return self._pool.array.take(codes)
 
     @cached_property
@@ -236,7 +228,7 @@ class Domain(HostOnly):
         return list(self._pool.tolist())
 
     def restores(self, values: list[Any], codes: Codes) -> bool:
-        """Say whether `restore` gives a few coded values back as they are, if they have the population's dtype."""
+        """Say whether `restore` gives coded values back as they are, if they have the population's dtype."""
         spelled = self._spelled
         for value, code in zip(values, codes.tolist(), strict=True):
             if code < 0 or code == self.missing_code:
@@ -244,8 +236,6 @@ class Domain(HostOnly):
             if value != spelled[code] or type(value) is not type(spelled[code]):
                 return False
         return True
-
-    # Parts of a region
 
     def inside(self, part: Part) -> NDArray[np.bool_]:
         """Say of every code whether its value is inside one part of a region."""
@@ -270,13 +260,13 @@ class Domain(HostOnly):
         return allowed
 
     def label(self, part: Part) -> str | None:
-        """Return the name of the hierarchy's node that a part of several values is; None where there is none."""
+        """Return the name of the node that a part of several values is; None without a hierarchy."""
         hierarchy = self.attribute.hierarchy
         if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
             return None
         return hierarchy.labels[hierarchy.cover([to_text(value) for value in part])]
 
-    # Tokens: 64 bits per value that stand for it in keyed digests, and follow from the value, not from the table
+    # Tokens: 64 bits per value for keyed digests; they follow from the value, not from the table
 
     @cached_property
     def _tokens(self) -> NDArray[np.uint64]:
@@ -284,11 +274,7 @@ class Domain(HostOnly):
         return np.array([*(token_of(text, is_bool=self._is_bool) for text in texts), 0], dtype=np.uint64)
 
     def tokens(self, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
-        """Return the tokens of coded values (`encode`).
-
-        Numbers that went through single precision, and other spellings of a category, are the same; missing is a value
-        of its own.
-        """
+        """Return tokens of coded values (see `encode`): alike at single precision, and for spellings of a category."""
         known = (codes >= 0) & (codes < len(self.values))
         if not self.is_numeric:
             return np.where(known, self._tokens[np.where(known, codes, -1)], np.nan_to_num(numbers).astype(np.uint64))
@@ -301,7 +287,7 @@ class Domain(HostOnly):
 
 
 def token_of(text: str, *, is_bool: bool) -> int:
-    """Return 48 bits, which a float holds exactly, that stand for a category: the same for all its spellings."""
+    """Return 48 bits, which a float holds exactly, for a category in any spelling."""
     if is_bool:
         text = next((name for name, aliases in _BOOL_SPELLINGS.items() if text in aliases), text)
     whole = text.removesuffix(".0")
@@ -309,11 +295,8 @@ def token_of(text: str, *, is_bool: bool) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
 
 
-# Declared bins of a numeric private attribute: which one a number falls into, and what is released of it.
-
-
 def bin_of(domain: Domain, number: float) -> int | None:
-    """Return which of the declared bins a number falls into; None for none, and where none are declared."""
+    """Return the declared bin of a number; None for none."""
     edges = domain.attribute.bins
     if edges is None or not edges[0] <= number <= edges[-1]:
         return None
@@ -321,7 +304,7 @@ def bin_of(domain: Domain, number: float) -> int | None:
 
 
 def bin_part(domain: Domain, at: int) -> Interval:
-    """Return a declared bin as it is released; of its ends, only the last bin has the upper one."""
+    """Return a declared bin as it is released; only the last one contains its upper end."""
     edges = domain.attribute.bins or ()
     return Interval(domain.natural(edges[at]), domain.natural(edges[at + 1]))
 

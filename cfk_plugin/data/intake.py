@@ -1,4 +1,4 @@
-"""Intake: a table of counterfactuals or of queries is selected, checked, coded and conformed, each once."""
+"""Intake: a table of counterfactuals or queries is selected, checked, coded and conformed, each once."""
 
 from __future__ import annotations
 
@@ -31,14 +31,12 @@ LARGEST = 1e300
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Counterfactual:
-    """One raw counterfactual instance. Host side only: its `repr` shows no value.
+    """One raw counterfactual. Host side only: its `repr` shows no value.
 
     Attributes
     ----------
-    query : int
-        Position of the query it answers.
-    values : mapping
-        Feature to value.
+    query : int, position of the query it answers
+    values : mapping of feature to value
     """
 
     query: int
@@ -48,11 +46,8 @@ class Counterfactual:
         return f"Counterfactual(query={self.query}, {len(self.values)} values withheld)"
 
 
-# Tables: the columns that are asked for, and no others.
-
-
 def require_features(frame: object, features: Sequence[str], what: str) -> pd.DataFrame:
-    """Return a table that has every feature once, or say which columns are at fault."""
+    """Return a table that has every feature once, or raise what is wrong with its columns."""
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"{what} must be a pandas DataFrame, got {type(frame).__name__}")
     if frame.empty:
@@ -78,7 +73,7 @@ def as_table(counterfactuals: object, features: Sequence[str]) -> tuple[pd.DataF
 
 
 def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) -> pd.DataFrame:
-    """Return columns in order, with rows numbered from 0; the table itself where both is so already."""
+    """Return columns in order, rows numbered from 0; the table itself where it is so already."""
     if frame.columns.tolist() != list(names):
         frame = frame[list(names)]
     index = frame.index
@@ -88,26 +83,22 @@ def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) 
 
 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Put arrays of equal length side by side, each in its own dtype."""
+    """Put arrays side by side, each in its own dtype."""
     # pandas 3 would make text of an array of objects; it leaves a Series as it is.
     objects = {n: pd.Series(a, dtype=object) for n, a in columns.items() if str(a.dtype) == "object"}
     return pd.DataFrame({**columns, **objects}, copy=False)
 
 
-# Records as codes and numbers in a population's terms.
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoder(HostOnly):
-    """Reads tables by the domains of a population. It knows domains and no row."""
+    """Reads tables by the domains of a population; it knows no row."""
 
     schema: Schema
-    domains: Mapping[str, Domain]  # Feature to `Domain`
+    domains: Mapping[str, Domain]
 
     _refusal = PopulationError, "an {} holds values of rows and refuses to be pickled"
 
     def __post_init__(self) -> None:
-        """Keep the domains from being exchanged."""
         object.__setattr__(self, "domains", MappingProxyType(dict(self.domains)))
 
     def _counts(self) -> str:
@@ -115,34 +106,32 @@ class Encoder(HostOnly):
 
     @cached_property
     def columns(self) -> list[Domain]:
-        """The domains in the order of the features."""
         return [self.domains[name] for name in self.schema.features]
 
     @cached_property
     def dtypes(self) -> NDArray[Any]:
-        """The dtypes of the features in the training table."""
         dtypes = np.empty(len(self.columns), dtype=object)
         dtypes[:] = [domain.dtype for domain in self.columns]
         return dtypes
 
     @cached_property
     def limits(self) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
-        """The lowest and highest number allowed, and whether all values are known, per feature."""
+        """Per feature: lowest and highest number allowed, and whether all values are known."""
         bounds = [domain.attribute.bounds or (-np.inf, np.inf) for domain in self.columns]
         low, high = np.array(bounds, dtype=np.float64).T
         return low, high, np.array([not (domain.is_numeric or domain.is_open) for domain in self.columns])
 
     def encode(self, frame: pd.DataFrame) -> tuple[Codes, Numbers]:
-        """Return codes and numbers of every feature of a table, each of shape (n, n_features); see `Domain.encode`."""
+        """Return codes and numbers of every feature, each of shape (n, n_features); see `Domain.encode`."""
         intake = self.read(frame)
         return intake.codes, intake.numbers
 
     def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the features of a table in the training table's order, dtypes and spelling, where values survive."""
+        """Return the features in the training table's order, dtypes and spelling, where values survive it."""
         return self.read(frame).frame
 
     def read(self, frame: pd.DataFrame, odd: NDArray[np.bool_] | None = None) -> Intake:
-        """Code a table; `odd` says where values were that cannot be read or written."""
+        """Code a table; `odd` says which values cannot be read or written."""
         raw = select(frame, self.schema.features)
         few = len(raw) <= FEW
         codes, numbers = np.empty(raw.shape, dtype=np.int32, order="F"), np.empty(raw.shape, order="F")
@@ -157,7 +146,7 @@ class Encoder(HostOnly):
         return Intake(self, raw, codes, numbers, settled, odd)
 
     def read_records(self, records: Sequence[Mapping[str, Any]], odd: NDArray[np.bool_] | None) -> Intake:
-        """Do as `read`, for a few records of plain values, such as JSON holds."""
+        """Do as `read` for a few records of plain values, such as JSON holds."""
         table, plain = {}, []
         shape = (len(records), len(self.columns))
         codes, numbers = np.empty(shape, dtype=np.int32), np.empty(shape)
@@ -173,7 +162,7 @@ class Encoder(HostOnly):
         return Intake(self, table_of(table), codes, numbers, np.ones(shape[1], dtype=bool), odd, plain)
 
     def keyed_order(self, key: bytes, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
-        """Return a number per record (64 bits of HMAC-SHA256 of what stands for its values) that says who is first."""
+        """Return 64 bits of HMAC-SHA256 per record: the order of people within a cell."""
         tokens = np.empty(codes.shape, dtype="<u8")
         for place, j in enumerate(self.schema.canonical):
             tokens[:, place] = self.columns[j].tokens(codes[:, j], numbers[:, j])
@@ -186,12 +175,12 @@ class Intake(HostOnly):
     """A table in the population's terms. Host side only."""
 
     encoder: Encoder
-    raw: pd.DataFrame  # The features as they came
-    codes: Codes  # Shape (n, n_features); -1 for a number that no training row has
+    raw: pd.DataFrame  # the features as they came
+    codes: Codes  # shape (n, n_features); -1 for a number that no training row has
     numbers: Numbers  # NaN for categories
-    settled: NDArray[np.bool_]  # Of each feature, whether its values are spelled as the population spells them
-    odd: NDArray[np.bool_] | None = None  # Where values were that cannot be read or written
-    plain: list[list[Any]] | None = None  # Values of `frame`, feature by feature, where they are known
+    settled: NDArray[np.bool_]  # per feature, whether its values are spelled as in the population
+    odd: NDArray[np.bool_] | None = None  # which values cannot be read or written
+    plain: list[list[Any]] | None = None  # values of `frame`, feature by feature, where known
 
     _refusal = InputError, "raw counterfactuals refuse to be pickled"
 
@@ -200,7 +189,7 @@ class Intake(HostOnly):
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The features in the training table's order and dtypes, where the values survive that."""
+        """The features in the training table's order and dtypes, where values survive it."""
         encoder, columns = self.encoder, {}
         is_right = self.settled & (self.raw.dtypes.to_numpy() == encoder.dtypes)
         if is_right.all():
@@ -216,7 +205,6 @@ class Intake(HostOnly):
 
     @cached_property
     def values(self) -> list[list[Any]]:
-        """Values of `frame`, feature by feature."""
         if self.plain is not None:
             return self.plain
         if len(self) <= FEW:
@@ -225,13 +213,12 @@ class Intake(HostOnly):
 
     @cached_property
     def quasi_identifiers(self) -> tuple[Codes, Numbers]:
-        """Codes and numbers of the quasi-identifiers alone."""
         at = self.encoder.schema.quasi_positions
         return self.codes[:, at], self.numbers[:, at]
 
     @cached_property
     def faults(self) -> tuple[tuple[str, tuple[str, ...]] | None, ...]:
-        """Per counterfactual None, or the first reason for which it cannot be released and the columns at fault."""
+        """Per counterfactual, the first reason not to release it, with the columns at fault; or None."""
         low, high, listed = self.encoder.limits
         odd = np.zeros(self.codes.shape, dtype=bool) if self.odd is None else self.odd
         with np.errstate(invalid="ignore"):
@@ -249,7 +236,7 @@ class Intake(HostOnly):
         return tuple(faults)
 
     def take(self, at: NDArray[np.int64]) -> Intake:
-        """Return some of the counterfactuals, in better dtypes if only the others stood against it."""
+        """Return some of the counterfactuals, in better dtypes where only the others prevented them."""
         if np.array_equal(at, np.arange(len(self))):
             return self
         odd = None if self.odd is None else self.odd[at]
@@ -258,7 +245,7 @@ class Intake(HostOnly):
 
 
 def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
-    """Check and code a table of counterfactuals; identifiers, label and unknown columns are dropped."""
+    """Check and code counterfactuals; identifiers, label and unknown columns are dropped."""
     raw = select(frame, encoder.schema.features)
     odd = np.zeros(raw.shape, dtype=bool)
     for j, (domain, dtype) in enumerate(zip(encoder.columns, raw.dtypes.tolist(), strict=True)):
@@ -274,7 +261,7 @@ def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
 
 
 def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> Intake:
-    """Do as `take_in`, for records of plain values, such as JSON holds; each has every feature."""
+    """Do as `take_in` for records of plain values, such as JSON holds; each has every feature."""
     names = encoder.schema.features
     if len(records) > FEW:
         return take_in(pd.DataFrame([{name: record[name] for name in names} for record in records]), encoder)
@@ -298,7 +285,7 @@ _MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 
 
 def _needs_look(dtype: Any, domain: Domain) -> bool:
-    """Say whether a column of a dtype may hold what is not plain: one of numbers holds none that `faults` misses."""
+    """Say whether a column of this dtype may hold what is not plain; in one of numbers, `faults` misses nothing."""
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
         return domain.is_numeric  # all of it can be encoded
     if types.is_datetime64_any_dtype(dtype):
@@ -308,7 +295,7 @@ def _needs_look(dtype: Any, domain: Domain) -> bool:
 
 
 def _is_plain(value: Any, domain: Domain) -> bool:
-    """Say whether a value is missing, or of one of the types that its attribute can have and that can be written."""
+    """Say whether a value is missing, or has a type that its attribute allows and that can be written."""
     kind = type(value)
     if kind in _MISSING:
         return True

@@ -26,7 +26,7 @@ _COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # from pandas 3 on, wha
 
 
 class LabelModel:
-    """A model reduced to what protection needs of it: one label per row, checked, and no text that quotes rows."""
+    """A model as protection needs it: one checked label per row, and no error text that quotes rows."""
 
     def __init__(self, model: Any, features: Sequence[str], *, fractions: bool = True) -> None:
         predict = getattr(model, "predict", None) or (model if callable(model) else None)
@@ -81,21 +81,15 @@ class LabelModel:
         return labels
 
 
-# Grids: the value combinations that a region stands for, and the rows that ask a model about them.
-
-
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations of values of a region that occur in the population attribute by attribute.
+    """All combinations of the population's values, attribute by attribute, inside a region.
 
-    A number of the counterfactual that no row has (its *own* value) belongs to the grid too and has the code
-    ``domain.size``.
+    A number of the counterfactual that no row has (its *own* value) is in the grid too, with code ``domain.size``.
     """
 
-    # Codes inside the region, per quasi-identifier; then, where private attributes are generalised as well, the codes
-    # that each private attribute stands for
-    codes: tuple[Codes, ...]
-    size: int  # Number of combinations (a Python integer: it may be huge)
+    codes: tuple[Codes, ...]  # inside, per quasi-identifier; then, where generalised, per private attribute
+    size: int  # number of combinations; may be huge
 
     @classmethod
     def of(cls, region: Region, population: Population, own: Sequence[int], private: Sequence[Codes] = ()) -> Grid:
@@ -113,7 +107,7 @@ class Grid:
         return np.stack(np.meshgrid(*self.codes, indexing="ij"), axis=-1).reshape(-1, len(self.codes))
 
     def sample(self, n: int, random: np.random.Generator) -> Codes:
-        """Return n different combinations drawn uniformly without replacement (all of them if n >= size)."""
+        """Return n different combinations, drawn uniformly (all if n >= size)."""
         if n >= self.size:
             return self.all()
         drawn: dict[tuple[int, ...], None] = {}
@@ -147,8 +141,6 @@ def rows_for_cells(
     return table_of(columns)
 
 
-# The goal of an explanation: which of the model's labels are desired.
-
 Judge = Callable[[NDArray[Any], NDArray[np.int64]], Mask]
 """From labels, and the counterfactual each belongs to, to whether they are desired."""
 OPPOSITE = "opposite"
@@ -156,13 +148,11 @@ OPPOSITE = "opposite"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a certificate is about: the outcome that was asked of the model."""
+    """The outcome that was asked of the model, which a certificate is about."""
 
-    # The desired label, or with `is_other` the one that any other is desired to. None where neither is known, as a
-    # function says what is desired.
-    label: Any = None
-    is_other: bool = False  # Whether any label but `label` is desired
-    bounds: tuple[float, float] | None = None  # Lowest and highest number desired of a regressor, both included
+    label: Any = None  # None where a function says what is desired
+    is_other: bool = False  # any label but `label` is desired
+    bounds: tuple[float, float] | None = None  # desired of a regressor, both included
 
     def __str__(self) -> str:
         if self.bounds is not None:
@@ -172,7 +162,7 @@ class Outcome:
         return f"not {self.label}" if self.is_other else str(self.label)
 
     def to_dict(self) -> dict[str, Any] | None:
-        """Return it as JSON-ready values; None where a function says what is desired."""
+        """Return JSON-ready values; None where a function says what is desired."""
         if self.bounds is not None:
             return {"low": json_value(self.bounds[0]), "high": json_value(self.bounds[1])}
         return None if self.label is None else {"not" if self.is_other else "label": json_value(self.label)}
@@ -180,19 +170,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Which labels are desired."""
-
-    # A label; a callable from labels to booleans (for a regressor, say); or ``"opposite"``: any label but the factual's
-    # own
-    desired: Any
+    desired: Any  # a label, a callable from labels to booleans, or "opposite": any label but the factual's own
     is_opposite: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Say whether the goal depends on the factual's own label."""
         object.__setattr__(self, "is_opposite", isinstance(self.desired, str) and self.desired == OPPOSITE)
 
     def check(self, model: LabelModel, labels: NDArray[Any] | None) -> None:
-        """Refuse goals that the model cannot meet, before anything is protected."""
+        """Refuse a goal that the model cannot meet, before anything is protected."""
         if callable(self.desired):
             if labels is not None:  # labels to try it on; there are none where there are no rows
                 self.met(labels)
@@ -204,10 +189,10 @@ class Goal:
             raise ModelError("`desired` is not one of the model's classes; check its spelling and type")
 
     def of_call(self, desired: Any, model: LabelModel) -> Goal:
-        """Return the goal of one call that asks the explainer for an outcome of its own.
+        """Return the goal of a call that names an outcome of its own.
 
-        Where this goal is "opposite", which leaves the outcome to the query, the call's takes its place. Another goal
-        stays: the call may ask for it again, or for a part of it, as with a range of numbers within a function's.
+        It replaces "opposite", which leaves the outcome to the query. Of any other goal, a call may ask for the same or
+        for a part of it, such as a range within a function's.
         """
         own = Goal(desired)
         try:
@@ -229,7 +214,7 @@ class Goal:
         return own if callable(self.desired) else self
 
     def outcome(self, model: LabelModel, factual: Any = None, own: Any = None) -> Outcome:
-        """Return what is certified of a counterfactual, from the factual's label or, without it, its own."""
+        """Return what is certified, from the factual's label or, without it, the counterfactual's own."""
         if callable(self.desired):
             bounds = getattr(self.desired, "bounds", None)
             return Outcome(bounds=bounds if isinstance(bounds, tuple) else None)
@@ -241,7 +226,7 @@ class Goal:
         return Outcome(natural(others[0])) if len(others) == 1 else Outcome(natural(factual), is_other=True)
 
     def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> Mask:
-        """Say of every label whether it is desired; `factual_labels` are needed for ``"opposite"``."""
+        """Say of every label whether it is desired; ``"opposite"`` needs `factual_labels`."""
         if not callable(self.desired):
             return np.asarray(labels != factual_labels if self.is_opposite else labels == self.desired, dtype=bool)
         with quiet("the callable `desired` raised {}", ModelError):
@@ -251,7 +236,6 @@ class Goal:
         return met
 
     def judge(self, factual_labels: NDArray[Any] | None, own_labels: NDArray[Any]) -> Judge:
-        """Return what counts as desired for each of several counterfactuals."""
         if not self.is_opposite:
             return lambda labels, _: self.met(labels)
         if factual_labels is not None:
@@ -268,14 +252,11 @@ class Both:
 
     @property
     def bounds(self) -> Any:
-        """Of the function, where it is a range: what meets both is within it."""
         return getattr(self.desired, "bounds", None)
 
     def __call__(self, labels: NDArray[Any]) -> Mask:
         return Goal(self.desired).met(labels) & self.goal.met(labels)
 
-
-# The model as judge: does a value combination get the desired outcome? Asked in batches, each cell once.
 
 _TRIED = 256  # rows
 
@@ -289,7 +270,6 @@ class RowOracle(HostOnly):
         self._known = np.zeros(population.n_rows, dtype=bool)
 
     def labels(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the model's labels for rows of the population."""
         unknown = rows[~self._known[rows]]
         if len(unknown):
             unknown = np.unique(unknown)
@@ -298,21 +278,21 @@ class RowOracle(HostOnly):
         return self._label[rows]
 
     def tried(self) -> NDArray[Any] | None:
-        """Return labels of the first rows, to see whether the model works; None where there are no rows."""
+        """Return labels of the first rows, to see whether the model works; None without rows."""
         if not self.population.has_rows:
             return None
         return self.model(self.population.rows(np.arange(min(_TRIED, self.population.n_rows))))
 
     def ask(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return the model's labels for rows that the population does not have."""
+        """Return labels of rows that the population does not have."""
         return self.model(frame).astype(object)
 
 
 class Oracle(HostOnly):
-    """Says for one set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
+    """Says for a set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
 
-    A cell of a counterfactual has the counterfactual's private values and the cell's quasi-identifiers. `desired_at`
-    are the coded quasi-identifiers of the (conformed) counterfactuals, where all are known to have that outcome.
+    A cell is asked about with its quasi-identifiers and the counterfactual's private values. `desired_at`: codes of
+    the counterfactuals' own quasi-identifiers, where all are known to have the outcome.
     """
 
     def __init__(
@@ -348,18 +328,8 @@ class Oracle(HostOnly):
     def ask(self, which: NDArray[np.int64], cells: Codes, *, reuse: bool = True) -> Mask:
         """Say of every cell whether it gets the desired outcome, in one model call.
 
-        Parameters
-        ----------
-        which : int array, shape (n,)
-            Counterfactual that each cell belongs to.
-        cells : int32 array, shape (n, n_quasi_identifiers)
-            Codes, of private attributes too unless `reuse`; ``domain.size`` is the counterfactual's own value.
-        reuse : bool
-            Whether answers are remembered and repeated.
-
-        Returns
-        -------
-        bool array, shape (n,)
+        ``cells[i]`` are codes for counterfactual ``which[i]``, of private attributes too unless `reuse`;
+        ``domain.size`` is the counterfactual's own value. With `reuse`, answers are remembered.
         """
         which = self._at[which]
         if not reuse:
@@ -372,7 +342,7 @@ class Oracle(HostOnly):
         return np.fromiter(map(answers.__getitem__, keys), dtype=bool, count=len(keys))
 
     def desired_rows(self, which: int, rows: NDArray[np.int64]) -> Mask | None:
-        """Say of training rows whether their own prediction is what a counterfactual is after; None without rows."""
+        """Say of training rows whether their prediction is what a counterfactual is after; None without rows."""
         if not self._rows.population.has_rows:
             return None
         return self._judge(self._rows.labels(rows), np.full(len(rows), self._at[which]))

@@ -56,52 +56,43 @@ NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
-    """The rules a released explanation has to meet; checked again after protection, by other code.
+    """The rules that a released explanation has to meet; checked again after protection, by other code.
 
-    Every policy protects against an adversary who knows the quasi-identifiers of everybody and links a released
-    region to people. Against whom else k holds is the policy's guarantee; `NOT_STOPPED` lists what it does not stop.
+    Every policy protects against an adversary who knows everybody's quasi-identifiers and links a released region to
+    people. Against whom else k holds is its guarantee; `NOT_STOPPED` lists what that does not stop. See the page
+    "Choose k and a policy".
 
     Parameters
     ----------
-    k : int, default 10
-        Least number of people whose quasi-identifiers fit a released region (at least 2).
+    k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
     guarantee : {"reciprocal", "catalogue", "nominal"}
-        Against whom k holds. "nominal": k people are in the region (the paper's definition); whoever runs the
-        algorithm again for each of them is often left with fewer, at times with one. "reciprocal": k people are mapped
-        to the region, so working out everybody's region leaves k; of those who are released with it there may be one,
-        see `anonymity_set`. "catalogue": also, private values are released only where the model is consistent with k
-        of them, so asking the model about everybody leaves k; the counterfactual is replaced by the nearest entry of a
-        fixed catalogue.
+        "nominal": k people are in the region (the paper's definition); rerunning the algorithm for each of them often
+        leaves fewer, at times one. "reciprocal": k people are mapped to the region, so that rerunning leaves k, of whom
+        one alone may have the outcome (see `anonymity_set`). "catalogue": also, private values are released only where
+        the model is consistent with k of these people, so that asking it about everybody leaves k; the counterfactual
+        is replaced by the nearest entry of a fixed catalogue.
     anonymity_set : {"population", "eligible"}
         Who counts among the k: everybody (the paper's count), or only people with the desired predicted outcome, who
         could have been the counterfactual. "eligible" needs "reciprocal"; "catalogue" implies it.
     objective : {"pureness", "ncp", "weighted"}
-        What is optimised among the regions with k people: pureness first and then NCP (the paper's order), NCP
-        alone, or ``NCP + pureness_weight * (1 - pureness)``.
-    pureness_weight : float, default 1.0
-        Weight of impurity for ``objective="weighted"``.
+        What is optimised: pureness, then NCP (the paper's order); NCP; or ``NCP + pureness_weight * (1 - pureness)``.
+    pureness_weight : float, weight of impurity for ``objective="weighted"``
     min_pureness, max_ncp : float in [0, 1], optional
-        An explanation with less pureness (lower end of its interval where it is sampled), or that loses more
-        information, is suppressed.
-    l : int, optional
-        Distinct l-diversity of every sensitive attribute among the people in the region.
-    t : float in [0, 1], optional
-        t-closeness of every sensitive attribute among the people in the region.
+        Explanations that are less pure (lower end of the interval, where sampled) or lose more are suppressed.
+    l : int, optional: distinct l-diversity of every sensitive attribute among the people in the region
+    t : float in [0, 1], optional: t-closeness of every sensitive attribute among them
     near_native : "auto" or float in [0, 1]
         HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on the population.
-    on_infeasible : {"suppress", "raise"}
-        Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
+    on_infeasible : {"suppress", "raise"}: put a `Suppressed` entry in the result, or raise `InfeasibleError`
     private_values : {"exact", "bins"}
         How numeric private attributes with declared bins are released; a value outside of all bins is withheld.
     rare_values : {"release", "withhold"}
-        Whether a private attribute is withheld when fewer than k people of the population hold what would be
-        released of it (the value, or the bin).
+        Whether a value (or bin) of a private attribute is withheld when fewer than k people of the population hold it.
     alpha : float in [0, 1], optional
         (alpha, k)-homogeneity: largest share of the people in the region who may hold what is released of a private
         attribute (a number: within 5 % of its range), where it is more than `min_lift` times as frequent there as in
         the population. None: not checked.
-    min_lift : float, default 1.5
-        See `alpha`; a value that is as frequent everywhere tells nothing about the region.
+    min_lift : float, see `alpha`; a value that is as frequent everywhere tells nothing about the region
     on_homogeneous : {"coarsen", "suppress"}
         What `alpha` leads to: release the bin where one is declared and passes, else withhold the attribute; or
         withhold the explanation.
@@ -135,7 +126,6 @@ class PrivacyPolicy:
     on_homogeneous: OnHomogeneous = "coarsen"
 
     def __post_init__(self) -> None:
-        """Validate every setting."""
         for name, least in (("k", 2), ("l", 1)):
             value = getattr(self, name)
             if (value is not None or name == "k") and (
@@ -164,13 +154,7 @@ class PrivacyPolicy:
         Parameters
         ----------
         name : str
-            The preset.
-        **changes
-            Settings that differ from the preset.
-
-        Returns
-        -------
-        PrivacyPolicy
+        **changes : settings that differ from the preset
 
         Raises
         ------
@@ -197,7 +181,6 @@ class PrivacyPolicy:
 
 
 def sha256_of(settings: Mapping[str, Any]) -> str:
-    """Return SHA-256 of the settings of a policy, of either kind, as canonical JSON."""
     return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
 
 

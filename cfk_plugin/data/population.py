@@ -27,7 +27,6 @@ from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet
 
 
 def check_columns(found: list[str], schema: Schema) -> None:
-    """Refuse a table of which columns are missing or doubled."""
     if len(set(found)) != len(found):
         raise PopulationError("the table has duplicate columns")
     needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
@@ -36,24 +35,21 @@ def check_columns(found: list[str], schema: Schema) -> None:
 
 
 def configured_key(key: bytes | None) -> bytes:
-    """Return the given key, else that of the environment variable ``CFK_KEY``; empty when there is none."""
+    """Return the key, else that of the environment variable ``CFK_KEY``; empty when there is none."""
     if key is not None and not isinstance(key, bytes):
         raise InputError(f"key must be bytes, got {type(key).__name__}; encode a text with .encode()")
     return key or os.environ.get("CFK_KEY", "").encode()
-
-
-# How exposed a population is before any protection: people whom nobody, or hardly anybody, is like.
 
 
 @dataclass(frozen=True, slots=True)
 class RiskProfile:
     """How exposed a population is before any protection."""
 
-    unique: float  # Share of the people whose combination of quasi-identifiers nobody else has (Table 5 of the paper)
-    below_k: float  # Share of the people in an equivalence class of fewer than k people
-    k: int  # The k asked for
-    people: int  # Number of people
-    classes: int  # Number of equivalence classes
+    unique: float  # share of the people whose quasi-identifiers nobody else has (Table 5 of the paper)
+    below_k: float  # share of the people in a class of fewer than k
+    k: int
+    people: int
+    classes: int
 
 
 _NO_ROWS = "a population needs a pandas DataFrame with at least one row"
@@ -63,26 +59,21 @@ _PROCESS_KEY = secrets.token_bytes(32)  # where there is no key, fingerprints ar
 class Population(HostOnly):
     """Training rows as the crowd to hide in. Build it with `Population.from_frame`.
 
-    It holds training rows, so it stays with the data holder: its `repr` shows counts alone and it refuses to be
+    It holds training rows, so it stays with the data holder: its `repr` shows counts alone, and it refuses to be
     pickled. Distinct combinations of quasi-identifiers are called *cells*; everything is counted over cells.
 
     Attributes
     ----------
     schema : Schema
-    domains : mapping
-        Feature to `Domain`.
+    domains : mapping of feature to `Domain`
     cells : int32 array, shape (n_cells, n_quasi_identifiers)
         Codes of the distinct combinations, in the order of ``schema.quasi_identifiers``.
     cell_people : int64 array, shape (n_cells,)
-        Additive people count of a cell: rows, or, with a subject key, people counted at the first of their cells only.
-    n_rows : int
-        Number of training rows; of people, where there are no rows.
-    n_people : int
-        Number of distinct people (of rows, without a subject key).
-    has_rows : bool
-        Whether training rows are in this process; a sealed population has counts alone.
-    is_sealed : bool
-        Whether nothing is known of people but their numbers, so that no partition can be made.
+        Rows of each cell; with a subject key, people, each counted at the first of their cells only.
+    n_rows, n_people : int
+        Training rows (people, where there are no rows); distinct people (rows, without a subject key).
+    has_rows : bool, whether training rows are in this process; a sealed population has counts alone
+    is_sealed : bool, whether only numbers of people are known, so that no partition can be made
     """
 
     schema: Schema
@@ -124,7 +115,7 @@ class Population(HostOnly):
         raise AttributeError("a Population cannot be changed; build another one")
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse what follows from counting, where a value that the schema does not declare cannot be counted."""
+        """Refuse what follows from counting where a value that the schema does not declare cannot be counted."""
         if name.startswith("__") or "_uncounted" not in vars(self):
             raise AttributeError(name)
         raise PopulationError(vars(self)["_uncounted"])
@@ -135,13 +126,12 @@ class Population(HostOnly):
 
         Parameters
         ----------
-        frame : DataFrame
-            One row per training row; must have every feature and the subject key of the schema.
+        frame : DataFrame of the training rows, with every feature and the subject key of the schema
         schema : Schema
         key : bytes, optional
-            Key of the fingerprint and of the order in which people are given to other groups (HMAC). Default: the
+            Key of the fingerprint and of the order in which people are given to other groups (HMAC); default: the
             environment variable ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
-            the order follows from the table itself, so that it is the same in every process.
+            the order follows from the table itself, the same in every process.
 
         Returns
         -------
@@ -150,9 +140,9 @@ class Population(HostOnly):
         Raises
         ------
         PopulationError
-            If columns are missing, or hold values that the schema does not allow. Where the schema declares the domain
-            of every feature, such a value is no error here: what counts people refuses the population then, and
-            differential privacy leaves the row out, as a refusal would tell of the one person who has the value.
+            If columns are missing, or hold values that the schema does not allow. Where the domain of every feature is
+            declared, a refusal would tell of the one person with such a value: differential privacy leaves the row out,
+            and only what counts people raises, when it is asked.
         """
         if not isinstance(frame, pd.DataFrame) or (frame.empty and not schema.is_public):
             raise PopulationError(_NO_ROWS)
@@ -185,7 +175,7 @@ class Population(HostOnly):
 
     @classmethod
     def from_parquet(cls, path: str | Path, schema: Schema, *, key: bytes | None = None) -> Population:
-        """Read the columns that the schema names from a Parquet file, then do as `from_frame`."""
+        """Do as `from_frame` with the columns of a Parquet file that the schema names."""
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
         return cls.from_frame(pd.read_parquet(path, columns=columns), schema, key=key)
 
@@ -193,9 +183,9 @@ class Population(HostOnly):
     def from_spark(cls, df: Any, schema: Schema, *, key: bytes | None = None) -> Population:
         """Count a table where it is, on a Spark cluster; its rows stay there.
 
-        What reaches this process: the distinct combinations of quasi-identifiers with their numbers of people,
-        whether a private column has missing values, and, where a partition divides the people of one combination, a
-        keyed number of 64 bits for each of them. Two passes over the table, one more for such numbers: cache it.
+        What reaches this process: the cells with their numbers of people, whether a private column has missing values,
+        and, where a partition divides the people of a cell, a keyed number of 64 bits for each of them. Two passes over
+        the table, one more for such numbers: cache it.
 
         Parameters
         ----------
@@ -203,13 +193,13 @@ class Population(HostOnly):
             As for `from_frame`. It is read again when an anonymizer is fitted, and must be the same then.
         schema : Schema
         key : bytes, optional
-            Needed here; default: the environment variable ``CFK_KEY``. It travels to the workers with the job.
+            Required; default: the environment variable ``CFK_KEY``. It travels to the workers with the job.
 
         Returns
         -------
         Population
-            Counts, cells and groups are those of `from_frame` with the same key; with a subject key, numbers of
-            people are lower bounds. It has no rows, so nothing can be asked of it that is judged by private values.
+            Counts, cells and groups are those of `from_frame` with the same key; with a subject key, numbers of people
+            are lower bounds. It has no rows, so nothing that is judged by private values can be asked of it.
 
         Raises
         ------
@@ -237,16 +227,14 @@ class Population(HostOnly):
     ) -> None:
         """Write what is needed to protect explanations elsewhere, and nothing else, to one file.
 
-        It has the schema, the distinct combinations of quasi-identifiers with their numbers of people, and the
-        fingerprint: no row, no private value, no pickle. Whoever has it knows the quasi-identifiers of everybody, as
-        the adversary of every guarantee does: keep it where your servers are. `KAnonymizer.seal` adds policy and
-        partition.
+        It has the schema, the cells with their numbers of people, and the fingerprint: no row, no private value, no
+        pickle. It still tells everybody's quasi-identifiers, so keep it where your servers are. `KAnonymizer.seal` adds
+        policy and partition.
 
         Parameters
         ----------
         path : str or Path
-        facts, arrays : mappings
-            What else is sealed: plain values, and arrays of numbers.
+        facts, arrays : mappings of what else is sealed, plain values and arrays of numbers
 
         Raises
         ------
@@ -265,13 +253,12 @@ class Population(HostOnly):
         Parameters
         ----------
         path : str, Path or binary file
-        key : bytes, optional
-            The key that it was sealed with. Default: the environment variable ``CFK_KEY``.
+        key : bytes, optional: the key that it was sealed with; default: the environment variable ``CFK_KEY``
 
         Raises
         ------
         BundleError
-            If it is no bundle, was changed after it was sealed, needs another key or a newer version.
+            If it is no bundle, was changed after it was sealed, or needs another key or a newer version.
         """
         found = configured_key(key)
         facts, arrays = read_bundle(path, found)
@@ -287,24 +274,24 @@ class Population(HostOnly):
 
     @property
     def policy(self) -> PrivacyPolicy | None:
-        """The policy that was sealed with the population; None where none was."""
+        """The policy that was sealed with the population, if any."""
         return None if self._sealed_policy is None else PrivacyPolicy(**self._sealed_policy)
 
     def sealed_arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return what else was sealed with the population: arrays of numbers."""
+        """Arrays of numbers that were sealed with the population."""
         return self._sealed_arrays
 
     @property
     def has_several_rows(self) -> bool:
-        """Whether a person may have several rows: where the schema has a subject key, and the rows are here."""
+        """Whether a person may have several rows: with a subject key, where the rows are here."""
         return self._rows.subjects is not None
 
     @property
     def has_key(self) -> bool:
-        """Whether a secret key is behind the fingerprint, so that it is the same in every process that has the key."""
+        """Whether a secret key is behind the fingerprint, which is then the same wherever the key is."""
         return bool(self._key)
 
-    # Rows: host code only, nothing of them may be released or logged
+    # Rows: host code only, never released or logged
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -320,12 +307,12 @@ class Population(HostOnly):
         return self._rows.table[name].copy()
 
     def map_rows(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:
-        """Return what a function of rows and a `RecordReader` makes of rows that are on a cluster, there."""
+        """Return what a function of rows and a `RecordReader` makes of rows on a cluster, there."""
         return self._rows.map(work, columns)
 
     @cached_property
     def codes(self) -> Codes:
-        """Codes of every feature of every row, shape (n_rows, n_features), stored by column; computed once."""
+        """Codes of every feature of every row, shape (n_rows, n_features), stored by column."""
         codes = np.empty((self.n_rows, len(self.schema.features)), dtype=np.int32, order="F")
         codes[:, self.schema.quasi_positions] = self.cells[self._cell_of_row]
         for j, (name, domain) in enumerate(zip(self.schema.features, self.encoder.columns, strict=True)):
@@ -377,10 +364,7 @@ class Population(HostOnly):
         return np.arange(len(rows)) if subjects is None else np.unique(subjects[rows], return_index=True)[1]
 
     def limited_rows(self, most: int) -> Rows:
-        """Return the rows in order, at most so many of each person: their first ones, whoever else is there.
-
-        Rows of nobody, whose subject key is missing, are not among them.
-        """
+        """Return in order the first rows of each person, at most so many, and none whose subject key is missing."""
         subjects = self._rows.subjects
         if subjects is None:
             return np.arange(len(self._rows.table))
@@ -389,11 +373,11 @@ class Population(HostOnly):
 
     @property
     def counted_rows(self) -> Rows:
-        """The rows at which people are counted in `cell_people`: one of each."""
+        """The row of each person at which `cell_people` counts them."""
         return one_row_each(self._cell_of_row, self._rows.subjects)
 
     def smallest_classes(self) -> Rows:
-        """Return for every person how many people are in the smallest class that they are in."""
+        """Return for every person the number of people in the smallest class that they are in."""
         cell_of_row, subjects = self._cell_of_row, self._rows.subjects
         if subjects is None:
             return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)
@@ -416,7 +400,7 @@ class Population(HostOnly):
     # Records in the population's terms
 
     def encode(self, frame: pd.DataFrame) -> tuple[Codes, Numbers]:
-        """Return codes and numbers of every feature of a table, each of shape (n, n_features); see `Domain.encode`."""
+        """Return codes and numbers of every feature of a table; see `Encoder.encode`."""
         return self.encoder.encode(frame)
 
     def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -428,17 +412,16 @@ class Population(HostOnly):
         return self.encoder.keyed_order(self._order_key, codes, numbers)
 
     def keyed_numbers(self, rows: Rows) -> NDArray[np.uint64]:
-        """Return the keyed number (`keyed_order`) of rows, wherever they are."""
+        """Return `keyed_order` of rows, wherever they are."""
         if not self.has_rows:
             return self._rows.numbers(rows)
         return self.keyed_order(*self.encode(self.rows(rows)))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Keyed identity of what is counted (HMAC-SHA256, 16 hex digits): schema, cells, and the people of each.
+        """Keyed identity of what is counted (HMAC-SHA256, 16 hex digits): schema, cells, people of each.
 
-        Equal for the same table in whatever order of rows and columns, read from wherever, with the same key. Private
-        values are not in it.
+        The same under the same key for any order of rows and columns; private values are not in it.
         """
         counts = self.cells.astype("<i4").tobytes() + self.cell_people.astype("<i8").tobytes()
         declared = self._declarations(self.schema.quasi_identifiers)
@@ -446,7 +429,7 @@ class Population(HostOnly):
 
     @cached_property
     def _order_key(self) -> bytes:
-        """Key of the order within cells; without a secret one, that of the table, which a sealed population brings."""
+        """The secret key, else one that follows from the table; a sealed population brings it."""
         if self._key:
             return self._key
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
@@ -455,14 +438,13 @@ class Population(HostOnly):
         return hmac.digest(b"", self._declarations(self.domains) + np.sort(rows).tobytes(), "sha256")
 
     def _declarations(self, names: Any) -> bytes:
-        """Return bytes that are the same for the same schema and the same values of some attributes."""
         attributes = repr(sorted((a.name, a.role, a.kind, a.weight) for a in self.schema.attributes))
         values = ["\x1f".join(map(str, self.domains[name].values)) for name in sorted(names)]
         return "".join([attributes, *values]).encode()
 
 
 def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
-    """Return a number per row that says whose it is, -1 where nobody does; None where each is a person of their own."""
+    """Return a number per row that says whose it is, -1 for nobody; None where each row is a person."""
     if schema.subject is None:
         return None
     keys = frame[schema.subject]

@@ -1,4 +1,4 @@
-"""What a run says of its population and of the environment that it was made in, for the data holder."""
+"""What a run says of its population and its environment, for the data holder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ import numpy as np
 from cfk_plugin.data.domain import Domain, Rows
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Attribute, Schema
-
-# What a run says of its population, for the data holder: counts before any protection, and how it is declared.
 
 SCHEMA_VERSION = 1
 FEW = 10
@@ -67,7 +65,7 @@ def _attribute(attribute: Attribute, domain: Domain | None, *, bounded: bool) ->
 
 
 def _hidden(number: int, whole: int | None) -> int | str:
-    """Return a number, or between what it lies where it, or what is left of `whole` without it, is too small."""
+    """Return a number; a range, where it, or what it leaves of `whole`, is too small."""
     if 0 < number <= FEW:
         return f"1–{FEW}"
     if number and whole is not None and 0 < whole - number <= FEW:
@@ -76,7 +74,7 @@ def _hidden(number: int, whole: int | None) -> int | str:
 
 
 def _classes(by_size: Rows, k: int) -> list[dict[str, Any]]:
-    """Return how many people are in classes of which size; `by_size` says so of every size."""
+    """Return how many people are in classes of which size."""
     steps = (k * step * 10**power for power in count() for step in (1, 2, 5))  # k, 2k, 5k, 10k, 20k, ...
     edges = [1, *takewhile(lambda edge: edge < len(by_size), steps)]
     bins = [(low, high, int(by_size[low:high].sum())) for low, high in zip(edges, [*edges[1:], None], strict=True)]
@@ -95,7 +93,7 @@ def _merged(bins: Sequence[_Bin]) -> list[_Bin]:
 
 
 def _run_together(bins: Sequence[_Bin]) -> list[_Bin]:
-    """Merge each bin of few people with the ones after it, and what is left over with the ones before."""
+    """Merge each bin of few people with the ones after it, a last one with the ones before."""
     kept: list[_Bin] = []
     for low, high, people in bins:
         if kept and 0 < kept[-1][2] <= FEW:
@@ -109,7 +107,7 @@ def _run_together(bins: Sequence[_Bin]) -> list[_Bin]:
     return kept
 
 
-# What a run says of the environment that it was made in: versions and settings, and nothing of machine or user.
+# Versions and settings, and nothing of machine or user.
 
 _SAME_NAME = ("numpy", "pandas", "scikit-learn", "mlflow", "dice-ml", "NICEx", "opendp")
 _PACKAGES = {"cfk_plugin": "cfk-plugin", **{name: name for name in _SAME_NAME}}

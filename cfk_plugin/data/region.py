@@ -54,12 +54,9 @@ class Interval:
     Attributes
     ----------
     low, high : number, Timestamp or str
-        Ends of the range, both included; None when only missing values are inside. For an ordinal attribute the
-        first and last level.
-    missing : bool
-        Whether a missing value is inside too.
-    levels : tuple of str, optional
-        For an ordinal attribute: the levels inside, in order.
+        Both ends, included; of an ordinal attribute the first and last level. None when only missing values are inside.
+    missing : bool, whether a missing value is inside too
+    levels : tuple of str, optional: the levels inside, in order, of an ordinal attribute
     """
 
     low: Any
@@ -100,8 +97,7 @@ class Region(Mapping[str, Part]):
 
     Parameters
     ----------
-    parts : mapping
-        Quasi-identifier to `Interval` or ``frozenset`` of values (None stands for a missing value).
+    parts : mapping of quasi-identifier to `Interval` or ``frozenset`` of values (None for a missing value)
 
     Examples
     --------
@@ -113,7 +109,6 @@ class Region(Mapping[str, Part]):
     parts: Mapping[str, Part]
 
     def __post_init__(self) -> None:
-        """Copy the parts, so that nobody can change a region after it was verified."""
         for name, part in self.parts.items():
             if not isinstance(part, (Interval, frozenset)) or part == frozenset():
                 raise InputError(f"region of {name!r} must be an Interval or a non-empty frozenset")
@@ -136,7 +131,7 @@ class Region(Mapping[str, Part]):
         return all(part_contains(part, row[name]) for name, part in self.parts.items())
 
     def members(self, population: Any) -> NDArray[np.int64]:
-        """Return the positions of the population's rows that fit the region; for the data holder's eyes alone."""
+        """Return the positions of the population's rows that fit the region; for the data holder alone."""
         found: NDArray[np.int64] = population.members(self)
         return found
 
@@ -146,7 +141,6 @@ class Region(Mapping[str, Part]):
 
 
 def part_to_dict(part: Part) -> dict[str, Any]:
-    """Return one part of a region as JSON-ready values."""
     if isinstance(part, Interval):
         out: dict[str, Any] = {"kind": "interval", "low": json_value(part.low), "high": json_value(part.high)}
         if part.levels is not None:
@@ -173,12 +167,11 @@ def part_to_text(part: Part) -> str:
 
 
 def sorted_values(values: frozenset[Any]) -> list[Any]:
-    """Return set members in an order that does not depend on hashing."""
+    """Return members in an order that does not depend on hashing."""
     return sorted(values, key=lambda v: (v is None, str(v)))
 
 
 def part_of(value: Any) -> Part:
-    """Return the part of a region that is one value alone."""
     if isinstance(value, Interval):
         return value
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -188,7 +181,7 @@ def part_of(value: Any) -> Part:
 
 
 def part_contains(part: Part, value: Any) -> bool:
-    """Say whether a value is inside one part of a region; a category may be spelled in any dtype."""
+    """Say whether a value is inside one part of a region; a category may have any dtype."""
     if isinstance(part, Interval):
         return value in part
     if is_missing(value):
@@ -197,7 +190,7 @@ def part_contains(part: Part, value: Any) -> bool:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value as ends of ranges can be compared with it: NumPy's numbers would round them to their own type."""
+    """Return a value as ends of ranges compare with it: NumPy's numbers would round them to their own type."""
     if isinstance(value, np.number):
         return value.item()
     if isinstance(value, Decimal):  # ends are floats, and one that is written 0.1 stands for 0.1

@@ -27,15 +27,15 @@ _NOT_INSTALLED = (
 
 
 class RowStore(HostOnly):
-    """The rows behind the cells. Without a table, each person stands for one row, and no more is known of them."""
+    """The rows behind the cells. Without a table, each person stands for one row."""
 
-    is_divisible = False  # Whether people of one cell can be told apart without a table, and so be divided
+    is_divisible = False  # whether people of a cell can be divided without a table
     _refusal = PopulationError, "{} holds training rows, or their cells, and refuses to be pickled"
     _advice = "a sealed population has no rows; use the population that it was sealed from"
 
     def __init__(self, cell_of_row: Rows, subjects: Rows | None = None, table: pd.DataFrame | None = None) -> None:
         self.cell_of_row = cell_of_row
-        self.subjects = subjects  # Number of the person of each row; None where each row is a person
+        self.subjects = subjects  # person of each row; None where each row is one
         self._table = table
 
     def __len__(self) -> int:
@@ -53,11 +53,11 @@ class RowStore(HostOnly):
         return self._table
 
     def numbers(self, at: Rows) -> NDArray[np.uint64]:  # noqa: ARG002
-        """Return the keyed numbers of some people who have no rows here."""
+        """Return keyed numbers of people whose rows are elsewhere."""
         raise PopulationError(self._advice)
 
     def map(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:  # noqa: ARG002
-        """Return what a function makes of rows that are elsewhere; `columns` are its names and Spark types."""
+        """Return what a function makes of rows elsewhere; `columns` are its names and Spark types."""
         raise PopulationError(self._advice)
 
 
@@ -98,16 +98,13 @@ def in_order(codes: Codes, schema: Schema, *before: NDArray[Any]) -> Rows:
 
 
 class RecordReader:
-    """How workers read and number records: made for a job and nowhere kept, as it is pickled with values and key.
-
-    Encoder and domains refuse to be pickled. Workers are the data holder's, and have the rows.
-    """
+    """How workers number records: made per job and kept nowhere, as it is pickled with values and key."""
 
     def __init__(self, encoder: Encoder, key: bytes | None = None, cells: Codes | None = None) -> None:
         self.encoder, self.key, self.cells = encoder, key, cells
 
     def numbers(self, frame: pd.DataFrame) -> NDArray[np.uint64]:
-        """Return the keyed number of each record of a table; 0 without a key."""
+        """Return the keyed number of each record; 0 without a key."""
         if self.key is None:
             return np.zeros(len(frame), dtype=np.uint64)
         return self.encoder.keyed_order(self.key, *self.encoder.encode(frame))
@@ -118,7 +115,6 @@ class RecordReader:
         return CodeIndex(np.empty((0, 0), dtype=np.int32) if self.cells is None else self.cells)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel in parts."""
         names = [field.name for field in fields(Domain) if field.init]
         parts = {name: [getattr(domain, n) for n in names] for name, domain in self.encoder.domains.items()}
         return _arrived, (self.encoder.schema, parts, self.key, self.cells)
@@ -131,7 +127,7 @@ def _arrived(
 
 
 class RowsOnCluster(RowStore):
-    """The rows of a Spark DataFrame. Here, each person stands for one row; people of a cell are in keyed order."""
+    """The rows of a Spark DataFrame. Each person stands for one row here; people of a cell are in keyed order."""
 
     is_divisible = True
     _advice = "the rows are on a cluster and stay there; nothing that reads them one by one can be asked for"
@@ -144,7 +140,7 @@ class RowsOnCluster(RowStore):
         self._known = np.zeros(len(self.cells), dtype=bool)
 
     def numbers(self, at: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the keyed numbers of some people; those of whole cells are computed on the cluster, once."""
+        """Return keyed numbers of people; those of a whole cell are computed on the cluster, once."""
         asked = np.unique(self.cell_of_row[at])
         if len(new := asked[~self._known[asked]]):
             found = _to_pandas(_people(self._df, RecordReader(self.encoder, self._key, self.cells), new))
@@ -157,14 +153,13 @@ class RowsOnCluster(RowStore):
         return self._number[at]
 
     def map(self, work: Callable[[pd.DataFrame, RecordReader], pd.DataFrame], columns: str) -> pd.DataFrame:
-        """Return what a function makes of the rows, a few thousand at a time, on the workers."""
         reader, names = RecordReader(self.encoder, self._key), self.encoder.schema.features
         table = select_columns(self._df, names)
         return _to_pandas(spread(table, names, lambda frame: work(reader.encoder.conform(frame), reader), columns))
 
 
 def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]]:
-    """Count the people of each combination of quasi-identifiers on the cluster; learn how to read the table."""
+    """Count the people of each cell on the cluster, and learn how to read the table."""
     functions, quasi = spark_functions(), schema.quasi_identifiers
     table = select_columns(df, quasi)
     found = _to_pandas(table.groupBy(*table.columns).agg(functions.count(functions.lit(1)).alias("people")))
@@ -182,7 +177,7 @@ def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]
 
 
 def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = None) -> Any:
-    """Return a Spark table with the cell, and the keyed number, of each person."""
+    """Return a Spark table of the cell and the keyed number of each person."""
     functions, schema = spark_functions(), reader.encoder.schema
     names, subject = schema.features, schema.subject
 
@@ -210,12 +205,12 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
 
 
 def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:
-    """Return the Spark table that a function makes of another one; the function sees the given column names."""
+    """Return what a function makes of a Spark table; it sees the given column names."""
 
     def each(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
             batch.columns = pd.Index(names)
-            # Spark sends what is raised here to the driver and to its logs, text and all; ours name columns at most
+            # Spark sends what is raised here, text and all, to the driver and its logs; ours name columns at most
             with quiet("{} on a worker", PopulationError, let=CFKError):
                 found = work(batch)
             yield found
@@ -224,17 +219,15 @@ def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:
 
 
 def signed(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return keyed numbers as Spark can hold them, in the same order."""
     return (numbers ^ _TOP).view(np.int64)
 
 
 def unsigned(numbers: pd.Series) -> NDArray[np.uint64]:
-    """Return keyed numbers that Spark has held."""
     return np.asarray(numbers.to_numpy(dtype=np.int64).view(np.uint64) ^ _TOP, dtype=np.uint64)
 
 
 def _to_pandas(table: Any) -> pd.DataFrame:
-    """Run a job; of its failure only the class is told, and no warning, in which Spark repeats it."""
+    """Run a job. Of a failure only the class is told; of the warning in which Spark repeats it, nothing."""
     with quiet("the job on the cluster failed", PopulationError, let=PopulationError):
         try:
             with warnings.catch_warnings(action="ignore"):
@@ -259,7 +252,7 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
     gaps = [functions.max(_gap(table, name).cast("int")) for name in table.columns]
     domains = {}
     for name, field, gap in zip(schema.private, table.schema, _to_pandas(table.agg(*gaps)).iloc[0], strict=True):
-        # the dtype that pandas gives to a column of Spark, by asking for a made-up one
+        # a made-up column of the same Spark type shows which dtype pandas gives it
         form = StructType([StructField("made_up", field.dataType)])
         made_up = _to_pandas(df.sparkSession.createDataFrame([(None,)] if gap else [], form))
         is_date = field.dataType.typeName() in ("date", "timestamp", "timestamp_ntz")
@@ -269,7 +262,6 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
 
 
 def _gap(table: Any, name: str) -> Any:
-    """Return whether a value is missing, as pandas sees it."""
     missing = table[name].isNull()
     is_float = table.schema[name].dataType.typeName() in ("float", "double")
     return missing | spark_functions().isnan(table[name]) if is_float else missing
@@ -282,7 +274,6 @@ def select_columns(df: Any, names: Sequence[str]) -> Any:
 
 
 def spark_functions() -> Any:
-    """Return Spark's functions of columns."""
     try:
         from pyspark.sql import functions
     except ImportError:

@@ -19,8 +19,6 @@ from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import is_numeric, to_number, why_inexact
 from cfk_plugin.errors import SchemaError
 
-# Generalisation hierarchies: a tree over the values of a categorical attribute.
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Hierarchy:
@@ -28,14 +26,10 @@ class Hierarchy:
 
     Attributes
     ----------
-    leaves : tuple of str
-        The values, numbered in depth-first order, so that those under a node are a range of numbers.
-    labels : tuple of str
-        One label per node; the first ``len(leaves)`` nodes are the leaves themselves.
-    low, high : int arrays, shape (nodes,)
-        First and last leaf under each node.
-    parent : int array, shape (nodes,)
-        Parent of each node; -1 at the root.
+    leaves : tuple of str, the values in depth-first order: those under a node are a range of numbers
+    labels : tuple of str, one label per node; the first ``len(leaves)`` nodes are the leaves themselves
+    low, high, parent : int arrays, shape (nodes,)
+        First and last leaf under each node; its parent, -1 at the root.
     """
 
     leaves: tuple[str, ...]
@@ -126,14 +120,12 @@ class Hierarchy:
         return self.leaves[self.low[node] : self.high[node] + 1]
 
 
-# Roles: what each column of a table is to privacy, given once and by name.
-
 Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
 _FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
 def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
-    """Refuse names that are no columns of the table; `label` says which setting they come from."""
+    """Refuse names that are no columns; `label` is the setting they come from."""
     if unknown := [str(name) for name in names if name not in frame.columns]:
         raise SchemaError(f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}")
 
@@ -158,8 +150,6 @@ def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[
     return {name: roles.get(name, "other") for name in frame.columns}
 
 
-# An attribute: what one column is to privacy, how it generalises, and what is publicly known of its values.
-
 Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
 
 
@@ -171,31 +161,25 @@ class Attribute:
     ----------
     name : str
     role : {"identifier", "subject", "quasi-identifier", "sensitive", "other", "target"}
-        Identifiers and the subject key never leave. Quasi-identifiers are generalised. Sensitive attributes are
-        checked by l-diversity and t-closeness. Others are private attributes, released as they are.
+        Identifiers and the subject key never leave; quasi-identifiers are generalised; sensitive attributes are checked
+        by l-diversity and t-closeness; others are private too, and released as they are.
     kind : {"numeric", "ordinal", "nominal", "hierarchical"}
-        Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets, hierarchical ones
-        to nodes of their hierarchy.
-    weight : float
-        Share of this quasi-identifier in NCP; those of all quasi-identifiers add up to 1.
-    levels : tuple of str, optional
-        Levels of an ordinal attribute, in order.
+        Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets, others to nodes.
+    weight : float, share of this quasi-identifier in NCP; all shares add up to 1
+    levels : tuple of str, optional: those of an ordinal attribute, in order
     hierarchy : Hierarchy, optional
-        Tree of a hierarchical attribute.
     bounds : tuple of float, optional
-        Declared domain of a numeric attribute; a counterfactual outside of it is not released.
-    nullable : bool
-        Whether missing values may occur.
+        Declared (low, high) of a numeric attribute; a counterfactual outside is not released.
+    nullable : bool, whether missing values may occur
     bins : tuple of float, optional
-        Edges of public bins of a numeric feature, strictly increasing (of a date: seconds). A bin has its lower edge
-        and not its upper one, the last bin has both.
+        Strictly increasing edges of public bins of a numeric feature (of a date: seconds). A bin has its lower edge and
+        not its upper one, the last bin has both.
     categories : tuple of str, int, float or bool, optional
-        Declared domain of a nominal attribute, as its values stand in the table.
-    learned : tuple of str
-        Settings that were read from the rows instead of being declared; differential privacy refuses them.
+        Declared values of a nominal attribute, as they stand in the table.
+    learned : tuple of str, settings that were read from the rows; differential privacy refuses them
     dtype : str, optional
-        Type of the values as they are declared, such as ``"int64"`` or ``"datetime64[us]"``; never that of a table.
-        Differentially private rows have it; None leaves numbers fractional.
+        Declared type, such as ``"int64"`` or ``"datetime64[us]"``, never the table's: that of differentially private
+        rows. None leaves numbers fractional.
     """
 
     name: str
@@ -212,7 +196,6 @@ class Attribute:
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        """Check that kind and details belong together."""
         for why in self._contradictions():
             raise SchemaError(f"column {self.name!r}: {why}")
 
@@ -247,7 +230,7 @@ class Attribute:
 
     @property
     def lacks(self) -> str | None:
-        """What has to be declared of it before its domain is public, in words; None where all is."""
+        """What has to be declared before its domain is public, in words; None where all is."""
         lacks = []
         if self.kind == "numeric" and self.bounds is None and self.bins is None:
             lacks.append("bounds or bins")
@@ -277,7 +260,7 @@ def _attribute_of(
     nullable: bool | None,
     whole: bool,
 ) -> Attribute:
-    """Return the attribute of a column from what is declared of it; only what is not declared is looked up."""
+    """Return the attribute of a column; only what is not declared is looked up in the rows."""
     name = str(column.name)
     if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
@@ -319,12 +302,11 @@ def _attribute_of(
 
 
 def _as_tuple(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
-    """Return declared values, which a dtype of categories may list."""
     return tuple(values.categories.tolist() if isinstance(values, pd.CategoricalDtype) else values)
 
 
 def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
-    """Return the dtype of a numeric column whose bounds, or edges of bins, are declared so."""
+    """Return the dtype of a numeric column with these bounds or edges of bins."""
     ends = list(ends) if np.iterable(ends) else []
     if not ends or isinstance(ends[0], (int, float, np.number)):
         return "int64" if whole else None
@@ -335,7 +317,7 @@ def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
 
 
 def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | None:
-    """Return the dtype of a column whose categories or levels are declared so; None where they are texts or mixed."""
+    """Return the dtype of these categories or levels; None where they are texts or mixed."""
     if isinstance(values, pd.CategoricalDtype):
         return "category"
     found = types.infer_dtype(list(values or ()), skipna=False)
@@ -343,14 +325,14 @@ def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | 
 
 
 def _exact_number(value: Any, name: str) -> float:
-    """Read a declared number or date; refuse one that would be rounded by that."""
+    """Read a declared number or date; refuse one that would be rounded."""
     if why := why_inexact(pd.Series([value], dtype=object)):
         raise SchemaError(f"column {name!r}: its bounds or bins have {why}")
     return to_number(value)
 
 
 def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
-    """Read the edges of bins; none, which the attribute refuses, where they are no numbers or dates."""
+    """Read edges of bins; none, which the attribute refuses, where they are no numbers or dates."""
     try:
         found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
     except (TypeError, ValueError):
@@ -358,27 +340,22 @@ def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
     return tuple(_exact_number(edge, name) for edge in bins) if found else ()
 
 
-# The schema: what each column of the training table is to privacy, and how it generalises.
-
-
 @dataclass(frozen=True)
 class Schema:
     """Roles and kinds of all columns of a training table. Build it with `Schema.from_frame`.
 
-    There are two orders of columns. `features` has the table's: models, explainers and results are given their columns
-    in it. Whatever orders, numbers or hashes records takes columns by name (`quasi_identifiers`, `private`,
-    `sensitive`, `canonical`), so that the same people are in the same groups whatever order their table has.
+    `features` has the table's order of columns, in which models, explainers and results get them. Whatever orders,
+    numbers or hashes records takes columns by name (`quasi_identifiers`, `private`, `sensitive`, `canonical`), so that
+    groups do not depend on the table's order.
 
     Attributes
     ----------
-    attributes : tuple of Attribute
-        In the order of the table's columns.
+    attributes : tuple of Attribute, in the order of the table's columns
     """
 
     attributes: tuple[Attribute, ...]
 
     def __post_init__(self) -> None:
-        """Check names and normalise the weights of the quasi-identifiers to a sum of 1."""
         names = [a.name for a in self.attributes]
         if len(set(names)) != len(names):
             raise SchemaError("two attributes have the same name")
@@ -412,44 +389,32 @@ class Schema:
         nullable: Sequence[str] | None = None,
         whole: Sequence[str] = (),
     ) -> Schema:
-        """Declare the roles; kinds that are not declared follow from the dtypes.
+        """Declare the roles; kinds that are not declared follow from the dtypes. See the page "Describe your data".
 
-        Numbers and dates are numeric, the rest is nominal. Where `nullable` is given, too, columns with `bounds`,
-        `bins` or `whole` are numeric whatever their dtype.
+        Numbers and dates are numeric, the rest is nominal. With `nullable`, columns with `bounds`, `bins` or `whole`
+        are numeric whatever their dtype.
 
         Parameters
         ----------
-        frame : DataFrame
-            The training rows, features only or with target and identifiers.
-        quasi_identifiers : sequence of str
-            Publicly known columns: these are generalised.
-        sensitive : sequence of str
-            Private columns whose diversity inside a region is checked.
-        identifiers : sequence of str
-            Names, account numbers: never used and never released.
-        subject : str, optional
-            Key of the person a row belongs to; k then counts people instead of rows.
-        target : str, optional
-            The label column, when `frame` has one.
-        ordinal : mapping, optional
-            Column to its levels in order.
-        nominal : sequence of str
-            Columns of numbers that are codes of categories (a postal code, say).
-        hierarchies : mapping, optional
-            Column to a `Hierarchy` or to what `Hierarchy.of` reads.
-        weights : mapping, optional
-            Quasi-identifier to its relative weight in NCP; default 1. Normalised to a sum of 1.
-        bounds : mapping, optional
-            Numeric column to its declared (low, high).
-        bins : mapping, optional
-            Numeric feature to the edges of its public bins: declared, never computed from the rows.
-        categories : mapping, optional
-            Nominal column to all values that it may have, or a ``pandas.CategoricalDtype``; for differential privacy.
+        frame : DataFrame of the training rows; target and identifiers may be in it
+        quasi_identifiers : sequence of str, publicly known columns: these are generalised
+        sensitive : sequence of str, private columns whose diversity inside a region is checked
+        identifiers : sequence of str, names and account numbers: never used and never released
+        subject : str, optional: key of the person a row belongs to; k then counts people instead of rows
+        target : str, optional: the label column, when `frame` has one
+        ordinal : mapping of column to its levels in order
+        nominal : sequence of str, columns of numbers that are codes of categories (a postal code, say)
+        hierarchies : mapping of column to a `Hierarchy`, or to what `Hierarchy.of` reads
+        weights : mapping of quasi-identifier to its relative weight in NCP; default 1; normalised to a sum of 1
+        bounds : mapping of numeric column to its declared (low, high)
+        bins : mapping of numeric feature to the edges of its public bins: declared, never computed from the rows
+        categories : mapping of nominal column to its values
+            All that it may have, or a ``pandas.CategoricalDtype``; for differential privacy.
         nullable : sequence of str, optional
             Columns that may have missing values. Default: those that have one here, which is read from the rows.
         whole : sequence of str
-            Numeric columns of whole numbers, for differential privacy: it takes others for fractional, whatever their
-            dtype, which one person's value can change for everybody.
+            Numeric columns of whole numbers, for differential privacy. It takes others for fractional, as one person's
+            value can change the dtype for everybody.
 
         Returns
         -------
@@ -528,7 +493,7 @@ class Schema:
 
     @cached_property
     def private(self) -> tuple[str, ...]:
-        """Names of the private attributes that are released as they are, in alphabetical order: sensitive and other."""
+        """Names of the sensitive and other attributes, in alphabetical order."""
         return tuple(sorted(self.names("sensitive", "other")))
 
     @cached_property
@@ -543,7 +508,7 @@ class Schema:
 
     @cached_property
     def canonical(self) -> tuple[int, ...]:
-        """Positions of the features in alphabetical order: that of everything that orders or hashes records."""
+        """Positions of the features in alphabetical order, in which records are ordered and hashed."""
         return tuple(sorted(range(len(self.features)), key=self.features.__getitem__))
 
     @cached_property
@@ -553,7 +518,7 @@ class Schema:
 
     @cached_property
     def is_public(self) -> bool:
-        """Whether the domain of every feature is declared, so that no row has to be looked at to know it."""
+        """Whether the domain of every feature is declared, so that no row is needed to know it."""
         return all(self[name].lacks is None for name in self.features)
 
     @cached_property

@@ -24,13 +24,12 @@ from cfk_plugin.errors import BundleError
 
 Arrays = Mapping[str, NDArray[Any]]
 
-# Schema and domains as values that JSON can hold, and back. Domains of private attributes have no values.
 
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 
 
 def to_plain(schema: Schema, domains: Mapping[str, Domain]) -> dict[str, Any]:
-    """Return what is known of a population's attributes; of private ones the type alone."""
+    """Return schema and domains as JSON-ready values; of private attributes the type alone."""
     return {
         "schema": [_plain_fields(attribute) for attribute in schema.attributes],
         "domains": {name: _plain_domain(d, name in schema.quasi_identifiers) for name, d in domains.items()},
@@ -38,7 +37,6 @@ def to_plain(schema: Schema, domains: Mapping[str, Domain]) -> dict[str, Any]:
 
 
 def from_plain(facts: Mapping[str, Any]) -> tuple[Schema, dict[str, Domain]]:
-    """Return the schema and the domains of `to_plain`."""
     schema = Schema(tuple(_attribute(given) for given in facts["schema"]))
     return schema, {name: _domain(schema[name], known) for name, known in facts["domains"].items()}
 
@@ -94,8 +92,6 @@ def _scalar(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
-
-# Bundles: one file of plain numbers and JSON with a seal, readable without pickle.
 
 BUNDLE_VERSION = 2  # 1 had cells and keyed numbers in the table's order of columns, 2 has them in that of their names
 _FACTS, _SEAL = "facts.json", "seal.json"

@@ -16,8 +16,6 @@ from pandas.api import types
 
 from cfk_plugin.data.region import to_text
 
-# What a column holds.
-
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATES = {"datetime", "datetime64", "date"}
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", *_DATES}
@@ -53,11 +51,8 @@ def to_number(value: Any) -> float:
 
 
 def dates_of(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
-    """Return the dates that numbers of seconds stand for, to the microsecond."""
+    """Return dates for numbers of seconds, to the microsecond."""
     return np.asarray(np.round(seconds * 1e6).astype(np.int64).view("M8[us]"))
-
-
-# Columns.
 
 
 def to_numbers(column: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -131,7 +126,7 @@ def conform_values(values: list[Any], dtype: Any) -> Any:
     return conform(pd.Series(values, dtype=object).infer_objects(), dtype).array
 
 
-# What float64 does not hold: it is refused where it is declared or counted, and ends of ranges are moved.
+# What float64 does not hold is refused where it is declared or counted; ends of ranges are moved.
 
 _WHOLE = 2**53  # from here on, not every whole number is a float64
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -146,7 +141,7 @@ _ZONES = "dates with a time zone as objects or text; convert the column with pd.
 
 
 def to_bound(value: Any, *, upwards: bool) -> float:
-    """Read an end of a range as a number; one that float64 cannot hold moves, so that nobody outside is counted."""
+    """Read an end of a range; one that float64 cannot hold moves inwards, so that nobody outside is counted."""
     exact = _exact(value)
     if exact is None:
         return to_number(value)
@@ -169,7 +164,7 @@ def to_bound(value: Any, *, upwards: bool) -> float:
 
 
 def why_inexact(column: pd.Series) -> str:
-    """Say what of a column of finite numbers or dates does not survive to be read as a number; empty for nothing."""
+    """Say what of a column of finite numbers or dates float64 does not hold; empty for nothing."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "bf" and dtype.itemsize <= 8:
         return ""
@@ -186,7 +181,6 @@ def why_inexact(column: pd.Series) -> str:
 
 
 def _why_inexact(value: Any, number: float) -> str:
-    """Do as `why_inexact`, for one value and what it was read as."""
     if _is_date(value):
         moment = pd.Timestamp(value)
         if moment.tz is not None:
@@ -202,7 +196,7 @@ def _why_inexact(value: Any, number: float) -> str:
 
 
 def _exact(value: Any) -> int | float | Decimal | Fraction | None:
-    """Return a number, or a date as seconds, as it is; None for what is neither."""
+    """Return a number, or a date in seconds, as it is; None for what is neither."""
     if isinstance(value, (int, float, Decimal)):
         return value
     if isinstance(value, np.floating) and value.dtype.itemsize > 8:
