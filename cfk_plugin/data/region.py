@@ -24,7 +24,6 @@ def to_text(value: Any) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Say whether a value is one that pandas takes for missing."""
     return bool(types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
 
 
@@ -38,7 +37,7 @@ def natural(value: Any) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """Turn a scalar into what JSON can hold; a missing value becomes None, a date ISO text."""
+    """Turn a scalar into what JSON can hold: None for a missing value, ISO text for a date."""
     plain = natural(value)
     if isinstance(plain, date):
         return plain.isoformat()

@@ -34,7 +34,6 @@ class HeomCodes:
         return f"HeomCodes({len(self)} rows)"
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> HeomCodes:
-        """Return the rows at some positions (or where a mask is true)."""
         return HeomCodes(np.asfortranarray(self.numbers[rows]), np.asfortranarray(self.codes[rows]))
 
 
@@ -48,10 +47,8 @@ class Heom:
 
     Parameters
     ----------
-    numeric, categorical : sequence of str
-        Columns of either kind.
-    ranges : mapping
-        Numeric column to the width of its range; 0 where not given.
+    numeric, categorical : sequence of str, columns of either kind
+    ranges : mapping of numeric column to the width of its range; 0 where not given
 
     References
     ----------
@@ -81,10 +78,7 @@ class Heom:
 
     @classmethod
     def fit(cls, frame: pd.DataFrame, numeric: Sequence[str] | None = None) -> Heom:
-        """Take columns and ranges from a table, of which every column counts as a feature.
-
-        Numeric are those that are named, else those whose dtype is a number or a date.
-        """
+        """Take columns and ranges from a table; numeric are those named, else those of numbers or dates."""
         if numeric is None:
             numeric = [name for name in frame.columns if is_numeric(frame[name])]
         elif unknown := [name for name in numeric if name not in frame.columns]:
@@ -98,13 +92,12 @@ class Heom:
 
     @classmethod
     def of(cls, population: Population) -> Heom:
-        """Take features, their kinds and ranges from a population."""
         features = list(population.schema.features)
         numeric = [name for name in features if population.schema[name].kind == "numeric"]
         return cls.fit(population.frame[features], numeric)
 
     def encode(self, frame: pd.DataFrame) -> HeomCodes:
-        """Prepare the rows of a table once, for many comparisons; the columns may stand in any order."""
+        """Prepare the rows of a table for many comparisons; the columns may be in any order."""
         if lost := [name for name in (*self.numeric, *self.categorical) if name not in frame.columns]:
             raise InputError(f"missing column {', '.join(lost)}")
         codes = np.empty((len(frame), len(self.categorical)), dtype=np.uint64, order="F")
@@ -121,7 +114,7 @@ class Heom:
         return out
 
     def parts(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
-        """Return how much every row of `a` differs from the row of `b` at its place, feature by feature, numbers first.
+        """Return how much row i of `a` differs from row i of `b`, feature by feature, numbers first.
 
         The mean of a row is the distance, its sum the L1 distance.
         """
@@ -145,10 +138,8 @@ class Heom:
         ----------
         a, b : DataFrame or HeomCodes
         k : int
-        exclude_same : bool
-            Leave out the rows of `b` at distance 0: the row itself where both are one table, and its duplicates.
-        cost : float64 array, shape (len(b),), optional
-            Added to the distance to each row of `b`.
+        exclude_same : bool, leave out rows of `b` at distance 0: the row itself in one table, and its duplicates
+        cost : float64 array, shape (len(b),), optional: added to the distance to each row of `b`
 
         Returns
         -------
@@ -203,7 +194,7 @@ def _differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray
 
 
 def _numbers(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return columns as numbers by column, NaN where one is missing or infinite; many plain ones in one piece."""
+    """Return columns as numbers by column, NaN where missing or infinite; many plain ones in one piece."""
     if len(names) > _WIDE and all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(frame.dtypes)):
         numbers = frame[list(names)].to_numpy(dtype=np.float64).copy(order="F")
     else:

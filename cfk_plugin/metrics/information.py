@@ -22,15 +22,12 @@ def ncp(region: Region, population: Population) -> float:
 
     Parameters
     ----------
-    region : Region
-        With a part for every quasi-identifier of the schema.
-    population : Population
-        Its domains are the denominators; its schema has the weights.
+    region : Region, with a part for every quasi-identifier of the schema
+    population : Population, whose domains are the denominators and whose schema has the weights
 
     Returns
     -------
-    float
-        In [0, 1]; lower is better; 0 means that nothing was generalised.
+    float in [0, 1]; lower is better; 0 means that nothing was generalised
 
     Raises
     ------
@@ -49,7 +46,6 @@ def ncp(region: Region, population: Population) -> float:
 
 
 def weigh_losses(parts: Mapping[str, float], schema: Schema) -> float:
-    """Return the weighted sum of the penalties of all quasi-identifiers: NCP."""
     total = 0.0
     for name, loss in parts.items():
         total += schema[name].weight * loss
@@ -66,8 +62,7 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
 
     Returns
     -------
-    dict
-        Quasi-identifier to a number in [0, 1]; lower is better.
+    dict of quasi-identifier to a number in [0, 1]; lower is better
 
     Notes
     -----
@@ -135,17 +130,13 @@ def discernibility(
     ----------
     class_sizes : iterable of int
         People inside the region of each release; for ``form="squared"`` the size of each class of a table.
-    n_suppressed : int
-        Number of explanations (for "squared": rows) that were suppressed.
-    n_people : int
-        Size of the population, the penalty of each suppressed one.
-    form : {"release", "squared"}
-        Over releases, or the published form over a whole table.
+    n_suppressed : int, number of explanations (for "squared": rows) that were suppressed
+    n_people : int, size of the population, the penalty of each suppressed one
+    form : {"release", "squared"}: over releases, or the published form over a whole table
 
     Returns
     -------
-    float
-        Lower is better. A sum: compare only sets of the same size.
+    float; lower is better. A sum: compare only sets of the same size
 
     Notes
     -----
@@ -170,15 +161,12 @@ def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Ite
 
     Parameters
     ----------
-    labels : sequence
-        Class of each release (the desired class of a counterfactual).
-    class_labels : sequence of iterables
-        For each release the predicted classes of the rows in its equivalence class.
+    labels : sequence, class of each release (the desired class of a counterfactual)
+    class_labels : sequence of iterables, for each release the predicted classes of the rows in its equivalence class
 
     Returns
     -------
-    float
-        In [0, 1]; lower is better; NaN without releases.
+    float in [0, 1]; lower is better; NaN without releases
 
     Notes
     -----

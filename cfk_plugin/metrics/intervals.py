@@ -1,4 +1,4 @@
-"""Confidence intervals, the only place where they are made, and the estimates that carry them."""
+"""Confidence intervals, which are made nowhere else, and the estimates that carry them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ class Estimate(NamedTuple):
 
     Attributes
     ----------
-    value : float
-        NaN without cases.
-    low, high : float
-        Clopper-Pearson for a share, (0, 1) without cases; percentile bootstrap for a mean, NaN without cases.
+    value : float, NaN without cases
+    low, high : float, Clopper-Pearson for a share, (0, 1) without cases; bootstrap for a mean, NaN without cases
     n : int
     """
 
@@ -64,14 +62,12 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
 
     Parameters
     ----------
-    successes, n : int
-        Number of successes and of draws.
+    successes, n : int, number of successes and of draws
     confidence : float
 
     Returns
     -------
-    Bounds
-        (0, 1) when n is 0: nothing was measured.
+    Bounds, (0, 1) when n is 0: nothing was measured
 
     Notes
     -----
@@ -102,18 +98,16 @@ def clopper_pearson_table(n: int, confidence: float = 0.95) -> tuple[NDArray[np.
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
-    """Return Wilson's score interval of a proportion; never of width 0, also at 0 or n successes.
+    """Return Wilson's score interval of a proportion; never of width 0, even at 0 or n successes.
 
     Parameters
     ----------
-    successes, n : int
-        Number of successes and of independent draws.
+    successes, n : int, number of successes and of independent draws
     confidence : float
 
     Returns
     -------
-    Bounds
-        (0, 1) when n is 0.
+    Bounds, (0, 1) when n is 0
 
     Notes
     -----
@@ -137,14 +131,12 @@ def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -
 
     Parameters
     ----------
-    above, below : array
-        Scores of positives and of negatives; ties count half. Infinite ones are scores, NaN is none.
+    above, below : array, scores of positives and negatives; ties count half, infinite ones are scores, NaN is none
     confidence : float
 
     Returns
     -------
-    Bounds
-        The outer ends of two intervals; (0, 1) when a sample is empty.
+    Bounds, the outer ends of two intervals; (0, 1) when a sample is empty
 
     Notes
     -----
@@ -181,14 +173,12 @@ def balanced_interval(hits: int, m: int, rejects: int, n: int, confidence: float
 
     Parameters
     ----------
-    hits, m, rejects, n : int
-        Successes and draws of one proportion, and of the other.
+    hits, m, rejects, n : int, successes and draws of one proportion, and of the other
     confidence : float
 
     Returns
     -------
-    Bounds
-        (0, 1) when nothing was drawn for one of them.
+    Bounds, (0, 1) when nothing was drawn for one of them
 
     Notes
     -----
@@ -218,18 +208,15 @@ def bootstrap(
 
     Parameters
     ----------
-    *samples : array
-        Each is resampled with replacement on its own.
-    statistic : callable
-        From as many arrays as there are samples to a number.
+    *samples : arrays, each resampled with replacement on its own
+    statistic : callable, from as many arrays as there are samples to a number
     confidence : float
     repeats : int
     random_state : int or Generator, optional
 
     Returns
     -------
-    Bounds
-        (NaN, NaN) when a sample is empty; too narrow for samples of a few values.
+    Bounds, (NaN, NaN) when a sample is empty; too narrow for samples of a few values
 
     Notes
     -----
@@ -273,7 +260,7 @@ def _ranks(scores: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[
 
 
 def _newcombe(area: float, m: int, n: int, z: float) -> float:
-    """Return the lower end of Newcombe's interval: where the area lies z deviations above what is assumed."""
+    """Return the lower end of Newcombe's interval: where the area is z deviations above what is assumed."""
 
     def excess(true: float) -> float:
         spread = 1 + ((m + n) / 2 - 1) * ((1 - true) / (2 - true) + true / (1 + true))
@@ -303,7 +290,7 @@ def _check_counts(successes: int, n: int, confidence: float) -> None:
 def clustered_share(
     successes: ArrayLike, sizes: ArrayLike, *, confidence: float = 0.95, repeats: int = 2000, random_state: int = 0
 ) -> Bounds:
-    """Return an interval of sum(successes) / sum(sizes), over clusters: cases of one are not independent."""
+    """Return an interval of sum(successes) / sum(sizes) over clusters, whose cases are not independent."""
     right, total = np.asarray(successes, dtype=np.int64), np.asarray(sizes, dtype=np.int64)
     if (right > total).any() or (right < 0).any() or not 0 < confidence < 1 or repeats < 1:
         raise InputError(
@@ -323,13 +310,12 @@ def clustered_share(
 
 
 def difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> Bounds:
-    """Return an interval of a difference from the intervals of both parts."""
+    """Return an interval of a difference from (value, low, high) of both parts."""
     (a, a_low, a_high), (b, b_low, b_high) = first, second
     return Bounds(a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low))
 
 
 def roc_height(fpr: ArrayLike, tpr: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
-    """Return the true positive rates of a curve at some false positive rates."""
     across = np.asarray(fpr, dtype=np.float64)
     highest = np.append(across[1:] > across[:-1], True)
     places = np.asarray(at, dtype=np.float64)

@@ -21,12 +21,8 @@ class Plausibility:
 
     Attributes
     ----------
-    nearest : float
-        To the nearest training row; 0 means native.
-    nearest_5 : float
-        To the 5 nearest training rows (all, when there are fewer).
-    n : int
-        Number of rows averaged over.
+    nearest, nearest_5 : float, to the nearest training row (0 means native); to the 5 nearest (all, if fewer)
+    n : int, number of rows averaged over
     """
 
     nearest: float
@@ -39,14 +35,12 @@ def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:
 
     Parameters
     ----------
-    rows : DataFrame
-        Counterfactuals with every feature of the schema, in any order and dtype.
+    rows : DataFrame of counterfactuals, with every feature of the schema in any order and dtype
     population : Population
 
     Returns
     -------
-    Plausibility
-        NaN for an empty table.
+    Plausibility, NaN for an empty table
 
     Notes
     -----
@@ -79,11 +73,9 @@ def region_plausibility(
     Parameters
     ----------
     region : Region
-    counterfactual : DataFrame of one row
-        Its private values go with every combination.
+    counterfactual : DataFrame of one row, whose private values go with every combination
     population : Population
-    n : int
-        Combinations drawn without replacement; all, when the region has no more.
+    n : int, combinations drawn without replacement; all, when the region has no more
     random_state : int or Generator, optional
 
     Returns

@@ -21,15 +21,12 @@ def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
 
     Parameters
     ----------
-    members : DataFrame
-        Rows inside the region.
-    released : mapping
-        Private attribute to released value.
+    members : DataFrame of the rows inside the region
+    released : mapping of private attribute to released value
 
     Returns
     -------
-    int
-        1 singles somebody out for whoever knows the private values; 0 means that nobody has them.
+    int; 1 singles somebody out for whoever knows the private values; 0 means that nobody has them
 
     Notes
     -----
@@ -56,12 +53,9 @@ class LDiversity:
 
     Attributes
     ----------
-    distinct : int
-        Number of distinct values; higher is better.
-    entropy : float
-        As many equally frequent values would be as uncertain, in [1, distinct]; higher is better.
-    recursive : float
-        Least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better.
+    distinct : int, number of distinct values; higher is better
+    entropy : float in [1, distinct], number of equally frequent values that are as uncertain; higher is better
+    recursive : float, least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better
     """
 
     distinct: int
@@ -74,10 +68,8 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
 
     Parameters
     ----------
-    values : array
-        Sensitive values of the people inside.
-    l : int
-        The l of recursive (c, l)-diversity.
+    values : array, sensitive values of the people inside
+    l : int, that of recursive (c, l)-diversity
 
     Returns
     -------
@@ -108,15 +100,12 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
 
     Parameters
     ----------
-    values, population_values : array
-        Sensitive values of the people inside, and of everybody.
-    ordered : bool
-        Whether neighbouring values are nearer (numbers, dates, ranks), or all equally far.
+    values, population_values : array, sensitive values of the people inside, and of everybody
+    ordered : bool, whether neighbouring values are nearer (numbers, dates, ranks), or all equally far
 
     Returns
     -------
-    float
-        In [0, 1]; lower is better; 0 means that the region says nothing about the attribute.
+    float in [0, 1]; lower is better; 0 means that the region says nothing about the attribute
 
     Notes
     -----
@@ -140,13 +129,11 @@ def attribute_disclosure(values: ArrayLike | pd.Series, population_values: Array
 
     Parameters
     ----------
-    values, population_values : array
-        Sensitive values of the people inside the region, and of everybody.
+    values, population_values : array, sensitive values of the people inside the region, and of everybody
 
     Returns
     -------
-    float
-        In [0, 1]; lower is better; near 1 when everybody inside shares a value that is rare outside.
+    float in [0, 1]; lower is better; near 1 when everybody inside shares a value that is rare outside
 
     Notes
     -----
@@ -213,8 +200,7 @@ class Risk:
     Attributes
     ----------
     highest, mean : float
-    at_risk : float
-        Share of the releases whose risk exceeds the threshold.
+    at_risk : float, share of the releases whose risk exceeds the threshold
     """
 
     highest: float
@@ -227,10 +213,8 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
 
     Parameters
     ----------
-    class_sizes : iterable of int
-        People of the training data inside the region of each release.
-    threshold : float
-        Risk above which a release counts as at risk.
+    class_sizes : iterable of int, people of the training data inside the region of each release
+    threshold : float, risk above which a release counts as at risk
 
     Returns
     -------
@@ -238,7 +222,7 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
 
     Notes
     -----
-    risk(r) = 1 / k(r). Who reruns the algorithm or asks the model does better.
+    risk(r) = 1 / k(r). An attacker who reruns the algorithm or asks the model does better.
 
     References
     ----------
@@ -258,10 +242,8 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
 
     Parameters
     ----------
-    reference_class_sizes : iterable of int
-        People of a declared reference population, which has the training data in it, inside each region.
-    threshold : float
-        As of `prosecutor_risk`.
+    reference_class_sizes : iterable of int, people of a reference population around the training data, per region
+    threshold : float, as of `prosecutor_risk`
 
     Returns
     -------
@@ -269,7 +251,7 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
 
     Notes
     -----
-    risk(r) = 1 / |E_P(r)|; unknown without a reference population, but at most the prosecutor risk.
+    risk(r) = 1 / |E_P(r)| in a declared population P; unknown without one, but at most the prosecutor risk.
     """
     return prosecutor_risk(reference_class_sizes, threshold)
 
@@ -279,13 +261,11 @@ def marketer_risk(class_sizes: Iterable[int]) -> float:
 
     Parameters
     ----------
-    class_sizes : iterable of int
-        People of the reference population (else of the training data) inside the region of each release.
+    class_sizes : iterable of int, people of the reference population (else of the training data), per region
 
     Returns
     -------
-    float
-        In [0, 1]; lower is better; NaN without releases.
+    float in [0, 1]; lower is better; NaN without releases
 
     Notes
     -----
@@ -296,15 +276,14 @@ def marketer_risk(class_sizes: Iterable[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SensitiveFigures:
-    """The worst figure over all sensitive attributes; None where there are none, or no rows."""
+    """The worst figures over all sensitive attributes; None where there are none, or no rows."""
 
-    diversity: int | None = None  # Least number of distinct values
-    closeness: float | None = None  # Largest distance to the distribution in the population (`t_closeness`)
-    disclosure: float | None = None  # Largest `attribute_disclosure`
+    diversity: int | None = None  # least number of distinct values
+    closeness: float | None = None  # largest `t_closeness`
+    disclosure: float | None = None  # largest `attribute_disclosure`
 
     @classmethod
     def of(cls, population: Population, rows: NDArray[np.int64]) -> SensitiveFigures:
-        """Look at the sensitive values of rows inside a region."""
         names = population.schema.sensitive
         if not names or not population.has_rows:
             return cls()

@@ -18,8 +18,6 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
 
-# Who in the population holds what is released of the private values.
-
 Span = tuple[int, int]
 """Codes of one attribute: the first one, and the first one after them."""
 
@@ -28,7 +26,7 @@ _SLACK = 1e-9  # of the range, for numbers that are just as close
 
 
 class PrivateValues(HostOnly):
-    """Counts the rows and people that hold private values of a counterfactual; by codes, so dtypes do not matter."""
+    """Counts rows and people that hold private values of a counterfactual; by codes, so dtypes do not matter."""
 
     def __init__(self, population: Population) -> None:
         schema = population.schema
@@ -43,7 +41,7 @@ class PrivateValues(HostOnly):
     def matches(
         self, codes: NDArray[np.int32], rows: NDArray[np.int64], spans: Mapping[int, Span | None]
     ) -> tuple[int, int]:
-        """Return how many of the rows, and of all rows, fit what is released; of `spans` None fits everything."""
+        """Return how many of the rows, and of all rows, fit what is released; a span of None fits everything."""
         mine = codes[self._at]
         if not spans:
             if (mine < 0).any():  # a value that no training row has
@@ -91,11 +89,8 @@ def _within(codes: NDArray[np.int32], span: Span) -> NDArray[np.bool_]:
     return (codes >= span[0]) & (codes < span[1])
 
 
-# What is released of the private attributes: each exactly, as a declared bin, or not at all.
-
-
 class Form(Enum):
-    """How an attribute is released, where it is not as a bin."""
+    """How an attribute is released that is not released as a bin."""
 
     EXACT = "exact"
     WITHHELD = "withheld"
@@ -109,21 +104,21 @@ Coarse = Mapping[str, tuple[Interval | Form, Span | None]]
 class PrivatePart:
     """What leaves of one counterfactual's private attributes, in codes and counts."""
 
-    binned: tuple[str, ...] = ()  # Attributes that are released as their bin
-    withheld: tuple[str, ...] = ()  # Attributes of which nothing is released
-    # The codes that each private attribute stands for, the counterfactual's own value included (``domain.size`` for one
-    # that no row has). Empty when all are released exactly: then combinations are those of the region alone.
+    binned: tuple[str, ...] = ()  # released as their bin
+    withheld: tuple[str, ...] = ()  # nothing of them is released
+    # Codes that each private attribute stands for, the counterfactual's own among them (``domain.size`` where no row
+    # has it). Empty when all are released exactly: then combinations are those of the region alone.
     axes: tuple[NDArray[np.int32], ...] = ()
-    # Rows inside the region, and of the whole population, that fit what is released; None where there are no rows
+    # Rows that fit what is released, in the region and in the population; None without rows
     inside: int | None = None
     anywhere: int | None = None
 
 
 class PrivateRelease(PrivateValues):
-    """Decides what of a counterfactual's private attributes may leave together with a region.
+    """Decides what of a counterfactual's private attributes may leave with a region.
 
-    A function of policy, population, counterfactual and people alone. Attributes are judged one by one: rare values
-    (fewer than k people of the population) first, then (alpha, k)-homogeneity among the people in the region.
+    It depends on policy, population, counterfactual and people alone. Each attribute is judged by itself: first rarity
+    (fewer than k people of the population), then (alpha, k)-homogeneity among the people in the region.
     """
 
     def __init__(self, population: Population, policy: PrivacyPolicy) -> None:
@@ -207,13 +202,10 @@ class PrivateRelease(PrivateValues):
 
 
 def number_of(domain: Domain, code: int, number: float) -> float:
-    """Return the number that a code stands for, or the counterfactual's own where no row has it; NaN for none."""
+    """Return the number of a code, or the counterfactual's own where no row has it; NaN for none."""
     if domain.attribute.kind != "numeric" or not 0 <= code < len(domain.values):
         return number
     return float(domain.values[code])
-
-
-# Uniqueness of private values: how many people the attributes that are not generalised single out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +214,8 @@ class AttributeProfile:
 
     Attributes
     ----------
-    distinct : int
-        Number of distinct values; a missing value counts as one.
-    below_k : float
-        Share of the people with a value that fewer than k people hold.
-    unique : float
-        Share of the people with a value that nobody else holds.
+    distinct : int, number of distinct values; a missing value counts as one
+    below_k, unique : float, share of the people with a value that fewer than k people hold; that nobody else holds
     """
 
     distinct: int
@@ -241,16 +229,10 @@ class PrivateProfile:
 
     Attributes
     ----------
-    attributes : mapping
-        Private attribute to `AttributeProfile`.
-    unique : float
-        Share of the people whose combination of exact private values nobody else has.
-    unique_binned : float
-        The same with numbers as their declared bins; equal to `unique` where none are declared.
-    k : int
-        The k asked for.
-    people : int
-        Number of people.
+    attributes : mapping of private attribute to `AttributeProfile`
+    unique : float, share of the people whose combination of exact private values nobody else has
+    unique_binned : float, the same with numbers as their declared bins; equal to `unique` where none are declared
+    k, people : int, the k asked for, and the number of people
     """
 
     attributes: Mapping[str, AttributeProfile]
@@ -266,13 +248,11 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     Parameters
     ----------
     population : Population
-    k : int
-        Number of people below which a value counts as rare.
+    k : int, number of people below which a value counts as rare
 
     Returns
     -------
-    PrivateProfile
-        Counts and shares alone. A person with several rows counts by the rarest value they have.
+    PrivateProfile, counts and shares alone; a person with several rows counts by the rarest value
 
     Raises
     ------
@@ -282,8 +262,7 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     Notes
     -----
     unique = |{people p: nobody else has the private values x_pS}| / people. With bins, a number stands for its bin and
-    one outside of all bins for nothing. It describes the table, not a release; and it does not say who knows which
-    private value.
+    one outside of all bins for nothing. It describes the table, not a release, and not who knows which private value.
     """
     if k < 1:
         raise InputError("k must be at least 1")
@@ -308,7 +287,6 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
 
 
 def _class_sizes(codes: NDArray[np.int32], population: Population) -> NDArray[np.int64]:
-    """Return for every row how many people have its codes."""
     if not codes.shape[1]:
         return np.full(len(codes), population.n_people, dtype=np.int64)
     inverse = np.unique(codes, axis=0, return_inverse=True)[1].reshape(-1)
@@ -320,5 +298,4 @@ def _class_sizes(codes: NDArray[np.int32], population: Population) -> NDArray[np
 
 
 def _share(rows: NDArray[np.bool_], population: Population) -> float:
-    """Return the share of the people that have one of the rows."""
     return population.people(np.flatnonzero(rows)) / population.n_people

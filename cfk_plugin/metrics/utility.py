@@ -1,4 +1,4 @@
-"""Utility: what counterfactuals are worth to those who get them, measured alike for every method that made them."""
+"""Utility: what counterfactuals are worth to those who get them, measured alike for every method."""
 
 from __future__ import annotations
 
@@ -36,12 +36,9 @@ class Support:
 
     Attributes
     ----------
-    nn1, nn5 : Estimate
-        L1 distance to the nearest training row with the desired outcome, and its mean to the 5 nearest.
-    unseen_pair : Estimate
-        Share with two values that no training row has together.
-    singled_out : Estimate
-        Share whose quasi-identifiers exactly one person of the training rows has.
+    nn1, nn5 : Estimate, L1 distance to the nearest training row with the desired outcome; mean to the 5 nearest
+    unseen_pair : Estimate, share with two values that no training row has together
+    singled_out : Estimate, share whose quasi-identifiers exactly one person of the training rows has
     """
 
     nn1: Estimate
@@ -60,14 +57,10 @@ class Chance:
 
     Attributes
     ----------
-    fresh : Support
-        Of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals.
-    copies_train, copies_holdout : Estimate
-        Share of the counterfactuals that equal one of `rows` training rows, and of `rows` holdout rows.
-    singled_out_train, singled_out_holdout : Estimate
-        Share with the quasi-identifiers of exactly one of them.
-    rows : int
-        Rows drawn from either table: all of the shorter one.
+    fresh : Support, of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals
+    copies_train, copies_holdout : Estimate, share that equal one of `rows` training rows; of `rows` holdout rows
+    singled_out_train, singled_out_holdout : Estimate, share with the quasi-identifiers of exactly one of them
+    rows : int, rows drawn from either table: all of the shorter one
     """
 
     fresh: Support
@@ -84,28 +77,19 @@ class Chance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utility:
-    """Figures of a set of counterfactuals, whatever made them. Means are over the answered queries.
-
-    Counts, means and shares, for the data holder; none of them is a guarantee.
+    """Figures of a set of counterfactuals, for the data holder: no guarantee. Means are over the answered queries.
 
     Attributes
     ----------
-    flipping_ratio : Estimate
-        Share of all queries with a counterfactual that has the desired outcome; higher is better.
-    l1, euclidean : Estimate
-        Distance to the query: sum, and root of the sum of squares, over features; lower is better.
-    features_changed : Estimate
-        Number of features with another value than the query's; lower is better.
-    nn1, nn5, unseen_pair, singled_out : Estimate
-        As of `Support`; lower is better.
-    copies : Estimate
-        Share that equal a training row; lower is better.
-    chance : Chance or None
-        What chance gives, where a holdout was given.
+    flipping_ratio : Estimate, share of all queries with a counterfactual of the desired outcome; higher is better
+    l1, euclidean : Estimate, distance to the query: sum, and root of squares, over features; lower is better
+    features_changed : Estimate, number of features with another value than the query's; lower is better
+    nn1, nn5, unseen_pair, singled_out : Estimate, as of `Support`; lower is better
+    copies : Estimate, share that equal a training row; lower is better
+    chance : Chance or None, what chance gives, where a holdout was given
     queries, training_rows, desired_rows : int
         Queries asked; training rows; those of them that have an outcome which a query is after.
-    ranges : mapping
-        Numeric feature to ``"declared"`` or ``"population"``: where the range of its distance comes from.
+    ranges : mapping of numeric feature to ``"declared"`` or ``"population"``, the source of its distance's range
     """
 
     flipping_ratio: Estimate
@@ -132,7 +116,7 @@ class Utility:
     def above_chance(self) -> dict[str, bool | None]:
         """Whether more are copies, or singled out, than chance gives; None without a holdout.
 
-        True where the interval among training rows lies above that among equally many holdout rows. False is no
+        True where the interval among training rows is above that among equally many holdout rows. False is no
         evidence of protection.
         """
         found = self.chance
@@ -144,7 +128,7 @@ class Utility:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values; what could not be measured is None."""
+        """Return JSON-ready values; what could not be measured is None."""
         return _to_dict(self) | {"answered": self.answered, "above_chance": self.above_chance}
 
 
@@ -163,20 +147,14 @@ def utility(
 
     Parameters
     ----------
-    queries : DataFrame
-        Every query asked, with every feature of the schema.
+    queries : DataFrame of every query asked, with every feature of the schema
     counterfactuals : DataFrame
         At most one row per query: raw, of a differentially private method, or a row that stands for a region.
-    population : Population
-        Of the training rows, with its rows.
-    model : estimator or callable
-        From rows in the training table's columns and dtypes to labels.
-    desired : label or callable or "opposite"
-        As of `KAnonymizer.fit`; ``"opposite"`` is any label but the query's own.
-    answered : int array, optional
-        Position of the query of each counterfactual. Default: row i answers query i.
-    holdout : DataFrame, optional
-        People who are not in the training rows: says what chance gives.
+    population : Population of the training rows, with its rows
+    model : estimator or callable, from rows in the training table's columns and dtypes to labels
+    desired : label, callable or "opposite", as of `KAnonymizer.fit`; "opposite" is any label but the query's own
+    answered : int array, optional: position of the query of each counterfactual; default: row i answers query i
+    holdout : DataFrame, optional: people who are not in the training rows; says what chance gives
     random_state : int or Generator, optional
 
     Returns
@@ -195,8 +173,7 @@ def utility(
 
     Notes
     -----
-    Formulas are in ``docs/reference/metrics.md``. Intervals take queries as independent draws: answers that share a row
-    make them too narrow.
+    Formulas: ``docs/reference/metrics.md``. Intervals take queries as independent: too narrow if answers share a row.
 
     References
     ----------
@@ -235,7 +212,6 @@ def utility(
 
 
 def _conform(frame: pd.DataFrame, population: Population, what: str) -> pd.DataFrame:
-    """Return the features of a table in the population's columns and dtypes."""
     table = require_features(frame, population.schema.features, what)
     numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
     if wrong := [name for name in numeric if to_numbers(table[name])[1].any()]:
@@ -266,7 +242,7 @@ def _positions(answered: ArrayLike | None, given: int, asked: int) -> NDArray[np
 
 
 class _Outcomes(HostOnly):
-    """The model's labels, judged: who has an outcome that is wanted, and which rows that is held against."""
+    """The model's labels, judged: who has a wanted outcome, and which rows that is compared with."""
 
     def __init__(self, goal: Goal, model: LabelModel, queries: pd.DataFrame, train: pd.DataFrame) -> None:
         goal.check(model, None)
@@ -287,9 +263,9 @@ class _Outcomes(HostOnly):
         return [(self._factual[at] == label, self._own != label) for label in pd.unique(self._factual)]
 
     def fresh(self, outside: pd.DataFrame, random: np.random.Generator) -> tuple[pd.DataFrame, Reference]:
-        """Return rows of a holdout with an outcome that some query is after, and what to hold them against.
+        """Return holdout rows with an outcome that some query is after, and the training rows to compare them with.
 
-        That is the training rows with a wanted outcome; where it depends on the query, those of the same outcome.
+        Those have a wanted outcome too; where it depends on the query, the same one.
         """
         labels = self._model(outside)
         if self._factual is None:
@@ -319,14 +295,14 @@ class _TrainingRows(HostOnly):
         self._precision = np.array([0.0 if domains[name].is_date else _SINGLE for name in base.numeric])
 
     def changed(self, a: HeomCodes, b: HeomCodes) -> Mask:
-        """Say feature by feature whether a row of `a` has another value than the row of `b` at its place."""
+        """Say feature by feature whether row i of `a` has another value than row i of `b`."""
         missing, other = np.isnan(a.numbers), np.isnan(b.numbers)
         with np.errstate(invalid="ignore"):
             far = np.abs(a.numbers - b.numbers) > np.abs(b.numbers) * self._precision
         return np.hstack([np.where(missing | other, missing ^ other, far), a.codes != b.codes])
 
     def support(self, rows: HeomCodes, reference: Reference, random: np.random.Generator) -> Support:
-        """Measure rows against all training rows; the nearest ones among those that `reference` names."""
+        """Compare rows with all training rows; the nearest ones are among those in `reference`."""
         one, five = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
         features = len(self.heom.numeric) + len(self.heom.categorical)
         for asked, wanted in reference:
@@ -342,7 +318,6 @@ class _TrainingRows(HostOnly):
         )
 
     def are_copies(self, rows: HeomCodes, table: HeomCodes) -> Mask:
-        """Say of each row whether it equals a row of a table on every feature."""
         return np.isin(*self._keys(rows, table, [*self.heom.numeric, *self.heom.categorical]))
 
     def fit_one(self, rows: HeomCodes, table: HeomCodes, people: Callable[[NDArray[np.int64]], int] = len) -> Mask:
@@ -419,9 +394,9 @@ def _chance(
     outcomes: _Outcomes,
     random: np.random.Generator,
 ) -> Chance:
-    """Measure holdout rows as if they were counterfactuals, and hold counterfactuals against holdout rows.
+    """Measure holdout rows as if they were counterfactuals, and compare counterfactuals with holdout rows.
 
-    Against equally many rows of either table: a longer one has more rows to be equal to.
+    Equally many rows of either table: a longer one has more rows to be equal to.
     """
     chosen, reference = outcomes.fresh(outside, random)
     fresh = training.support(training.heom.encode(chosen), reference, random)

@@ -22,14 +22,10 @@ class Pureness:
 
     Attributes
     ----------
-    value : float
-        In [0, 1]; higher is better.
-    low, high : float
-        Two-sided 95 % Clopper-Pearson interval; equal to `value` when `exact`.
-    exact : bool
-        Whether every combination was asked.
-    n : int
-        Number of combinations asked.
+    value : float in [0, 1]; higher is better
+    low, high : float, two-sided 95 % Clopper-Pearson interval; equal to `value` when `exact`
+    exact : bool, whether every combination was asked
+    n : int, number of combinations asked
     """
 
     value: float
@@ -59,17 +55,12 @@ def pureness(
     Parameters
     ----------
     region : Region
-    counterfactual : mapping, Series or DataFrame of one row
-        Every feature of the counterfactual.
+    counterfactual : mapping, Series or DataFrame of one row, with every feature
     population : Population
-    model : estimator or callable
-        From rows in the training table's columns and dtypes to labels.
-    desired : label or callable
-        The desired label, or a function from labels to booleans.
-    method : {"auto", "exact", "sample"}
-        "auto" is exact up to `cell_budget` combinations and sampled above.
-    n : int
-        Draws, without replacement, of the sampled method.
+    model : estimator or callable, from rows in the training table's columns and dtypes to labels
+    desired : the desired label, or a callable from labels to booleans
+    method : {"auto", "exact", "sample"}: "auto" is exact up to `cell_budget` combinations and sampled above
+    n : int, draws, without replacement, of the sampled method
     cell_budget : int
     random_state : int or Generator, optional
 
