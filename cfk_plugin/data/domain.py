@@ -35,7 +35,7 @@ _BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "fal
 class Domain(HostOnly):
     """The distinct values of one attribute, coded 0 .. n-1; a missing value has the last code.
 
-    Numbers and dates (as seconds) are sorted, categories as text; levels, and leaves in depth first, keep their order.
+    Numbers and dates (as seconds) are sorted, categories as text; levels keep their order, leaves are depth-first.
     """
 
     attribute: Attribute
@@ -260,7 +260,7 @@ class Domain(HostOnly):
         return allowed
 
     def label(self, part: Part) -> str | None:
-        """Return the name of the node that a part of several values is; None without a hierarchy."""
+        """Return the name of the node that a part of several values is; None where there is none."""
         hierarchy = self.attribute.hierarchy
         if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
             return None
@@ -317,11 +317,8 @@ def bin_codes(domain: Domain, at: int) -> tuple[int, int]:
     return int(first), int(np.searchsorted(domain.values, edges[at + 1], side="right" if is_last else "left"))
 
 
-# Rows of codes: which are the same.
-
-
 def mix(codes: Codes) -> NDArray[np.uint64]:
-    """Mix each row of codes into 64 bits; equal rows alike, different ones almost surely not."""
+    """Mix each row of codes into 64 bits; different rows almost surely differ."""
     key = np.zeros(len(codes), dtype=np.uint64)
     for column in codes.T:
         key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
@@ -330,8 +327,6 @@ def mix(codes: Codes) -> NDArray[np.uint64]:
 
 
 class CodeIndex(HostOnly):
-    """Finds rows among distinct rows of codes."""
-
     def __init__(self, codes: Codes) -> None:
         keys = mix(codes)
         self._order = np.argsort(keys, kind="stable")

@@ -62,7 +62,7 @@ class RowStore(HostOnly):
 
 
 def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
-    """Return the distinct combinations of quasi-identifiers of a table, and for each row which of them it has."""
+    """Return the distinct combinations of quasi-identifiers of a table, and the one of each row."""
     domains = [encoder.domains[name] for name in encoder.schema.quasi_identifiers]
     columns = [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
     key, span = np.zeros(len(frame), dtype=np.int64), 1
@@ -85,7 +85,7 @@ def one_row_each(cell_of_row: Rows, subjects: Rows | None) -> Rows:
 
 
 def in_order(codes: Codes, schema: Schema, *before: NDArray[Any]) -> Rows:
-    """Return coded records in an order that follows from their values, whatever the order of rows and columns."""
+    """Sort coded records by their values, whatever the order of rows and columns."""
     if before:
         line = np.lexsort(before[::-1])
         tied = np.all([np.diff(key[line]) == 0 for key in before], axis=0)
