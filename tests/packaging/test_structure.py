@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import grimp
 import numpy as np
 import pandas as pd
 import pytest
@@ -31,6 +33,14 @@ def test_a_class_name_means_one_thing() -> None:
     own = {name for path, names in classes.items() if path.parent.name in (*ROOMS, PACKAGE.name) for name in names}
     assert own
     assert not {name for name in own if count[name] > 1}
+
+
+def test_modules_import_in_no_circle() -> None:
+    graph = grimp.build_graph("cfk_plugin", exclude_type_checking_imports=False)
+    names = graph.modules - {"cfk_plugin"}
+    own = {name for name in names if name.count(".") == 1 or name.split(".")[1] in ROOMS}
+    imported = {name: graph.find_modules_directly_imported_by(name) & own for name in own}
+    assert len(list(TopologicalSorter(imported).static_order())) > len(ROOMS)
 
 
 @pytest.fixture
