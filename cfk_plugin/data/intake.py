@@ -83,7 +83,6 @@ def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) 
 
 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Put arrays side by side, each in its own dtype."""
     # pandas 3 would make text of an array of objects; it leaves a Series as it is.
     objects = {n: pd.Series(a, dtype=object) for n, a in columns.items() if str(a.dtype) == "object"}
     return pd.DataFrame({**columns, **objects}, copy=False)

@@ -284,7 +284,6 @@ class RowOracle(HostOnly):
         return self.model(self.population.rows(np.arange(min(_TRIED, self.population.n_rows))))
 
     def ask(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return labels of rows that the population does not have."""
         return self.model(frame).astype(object)
 
 

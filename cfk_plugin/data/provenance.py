@@ -74,7 +74,6 @@ def _hidden(number: int, whole: int | None) -> int | str:
 
 
 def _classes(by_size: Rows, k: int) -> list[dict[str, Any]]:
-    """Return how many people are in classes of which size."""
     steps = (k * step * 10**power for power in count() for step in (1, 2, 5))  # k, 2k, 5k, 10k, 20k, ...
     edges = [1, *takewhile(lambda edge: edge < len(by_size), steps)]
     bins = [(low, high, int(by_size[low:high].sum())) for low, high in zip(edges, [*edges[1:], None], strict=True)]

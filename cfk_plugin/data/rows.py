@@ -47,7 +47,6 @@ class RowStore(HostOnly):
 
     @property
     def table(self) -> pd.DataFrame:
-        """The rows themselves, without a copy."""
         if self._table is None:
             raise PopulationError(self._advice)
         return self._table

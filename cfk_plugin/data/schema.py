@@ -125,13 +125,11 @@ _FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
 def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
-    """Refuse names that are no columns; `label` is the setting they come from."""
     if unknown := [str(name) for name in names if name not in frame.columns]:
         raise SchemaError(f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}")
 
 
 def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
-    """Return the role of every column, in table order."""
     if not isinstance(frame, pd.DataFrame) or frame.empty:
         raise SchemaError("a schema needs a pandas DataFrame with at least one row and one column")
     if not frame.columns.is_unique:
@@ -306,7 +304,6 @@ def _as_tuple(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
 
 
 def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
-    """Return the dtype of a numeric column with these bounds or edges of bins."""
     ends = list(ends) if np.iterable(ends) else []
     if not ends or isinstance(ends[0], (int, float, np.number)):
         return "int64" if whole else None

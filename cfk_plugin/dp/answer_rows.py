@@ -1,4 +1,4 @@
-"""The rows that answers are taken from: drawn once, labelled, and searched for the nearest one of another outcome."""
+"""The rows that answers are taken from: drawn once, labelled, and searched for the nearest of another outcome."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
 class ServedRows:
     """Rows to answer with. They come from noised counts alone, so they may be looked at."""
 
-    frame: pd.DataFrame  # Every feature, in the dtypes that the model takes
-    labels: NDArray[Any]  # The model's outcome at each row
-    cost: NDArray[np.float64]  # Added to the distance to each row: less for rows that the noised model finds likely
-    heom: Heom  # Distance over the declared ranges
+    frame: pd.DataFrame  # every feature, in the dtypes that the model takes
+    labels: NDArray[Any]  # the model's, at each row
+    cost: NDArray[np.float64]  # added to the distance to a row: less for likely ones
+    heom: Heom  # distance over the declared ranges
     codes: HeomCodes  # `frame`, prepared for it
 
     @classmethod
@@ -56,10 +56,7 @@ class ServedRows:
         return ServedRows(frame, self.labels[at], self.cost[at], self.heom, self.codes.take(at))
 
     def nearest(self, queries: pd.DataFrame, goal: Goal, factual_labels: NDArray[Any] | None) -> NDArray[np.int64]:
-        """Return, for each query, the position of the nearest row with a desired outcome; -1 where there is none.
-
-        Factual labels are those of the queries where another outcome than their own is desired.
-        """
+        """Return, per query, the nearest row with a desired outcome, or -1; `factual_labels` are for "opposite"."""
         asked = self.heom.encode(queries)
         out = np.full(len(queries), -1, dtype=np.int64)
         if factual_labels is None:
@@ -84,8 +81,7 @@ def revert_rows(
 ) -> pd.DataFrame:
     """Return rows with as many features as possible taken from their queries: sparser answers, which tell of the model.
 
-    At each turn every row tries each feature in which it still differs, and takes over the one that brings it nearest
-    among those that keep the outcome desired; the model is asked once a turn, for all rows together.
+    Each turn, every row takes over the feature that brings it nearest among those that keep the outcome desired.
     """
     names = [*heom.numeric, *heom.categorical]
     moved, asked = rows.reset_index(drop=True), queries.reset_index(drop=True)
@@ -111,10 +107,7 @@ def revert_rows(
 
 
 def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
-    """Return positions of prototypes: for each outcome the rows nearest to the centres of a k-means clustering.
-
-    Points are numbers divided by their range, and categories one-hot over the square root of 2.
-    """
+    """Return prototypes: per outcome the rows nearest to k-means centres, categories one-hot over sqrt(2)."""
     from sklearn.cluster import MiniBatchKMeans
 
     widths = np.array([served.heom.ranges[name] for name in served.heom.numeric])
@@ -134,8 +127,8 @@ def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
 def check_unfitted(estimator: Any) -> None:
     """Refuse an estimator that could bring along what it learned elsewhere, which no epsilon covers.
 
-    What may pass: estimators that were never fitted and that scikit-learn's `clone` makes anew, whose settings are
-    plain values, lists of them, functions of numerical libraries, and such estimators again.
+    What may pass: unfitted estimators that scikit-learn's `clone` makes anew, whose settings are plain values, lists of
+    them, functions of numerical libraries, and such estimators again.
     """
     with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError, let=ModelError):
         if not hasattr(estimator, "get_params") or not hasattr(estimator, "fit"):
@@ -144,7 +137,7 @@ def check_unfitted(estimator: Any) -> None:
 
 
 def fit_surrogate(estimator: Any, rows: pd.DataFrame, target: pd.Series) -> Any:
-    """Return a copy of an estimator that is fitted on differentially private rows: it never sees the table."""
+    """Return a fitted copy of an estimator that only ever sees differentially private rows."""
     from sklearn.base import clone
 
     with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError):
@@ -201,7 +194,6 @@ def _is_fitted(estimator: Any) -> bool:
 
 
 def _is_of_a_library(value: Any) -> bool:
-    """Say whether a value is a function that a numerical library has under that name."""
     if not isinstance(value, _FUNCTIONS):
         return False
     homes = [np, scipy.special] if isinstance(value, np.ufunc) else [sys.modules.get(str(value.__module__))]

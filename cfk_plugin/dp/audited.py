@@ -1,4 +1,4 @@
-"""The measurements of a fit, laid open for an audit of epsilon: an attacker who sees every noised count."""
+"""The measurements of a fit, for an audit of epsilon whose attacker sees every noised count."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisedMarginal:
-    """One marginal table as it was released, with the scale of its noise."""
-
     table: Marginal
     counts: Counts
     scale: float
@@ -34,10 +32,7 @@ class Measurements:
     answers: tuple[NoisedMarginal, ...]
 
     def scores(self, canaries: pd.DataFrame) -> NDArray[np.float64]:
-        """Return how much the counts speak for each row: those of its own cells, weighted by their noise.
-
-        For a row with a value that is not declared nothing speaks: 0.
-        """
+        """Return per row the counts of its own cells, weighted by their noise; 0 for values that are not declared."""
         codes = self.domain.codes(canaries)
         known, scores = (codes >= 0).all(axis=1), np.zeros(len(codes))
         scores[known] = sum(one.table.at(codes[known], one.counts) / one.scale**2 for one in self.answers)
@@ -50,8 +45,6 @@ class Measurements:
 
 
 class _RecordedRows(PrivateRows):
-    """Rows whose answers are kept."""
-
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
         self.answers: list[NoisedMarginal] = []
@@ -70,8 +63,7 @@ def measuring(
 
     Parameters
     ----------
-    schema : Schema
-        With public domains.
+    schema : Schema, with public domains
     epsilon, delta : float
     rows_per_person : int
 

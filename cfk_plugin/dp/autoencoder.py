@@ -20,7 +20,7 @@ _VARIANCE_FLOOR = 1e-5  # keeps equal inputs from a division by zero
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """Sigmoid units over inputs that may be normalised first, without a gain and offset of its own."""
+    """Sigmoid units over inputs, which may be normalised first, without gain and offset."""
 
     weights: Matrix
     offset: Matrix | None
@@ -47,11 +47,7 @@ class Layer:
 
 
 class Autoencoder:
-    """An encoder and its mirror image as decoder, the net of Yang et al. (2022, 5.1.1).
-
-    With `tied`, that of their Eq. 6: one hidden layer, the decoder has the encoder's weights transposed, no offset, no
-    normalisation.
-    """
+    """The net of Yang et al. (2022, 5.1.1); `tied`, of Eq. 6: one layer, transposed to decode, not normalised."""
 
     def __init__(self, n_inputs: int, hidden: Sequence[int], random: np.random.Generator, *, tied: bool = False):
         sizes = list(pairwise([n_inputs, *hidden, *reversed(hidden[:-1]), n_inputs]))
@@ -72,7 +68,7 @@ class Autoencoder:
         return _through(self._encoder, x)[0]
 
     def decode(self, code: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
-        """Return reconstructions, and what turns a gradient of them into that of the codes."""
+        """Do as `reconstruct`, from codes and down to their gradient."""
         outputs, backwards = _through(self._decoder, code)
         return outputs, lambda gradient: _back(backwards, gradient)[0]
 
@@ -132,8 +128,8 @@ class Perturbation:
     """Noise on the coefficients of the loss (Eq. 11), drawn once before training.
 
     The reconstruction loss of N rows is a polynomial of degree 2 in the outputs x̂ (Eq. 8 and 12). Algorithm 1 perturbs
-    the coefficient of each x̂_p and each product x̂_p x̂_q, p <= q. They belong to the table and not to a row, so what
-    trains is mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N. The constant has no gradient and is left out.
+    the coefficient of each x̂_p and each product x̂_p x̂_q, p <= q; they belong to the table, so what trains is
+    mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N, without the constant, which has no gradient.
     """
 
     linear: Matrix  # shape (n_inputs,)
@@ -170,11 +166,7 @@ def train(
     batch_size: int | None = 128,
     rate: float = 1e-3,
 ) -> None:
-    """Train a net in place on the perturbed loss (Algorithm 1).
-
-    `counts` says how many rows of the table each row stands for; with all rows in one batch (None) counts and repeated
-    rows give the same result.
-    """
+    """Train a net in place (Algorithm 1); row i stands for ``counts[i]`` rows. No batch size: all in one batch."""
     n, size = float(counts.sum()), batch_size or len(rows)
     adam = Adam(net.parameters, rate)
     for _ in range(epochs):

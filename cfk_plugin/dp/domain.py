@@ -1,7 +1,7 @@
 """The public domain: what may be known of every feature without looking at a row, as codes and back.
 
-One person's value changes what pandas makes of a whole column: whole numbers become fractional beside a missing one,
-numbers become objects beside a text. So nothing here depends on a table's dtype, and every value is read by itself.
+One person's value can change the dtype of a whole column (whole numbers beside a missing one, numbers beside a text).
+So nothing here depends on a table's dtype, and every value is read by itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _VALUES = 20  # whole numbers with at most so many values have a bin for each
 class PublicColumn:
     """One feature: its declared values, or bins, as codes 0 .. size-1; a missing value, where declared, is the last."""
 
-    attribute: Attribute  # What is declared
+    attribute: Attribute
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class PublicColumn:
 
     @property
     def is_date(self) -> bool:
-        """Whether its numbers are seconds of a date: where its bounds or bins are declared as dates."""
+        """Whether its numbers are seconds: where bounds or bins are declared as dates."""
         return self.is_numeric and str(self.attribute.dtype).startswith("datetime64")
 
     @property
@@ -75,12 +75,10 @@ class PublicColumn:
 
     @property
     def listed(self) -> int:
-        """Number of bins or values."""
         return len(self.edges) - 1 if self.is_numeric else len(self.values)
 
     @property
     def size(self) -> int:
-        """Number of codes, the one for missing included."""
         return self.listed + self.attribute.nullable
 
     @property
@@ -118,7 +116,7 @@ class PublicColumn:
         return self.to_dtype(pd.Series(numbers).mask(pd.Series(missing)))
 
     def pick(self, at: NDArray[np.integer[Any]]) -> pd.Series:
-        """Return declared values by their place, the one after the last for a missing one, in their declared type."""
+        """Return declared values by their place (a missing one after the last), in their declared type."""
         dtype = self.attribute.dtype
         if dtype == "category":
             places = np.where(at < self.listed, at, -1).astype(np.int64)
@@ -128,7 +126,7 @@ class PublicColumn:
         return pool.take(at).reset_index(drop=True)
 
     def to_dtype(self, drawn: pd.Series) -> pd.Series:
-        """Return numbers in their declared type, those of a date from seconds; whole ones with gaps are float64."""
+        """Return numbers in their declared type, dates from seconds; whole ones with gaps are float64."""
         if not self.is_date:
             return drawn.astype("int64" if self.is_whole and not self.attribute.nullable else "float64")
         stamps = (drawn.fillna(0) * 1e6).round().astype("int64").astype("datetime64[us]").mask(drawn.isna())
@@ -141,17 +139,16 @@ class PublicDomain:
     """The public domain of all features, in the schema's order."""
 
     columns: tuple[PublicColumn, ...]
-    inferred: tuple[str, ...] = ()  # Columns whose domain was read from rows: with any, nothing is guaranteed
+    inferred: tuple[str, ...] = ()  # domains read from rows: with any, nothing is guaranteed
 
     @classmethod
     def of(cls, population: Population, *, with_target: bool = False) -> PublicDomain:
-        """Take what the schema of a population declares; nothing of its rows is looked at.
+        """Take what the schema of a population declares; no row is looked at.
 
         Parameters
         ----------
         population : Population
-        with_target : bool
-            Whether the label column belongs to it, too.
+        with_target : bool, whether the label column belongs to it
 
         Raises
         ------
@@ -181,10 +178,9 @@ class PublicDomain:
         return np.column_stack([column.codes(frame[column.name]) for column in self.columns]).astype(np.int32)
 
     def codes_to_count(self, population: Population, rows_per_person: int) -> NDArray[np.int32]:
-        """Return the codes of the rows that count: at most so many of a person, and of declared values alone.
+        """Return the codes of the rows that count: at most so many of a person, with declared values alone.
 
-        Whether a row counts depends on the rows of its own person, whatever the others are: leaving rows out like this
-        costs no budget.
+        That depends on the rows of this person alone, so leaving rows out costs no budget.
         """
         codes = self.codes(population.rows(population.limited_rows(rows_per_person)))
         return codes[(codes >= 0).all(axis=1)]
@@ -213,21 +209,18 @@ def require_declared(schema: Schema, names: Sequence[str]) -> None:
 def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | None = None) -> Schema:
     """Fill in from the rows what a schema does not declare. This leaks: use it to try things out.
 
-    The rarest value of a column becomes visible in its domain whatever epsilon is; so nothing is guaranteed of what is
+    A column's rarest value becomes visible in its domain whatever epsilon is, so nothing is guaranteed of what is
     fitted with such a schema, and its certificate says so.
 
     Parameters
     ----------
-    frame : DataFrame
-        The training rows.
+    frame : DataFrame of the training rows
     schema : Schema
-    columns : sequence of str, optional
-        Features to look at. Default: all that lack a domain.
+    columns : sequence of str, optional: features to look at; default: all that lack a domain
 
     Returns
     -------
-    Schema
-        With bounds and categories as they are in the table, marked as learned.
+    Schema, with bounds and categories as they are in the table, marked as learned
 
     Warns
     -----
@@ -246,7 +239,7 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
 
 
 def numbers_of(column: pd.Series) -> NDArray[np.float64]:
-    """Return values as numbers, dates as seconds: NaN where one is missing, infinite where it is no number."""
+    """Return values as numbers, dates as seconds: NaN where missing, infinite where it is no number."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.to_numpy(dtype=np.float64)
     if types.is_datetime64_any_dtype(column.dtype):
@@ -255,7 +248,6 @@ def numbers_of(column: pd.Series) -> NDArray[np.float64]:
 
 
 def _each(column: pd.Series, read: Callable[[Any], Any], dtype: type[Any]) -> NDArray[Any]:
-    """Return what a function makes of each value by itself."""
     if column.dtype == object:  # among objects, pandas would take True for 1, and for 1.0
         return np.array([read(value) for value in column], dtype=dtype)
     at, distinct = pd.factorize(column)
@@ -350,7 +342,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def layout(self) -> tuple[tuple[Any, ...], ...]:
-        """What each column is encoded by: two encoders with the same layout give the same numbers."""
+        """How each column is encoded: two encoders with the same layout give the same numbers."""
         return tuple(
             (c.name, c.is_numeric, c.size, (*c.edges[[0, -1]],) if c.is_numeric else c.values)
             for c in self.domain.columns
@@ -365,7 +357,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If columns are missing, or hold values that are not declared. It names the columns.
+            If columns, which it names, are missing or hold values that are not declared.
         """
         if not isinstance(X, pd.DataFrame):
             raise InputError(f"the encoder takes a pandas DataFrame; got {type(X).__name__}")
@@ -383,8 +375,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def decode(self, encoded: NDArray[np.float64]) -> pd.DataFrame:
         """Return the rows nearest to encoded ones, in the dtypes that the model takes.
 
-        The largest of the inputs of a category wins, the first one on a tie; a number is missing where the input for
-        that is above one half; whole numbers and dates are rounded.
+        The largest input of a category wins, the first one on a tie; a number is missing where its input for that is
+        above one half; whole numbers and dates are rounded.
         """
         starts = list(accumulate(map(_width, self.domain.columns), initial=0))
         parts = zip(self.domain.columns, pairwise(starts), strict=True)

@@ -42,7 +42,7 @@ encoded rows (n, n_inputs)."""
 class DenseClassifier:
     """A network with a sigmoid or softmax over its outputs; a `Gradient`."""
 
-    network: DenseNetwork  # A single output is the logit of the second class
+    network: DenseNetwork  # a single output is the logit of the second class
     classes: NDArray[Any]
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ def read_classifier(model: Any, encoder: PublicEncoder) -> DenseClassifier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatentSearch:
-    """The objective of Eq. 15 to 18 for n queries, and its minimisation over the perturbations of their prototypes.
+    """Eq. 15 to 18 for n queries, minimised over the perturbations of their prototypes.
 
     alpha · (-log f(target)) + beta · ‖decoded(prototype + perturbation) - query‖ + gamma · ‖perturbation‖.
     """
@@ -92,7 +92,6 @@ class LatentSearch:
     gamma: float = 0.1
 
     def objective(self, delta: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the objective of every query, and its gradient by the perturbations."""
         found, back = self.net.decode(self.prototypes + delta)
         away = found - self.queries
         distance, length = (np.sqrt((part**2).sum(axis=1)) for part in (away, delta))
@@ -102,7 +101,6 @@ class LatentSearch:
         return value, back(of_found) + self.gamma * delta / (length + _TINY)[:, None]
 
     def run(self, start: Matrix, steps: int, rate: float) -> Matrix:
-        """Minimise with Adam; return encoded counterfactuals."""
         delta = start.copy()
         adam = Adam(delta, rate)
         for _ in range(steps):
@@ -114,27 +112,23 @@ class LatentSearch:
 class DPC(HostOnly):
     """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no guarantee**.
 
-    The method of Yang et al. (2022), to be compared with and to be audited; what it returns is not differentially
-    private. Training reads the rows themselves although coefficients of its loss are noisy, and the prototypes (Eq. 14)
-    are means of encoded rows without noise: that of a class with one member is this member. One counterfactual is
-    enough to tell apart two tables that differ in one row: where epsilon 0.025 was claimed, an audit showed at least
-    2.41. The noise is numpy's, which is no basis for privacy either; there is none to lose.
+    The method of Yang et al. (2022), to be compared with and audited; what it returns is not differentially private.
+    Training reads the rows themselves although coefficients of its loss are noisy, and the prototypes (Eq. 14) are
+    means of encoded rows without noise: that of a class with one member is this member. One counterfactual is enough
+    to tell apart two tables that differ in one row: an audit of a claimed epsilon of 0.025 showed at least 2.41. Nor is
+    numpy's noise a basis for privacy.
 
     Parameters
     ----------
-    epsilon : float
-        The budget that the paper would claim; infinite for no noise.
+    epsilon : float, the budget that the paper would claim; infinite for no noise
     epochs, batch_size, rate : int, int, float
-        Of training with Adam. Without a batch size all rows are one batch, equal ones merged, which is fast where many
-        are equal. The paper does not give the rate.
-    hidden : sequence of int
-        Widths of the encoder's layers; the decoder mirrors them. The paper's for mixed tables.
-    tied : bool
-        The net of Eq. 6, with one hidden layer, instead.
+        Of training with Adam; the paper does not give the rate. Without a batch size all rows are one batch, equal ones
+        merged, which is fast where many are equal.
+    hidden : sequence of int, widths of the encoder's layers, mirrored by the decoder; the paper's for mixed tables
+    tied : bool, use the net of Eq. 6, with one hidden layer, instead
     alpha, beta, gamma : float
         Weights of prediction, distance and prototype in the search (Eq. 18); the paper's for mixed tables.
-    steps, step : int, float
-        Number and size of Adam's steps in the search. The paper does not give them.
+    steps, step : int, float, number and size of Adam's steps in the search; the paper does not give them
     gradient : callable, optional
         For models that are not of scikit-learn: from encoded rows (n, n_inputs) and n target labels to their
         log-probabilities (n,) and the gradient by the rows. ``PublicEncoder(PublicDomain.of(population))`` encodes.
@@ -142,10 +136,8 @@ class DPC(HostOnly):
 
     Attributes
     ----------
-    guarantee, sensitivity : str, float
-        That there is none; and Eq. 13, as claimed.
-    labels_from : str
-        After `fit`: whether classes are the target column's or the model's predictions.
+    guarantee, sensitivity : str, float, that there is none; and Eq. 13, as claimed
+    labels_from : str, after `fit`: whether classes are the target column's or the model's predictions
 
     References
     ----------
@@ -204,12 +196,12 @@ class DPC(HostOnly):
         Parameters
         ----------
         population : Population
-            Training rows, whose schema declares every feature's domain. Classes are those of its target column, as in
-            the paper, where it holds one; else the model's predictions.
-        model : Pipeline, or any model where `gradient` is given
-            A fitted Pipeline of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
+            With rows, and a declared domain of every feature. Classes are those of its target column, as in the paper,
+            where it holds one; else the model's predictions.
+        model : fitted Pipeline, or any model where `gradient` is given
+            Of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
         desired : label or "opposite"
-            "opposite" takes the class with the nearest prototype among those that the query is not predicted to be.
+            "opposite": the class with the nearest prototype among those that the query is not predicted to be.
 
         Returns
         -------
@@ -219,10 +211,8 @@ class DPC(HostOnly):
         ------
         ModelError
             If gradients of the model are not known, or no row is of a class that is desired.
-        SchemaError
-            If a domain is not declared.
-        InputError
-            If a row has a value that is not declared.
+        SchemaError, InputError
+            If a domain is not declared; if a row has a value that is not declared.
         PopulationError
             If the population is sealed or on a cluster: rows are needed.
         """
@@ -262,12 +252,8 @@ class DPC(HostOnly):
 
         Parameters
         ----------
-        queries : DataFrame
-            With all features.
-        track : bool or RunLogger
-            Whether the result is logged to MLflow, in the background; its verdict is review.
-        groups : str, optional
-            Column of the queries by which runs tell groups of those who ask apart; see `Explanations.by_group`.
+        queries : DataFrame, with all features
+        track, groups : as of `DPPrototypes.explain`; the verdict of a run is review
 
         Returns
         -------
@@ -310,15 +296,12 @@ class DPC(HostOnly):
 
         Parameters
         ----------
-        queries : DataFrame
-            With all features.
-        per_query : int
-            The first search starts at the prototype and further ones around it, which the paper leaves open.
+        queries : DataFrame, with all features
+        per_query : int, searches per query: from the prototype and, which the paper leaves open, from around it
 
         Returns
         -------
-        DataFrame
-            `per_query` rows for each query, in order and in the dtypes of the training table.
+        DataFrame, `per_query` rows for each query, in order and in the dtypes of the training table
 
         Raises
         ------
@@ -366,7 +349,7 @@ class DPC(HostOnly):
         return np.array([known[to_text(value)] for value in distinct])[at]
 
     def _target(self, queries: pd.DataFrame, encoded: Matrix) -> NDArray[np.int64]:
-        """Return which class's prototype each query is searched from."""
+        """Return the class whose prototype each query is searched from."""
         if not self._goal.is_opposite:
             return np.repeat(np.flatnonzero(self._goal.met(self._classes)), len(encoded))
         away = np.linalg.norm(self._net.encode(encoded)[:, None] - self._prototypes, axis=2)

@@ -20,7 +20,7 @@ _FLOOR = 1e-3  # pseudo-count per value, so that what was not counted is unlikel
 
 
 def shares(columns: int) -> list[float]:
-    """Return the share of each question that `Forest.measure` asks of so many columns."""
+    """Return the share of each question that `Forest.measure` asks."""
     single, choice, pair = SPLIT
     pairs = columns - 1
     return [single, *([choice / pairs] * pairs), pair] if pairs else [1.0]
@@ -35,7 +35,6 @@ class Edge:
     counts: Counts
 
     def toward(self, column: int) -> tuple[int, Counts]:
-        """Return the other column, and the counts with that one first."""
         return (self.first, self.counts) if column == self.second else (self.second, self.counts.T)
 
 
@@ -43,9 +42,9 @@ class Edge:
 class Forest:
     """Noised counts of single columns and of some pairs that form no cycle. Everything here is post-processed noise."""
 
-    people: float  # Noised number of rows
-    single: tuple[Counts, ...]  # Counts of each column's codes
-    merged: tuple[NDArray[np.int32], ...]  # What each code is counted as in pairs; rare ones together
+    people: float  # noised number of rows
+    single: tuple[Counts, ...]  # counts of each column's codes
+    merged: tuple[NDArray[np.int32], ...]  # what each code counts as in pairs; rare ones together
     edges: tuple[Edge, ...]
 
     @classmethod
@@ -70,7 +69,7 @@ class Forest:
         return cls(people, single, merged, tuple(edges))
 
     def sample(self, n: int, random: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Draw codes of rows, and return the log-probability of each."""
+        """Draw codes of rows; also return the log-probability of each row."""
         groups = np.zeros((n, len(self.single)), dtype=np.int32)
         codes = np.zeros_like(groups)
         log_probability = np.zeros(n)
@@ -122,8 +121,8 @@ def _choose(
 ) -> list[tuple[int, int]]:
     """Return the pairs to count: at each turn the one that differs most from independence, beyond its noise, or none.
 
-    The score of a pair is the L1 distance of its counts to the product of what the single columns say, less the noise
-    that is to be expected; the score of none is 0. A row changes a score by at most 1.
+    A pair's score is the L1 distance of its counts to the product of its single columns, less the expected noise; that
+    of none is 0. A row changes a score by at most 1.
     """
     columns = len(single)
     chosen: list[tuple[int, int]] = []
@@ -157,7 +156,6 @@ def _pair(merged: tuple[NDArray[np.int32], ...], a: int, b: int) -> Marginal:
 def _independent(
     single: tuple[Counts, ...], merged: tuple[NDArray[np.int32], ...], a: int, b: int, people: float
 ) -> Counts:
-    """Return the counts of a pair if its columns were independent."""
     first, second = (np.bincount(merged[j], weights=single[j]) for j in (a, b))
     return np.asarray(np.outer(first, second) / people)
 
@@ -179,9 +177,8 @@ def _merge_rare(counts: Counts, least: float) -> NDArray[np.int32]:
 def _shrink(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float) -> list[Counts]:
     """Shrink noised counts towards bases, as far as noise explains the difference, and make them counts again.
 
-    Where all tables together differ from their bases no more than noise does, nothing of the difference is kept: a
-    table alone has too few cells to tell. The bar is two standard deviations above the mean of a sum of squares of
-    Laplace noise, whose variance is 5 deviation^4 a cell.
+    Nothing of the difference is kept where all tables together differ no more than noise does: less than two standard
+    deviations above the mean of a sum of squares of Laplace noise, whose variance is 5 deviation^4 a cell.
     """
     gaps = [counts - base for counts, base in zip(noised, bases, strict=True)]
     cells = sum(gap.size for gap in gaps)
@@ -210,7 +207,6 @@ def _within(counts: Counts, merged: NDArray[np.int32]) -> Counts:
 
 
 def _draw(probabilities: Counts, given: NDArray[np.int32], random: np.random.Generator) -> NDArray[np.int32]:
-    """Draw a code per row from the line of probabilities that is given for it."""
     lines, size = probabilities.shape
     ends = np.cumsum(probabilities, axis=1)
     ends[:, -1] = 1.0

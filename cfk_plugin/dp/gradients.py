@@ -1,4 +1,4 @@
-"""Gradients of models: connected networks and logistic regressions of scikit-learn, and Adam, who follows them."""
+"""Gradients of scikit-learn's networks and logistic regressions, and Adam, who follows them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _ROUNDING = 1e-6  # between a model's own probabilities and those of the weights
 class DenseNetwork:
     """Fully connected layers with one activation between them, and none after the last."""
 
-    weights: tuple[Matrix, ...]  # Of each layer, shape (n_in, n_out)
-    offsets: tuple[Matrix, ...]  # Of each layer, shape (n_out,)
+    weights: tuple[Matrix, ...]  # per layer, shape (n_in, n_out)
+    offsets: tuple[Matrix, ...]  # per layer, shape (n_out,)
     activation: str
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class DenseNetwork:
         return outputs
 
     def backward(self, outputs: list[Matrix], slope: Matrix) -> list[Matrix]:
-        """Return the gradient by what goes into each layer's activation, and before them that by the inputs."""
+        """Return the gradient by the inputs first, then by what goes into each layer's activation."""
         derivative = _ACTIVATIONS[self.activation][1]
         slopes = [slope]
         for i in reversed(range(len(self.weights))):
@@ -63,10 +63,7 @@ class DenseNetwork:
 
 
 def read_network(model: Any, advice: str) -> DenseNetwork:
-    """Read the weights of a fitted ``MLPClassifier`` or ``LogisticRegression``.
-
-    Its last layer gives the logits of the classes, or of the second of two classes alone.
-    """
+    """Read a fitted ``MLPClassifier`` or ``LogisticRegression``: logits of its classes, or of the second of two."""
     if not isinstance(model, (MLPClassifier, LogisticRegression)):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {advice}")
     if not hasattr(model, "classes_"):
@@ -90,7 +87,7 @@ def class_logits(network: DenseNetwork, points: Matrix) -> Matrix:
 
 
 def check_gradient(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[..., tuple[Matrix, Matrix]]:
-    """Return a function of the user's whose answers are checked, and whose errors quote nothing."""
+    """Return the user's function with checked answers and errors that quote nothing."""
 
     def call(points: Matrix, *more: NDArray[Any]) -> tuple[Matrix, Matrix]:
         with quiet(f"the function `gradient` raised {{}} on {len(points)} rows", ModelError):
@@ -109,7 +106,7 @@ def check_gradient(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[.
 
 
 class Adam:
-    """Change an array in place along its gradients (Kingma and Ba 2015)."""
+    """Changes an array in place along its gradients (Kingma and Ba 2015)."""
 
     def __init__(self, array: Matrix, rate: float) -> None:
         self._array, self._rate, self._steps = array, rate, 0

@@ -59,7 +59,6 @@ class PrivateRows(HostOnly):
         return self.person * tables / part
 
     def deviation(self, scale: float) -> float:
-        """Return the standard deviation of noise of a scale."""
         return scale if self._concentrated else math.sqrt(2) * scale
 
     def magnitude(self, scale: float) -> float:
@@ -142,7 +141,6 @@ class Marginal:
         return np.bincount(self._cells(codes), minlength=self.cells).reshape(self.shape).astype(np.float64)
 
     def at(self, codes: NDArray[np.int32], counts: Counts) -> Counts:
-        """Return the counts in the cells of some rows."""
         return np.asarray(counts.ravel()[self._cells(codes)])
 
     def _cells(self, codes: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -185,10 +183,9 @@ def _rho_of(epsilon: float, delta: float) -> float:
 
 
 class SeededRows(PrivateRows):
-    """Rows that answer with noise of the right size from a seeded generator. Nothing is guaranteed.
+    """Rows with noise of the right size from a seed, which OpenDP's cannot have. Nothing is guaranteed.
 
-    Who knows or guesses the seed takes the noise off again, and floating-point noise betrays counts by itself. OpenDP's
-    noise comes from the operating system and cannot be seeded, which is why this exists beside it.
+    Knowing or guessing the seed takes the noise off, and floating-point noise betrays counts by itself.
     """
 
     seeded = True

@@ -1,4 +1,4 @@
-"""DPPrototypes: counterfactuals that are rows of a differentially private model, served by the nearest unlike one."""
+"""DPPrototypes: each query is answered with the nearest row of another outcome from a differentially private model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def explanations_of(
     seed: int | None,
     spent: float = 0.0,
 ) -> Explanations:
-    """Return one entry per query, its row or why there is none; none, where they were to be recorded and cannot be."""
+    """Return one entry per query, its row or why there is none; no rows where recording them fails."""
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
@@ -84,7 +84,7 @@ def explanations_of(
 
 
 def policy_of(asked: DPPrototypes) -> PrototypePolicy:
-    """Return the settings that a guarantee depends on; refuses those that are out of range."""
+    """Return the settings that a guarantee depends on; refuses those out of range."""
     names = [setting.name for setting in fields(PrototypePolicy) if setting.name != "method"]
     return PrototypePolicy(method="dp", **{name: getattr(asked, name) for name in names})
 
@@ -96,50 +96,38 @@ class DPPrototypes:
     Protects everybody in the table against whoever sees all answers together, whatever they know besides: every answer
     is computed from counts to which noise was added once, in `fit`. Not covered is the model that is explained: answers
     say which rows it accepts, and it may remember people (see `model_access`). A row is nobody's record; that it equals
-    somebody's by chance is possible, and covered.
+    somebody's by chance is possible, and covered. See the page "Answer with prototypes".
 
     Parameters
     ----------
-    epsilon : float
-        Budget of a fit, however many queries are answered. Smaller is more private; 1 is usual.
+    epsilon : float, budget of a fit, however many queries are answered; smaller is more private, 1 is usual
     delta : float
         0: pure differential privacy, with discrete Laplace noise. Above 0: discrete Gaussian noise. It must be below
         1 / `people`, better far below; at most 1e-6 without `people`.
-    rows : int
-        Number of rows that are drawn; more of them are nearer to queries, at no cost in privacy.
-    serve : {"rows", "prototypes"}
-        Answer with the nearest of all rows, or of `prototypes` typical ones of each outcome.
-    prototypes : int
-        Number of prototypes of each outcome.
+    rows : int, number of rows that are drawn; more of them are nearer to queries, at no cost in privacy
+    serve : {"rows", "prototypes"}: answer with the nearest of all rows, or of typical ones of each outcome
+    prototypes : int, number of prototypes of each outcome
     plausibility : float
         Weight of a row's negative log-probability against its distance to the query (in features). 0: nearest alone.
-    revert : bool
-        Move the row towards the query as far as the model still gives the desired outcome. Off, as it leaks.
+    revert : bool, move the row towards the query as far as the outcome stays desired; this leaks
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model: "public" (or not trained on these people), "dp" (trained with
-        `model_epsilon`, `model_delta`), "private", or "surrogate": an estimator that was never fitted, nor any part of
-        it, is fitted here on the drawn rows. Its target column needs a public domain as well.
-    model_epsilon, model_delta : float, optional
-        Budget that the model was trained with.
-    rows_per_person : int
-        With a subject key: rows of one person beyond these are left out. Noise grows with it.
-    people : int, optional
-        How many people the table is publicly known to have, about; never counted in it. It bounds `delta` alone.
+        `model_epsilon`, `model_delta`), "private", or "surrogate": an estimator, no part of it ever fitted, is fitted
+        here on the drawn rows. Its target column needs a public domain as well.
+    model_epsilon, model_delta : float, optional: budget that the model was trained with
+    rows_per_person : int, with a subject key: rows of one person beyond these are left out; noise grows with it
+    people : int, optional: how many people the table is publicly known to have, never counted in it; bounds `delta`
     accountant : BudgetAccountant, optional
         Takes the budget of every fit before a row is touched. Default: the one in force, else that of the fit before,
         if any. Copies and clones spend from the same one. What comes back from a pickle has lost it, and refuses to be
         fitted again before it is given one.
-    seed : int, optional
-        Makes noise and rows repeatable, for tests and examples. Nothing is guaranteed then.
+    seed : int, optional: makes noise and rows repeatable, for tests and examples; nothing is guaranteed then
 
     Attributes
     ----------
-    certificate_ : PrototypeCertificate
-        What is guaranteed of all answers together.
-    served_, forest_ : ServedRows, Forest
-        The drawn rows, and the noised counts behind them. They may be looked at.
-    spent_ : float
-        Epsilon that has been spent on this population so far, by what the accountant knows.
+    certificate_ : PrototypeCertificate, what is guaranteed of all answers together
+    served_, forest_ : ServedRows, Forest, the drawn rows, and the noised counts behind them; both may be looked at
+    spent_ : float, epsilon that has been spent on this population so far, by what the accountant knows
 
     Examples
     --------
@@ -178,12 +166,9 @@ class DPPrototypes:
 
         Parameters
         ----------
-        population : Population
-            Its schema must declare the domain of every feature.
-        model : object with ``predict``, or callable
-            Returns one label per row. With ``model_access="surrogate"`` an estimator that is not fitted.
-        desired : label, "opposite" or callable
-            What a counterfactual must reach. A callable takes labels and returns booleans.
+        population : Population, whose schema must declare the domain of every feature
+        model : object with ``predict``, or callable, to one label per row; for a surrogate, an unfitted estimator
+        desired : label, "opposite" or callable from labels to booleans, what a counterfactual must reach
 
         Returns
         -------
@@ -197,8 +182,7 @@ class DPPrototypes:
         SchemaError
             If a public domain is not declared.
         BudgetError
-            If the accountant has not enough left, several are in force, or this is a copy that lost its own. No row was
-            touched then.
+            If the accountant has too little left, several are in force, or a copy lost its own. No row is touched.
         ModelError
             If the model cannot be used on rows of the declared domain, or a surrogate was fitted before.
         PopulationError
@@ -250,11 +234,8 @@ class DPPrototypes:
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
-            Instances to explain.
-        track : bool or RunLogger
-            Whether the result is logged to MLflow, in the background.
-        groups : str, optional
-            Column of the queries by which runs tell groups of those who ask apart; see `Explanations.by_group`.
+        track : bool or RunLogger, whether the result is logged to MLflow, in the background
+        groups : str, optional: column by which runs tell groups of people apart; see `Explanations.by_group`
 
         Returns
         -------
@@ -372,7 +353,6 @@ class DPPrototypes:
         return twin
 
     def __sklearn_clone__(self) -> DPPrototypes:
-        """Return one with the same settings that is not fitted and spends from the same account."""
         twin = copy.copy(self)
         for name in [name for name in twin.__dict__ if name.endswith("_")]:
             del twin.__dict__[name]

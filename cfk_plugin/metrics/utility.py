@@ -251,7 +251,6 @@ class _Outcomes(HostOnly):
         self._factual = model(queries) if goal.is_opposite else None  # all else is desired or not, whoever asks
 
     def flipped(self, served: pd.DataFrame, at: NDArray[np.int64]) -> Mask:
-        """Say whether each counterfactual has the outcome that its query is after."""
         if not len(served):
             return np.zeros(0, dtype=bool)
         return self._goal.met(self._model(served), None if self._factual is None else self._factual[at])
