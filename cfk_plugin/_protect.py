@@ -141,6 +141,5 @@ def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
 
 
 def _refuse_k(**given: Any) -> None:
-    """Refuse what is about k people, which prototypes have not."""
     if named := [name for name, value in given.items() if value is not None]:
         raise PolicyError(f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave it out")

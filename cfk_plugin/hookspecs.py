@@ -94,7 +94,7 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
 def cfk_raw_methods() -> Sequence[RawMethod]:
     """Name the methods by which people use an explainer without protection, so that their use can be observed.
 
-    Import nothing here: a class whose module is not there, or is another one in the installed version, is passed over.
+    Import nothing here; a class whose module is missing, or differs in the installed version, is passed over.
 
     Returns
     -------
@@ -419,7 +419,7 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
     Raises
     ------
     ExplainerError
-        If the explainer raised. Neither text nor context of its exception is kept: they may quote rows.
+        If the explainer raised; its text and context, which may quote rows, are dropped.
     AdapterError
         If `call` raised one itself.
     """

@@ -51,10 +51,8 @@ def check_adapter(
         What a user would give to ``protect``.
     queries : DataFrame
         Factual instances that it has counterfactuals for; two or more show most.
-    features : sequence of str
-        Columns that a counterfactual has, in the training table's order.
-    target : str, optional
-        Label column.
+    features, target : sequence of str, and str, optional
+        Columns that a counterfactual has, in the training table's order, and the label column.
     plugins : iterable of object
         Adapters to try before the installed ones.
     deterministic : bool
@@ -70,7 +68,6 @@ def check_adapter(
     Returns
     -------
     CounterfactualBatch
-        For further checks of your own.
 
     Raises
     ------
@@ -148,7 +145,6 @@ def check_candidates(
 
 
 def _check_source(source: CounterfactualSource) -> Sequence[str]:
-    """Check what a source says of itself; return what it forwards."""
     assert isinstance(source.name, str), "`name` must be a short text"
     assert isinstance(source.instance_based, bool), "`instance_based` must be True or False"
     assert all(callable(method) for method in source.methods.values()), "`methods` must map names to callables"
@@ -246,7 +242,6 @@ def _withheld(query: int, _: Sequence[str]) -> Entry:
 
 
 def _made_up(query: int, features: Sequence[str]) -> Entry:
-    """Return a released entry that has no value of any row."""
     region = Region({name: frozenset(["released"]) for name in features})
     certificate = Certificate(
         k=2, k_desired=None, k_consistent=2, k_private=None, private_matches=None, ncp=0.0, pureness=1.0,

@@ -363,7 +363,7 @@ _INDEXES: WeakKeyDictionary[Population, CellIndex] = WeakKeyDictionary()
 
 
 def index_of(population: Population) -> CellIndex:
-    """Return the spatial index over the population's cells; built once per population."""
+    """Return the spatial index over the population's cells; built once."""
     if population not in _INDEXES:
         axes = AxisArrays.of([_axis(population.domains[q]) for q in population.schema.quasi_identifiers])
         _INDEXES[population] = CellIndex.build(population.cells, population.cell_people, axes)

@@ -34,7 +34,6 @@ class BoxSpace:
         self.places = [self._places(j) for j in range(len(self.domains))]
 
     def point(self) -> Box:
-        """Return the box that holds the counterfactual alone."""
         box = [np.zeros(domain.size + 1, dtype=bool) for domain in self.domains]
         for table, code in zip(box, self.own, strict=True):
             table[code] = True
@@ -207,7 +206,6 @@ class _RegionSearch:
     def solve_and_try(
         self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None
     ) -> list[tuple[int, Solution, Trial]]:
-        """Solve, and ask for the cells of what was found."""
         solved = zip(which, self.solve(which, penalty, node_limit), strict=True)
         found = [(i, solution) for i, solution in solved if solution.weight]
         trials = self.evaluate([i for i, _ in found], [self.region(i, solution) for i, solution in found])

@@ -95,7 +95,6 @@ def add(division: Division, g: int, i: int, people: int) -> None:
 
 @jit
 def load(axes: AxisArrays, pool: Candidates, division: Division, hull: GroupHull, g: int) -> None:
-    """Make ``hull`` the hull of a group of the division."""
     s = division.head[g]
     begin(axes, hull, pool.x, division.member[s])
     s = division.follow[s]

@@ -318,7 +318,6 @@ def _build(
 def _group(
     population: Population, k: int, rows: NDArray[np.int64], likely: NDArray[np.float64] | None
 ) -> NDArray[np.int64]:
-    """Return the group of each row of one side, by its cell."""
     counted = _counts_once(population, rows)
     cell_of, cell = np.unique(population.cell_of(rows), return_inverse=True)
     people = np.bincount(cell, weights=counted, minlength=len(cell_of)).astype(np.int64)
@@ -360,7 +359,7 @@ def _counts_once(population: Population, rows: NDArray[np.int64]) -> NDArray[np.
 
 
 def _too_alike(population: Population, policy: PrivacyPolicy, rows: NDArray[np.int64]) -> bool:
-    """Say whether the sensitive values of rows are too alike to be released as one group."""
+    """Say whether sensitive values of rows are too alike for one group."""
     for name in population.schema.sensitive if policy.l is not None or policy.t is not None else ():
         everybody = population.column(name)
         inside = everybody.take(rows)

@@ -193,7 +193,6 @@ def _fill(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, pe
 
 @jit
 def _sort(s: Stack, d: int) -> None:
-    """Order a frame's candidates by cost, ties by row."""
     a, b = s.first[d], s.last[d]
     item, key = s.item[a:b].copy(), s.key[a:b].copy()
     order = np.argsort(key, kind="mergesort")

@@ -132,7 +132,6 @@ class Classes(NamedTuple):
 
 
 def by_group(group: NDArray[np.int64], values: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """Return the values of each of the groups 0 to count - 1, in the given order."""
     order = np.argsort(group, kind="stable")
     start = np.searchsorted(group[order], np.arange(count + 1))
     return [values[order[a:b]] for a, b in pairwise(start)]
@@ -141,7 +140,6 @@ def by_group(group: NDArray[np.int64], values: NDArray[np.int64], count: int) ->
 def regions_of(
     population: Population, group: NDArray[np.int64], cell: NDArray[np.int64], count: int
 ) -> tuple[Region, ...]:
-    """Return the smallest region that holds the cells of each group."""
     return tuple(region_of(population, population.cells[np.unique(c)]) for c in by_group(group, cell, count))
 
 

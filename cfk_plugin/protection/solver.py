@@ -36,8 +36,6 @@ _SLICE = 2048  # nodes between two looks at the clock
 
 
 class Solution(NamedTuple):
-    """The best region that was found around one anchor."""
-
     cost: float = np.inf  # with penalties; infinite when there is none
     lower_bound: float = np.inf  # no region costs less; infinite when it is proven that there is none
     nodes: int = 0  # of the search tree, expanded
@@ -136,7 +134,6 @@ def _solve(task: _Problem) -> Solution:
 def _branch(
     task: _Problem, rows: NDArray[np.int64], cap: float, nodes: int, node_limit: int, *, opening: bool
 ) -> Solution:
-    """Search the hulls of the cells ``rows`` below ``cap``."""
     tree, axes = task.space.tree, task.space.axes
     banned, near = within(axes, task.anchor, task.place, task.banned, cap)
     p = localise(tree, axes, task.anchor, task.place, rows, banned, near)

@@ -43,7 +43,6 @@ class Budget(NamedTuple):
         return budget
 
     def within(self, ceiling: Budget) -> bool:
-        """Say whether neither ε nor δ is above a ceiling's."""
         return self.epsilon <= ceiling.epsilon and self.delta <= ceiling.delta
 
     def __str__(self) -> str:
@@ -94,7 +93,6 @@ class Account:
 
     @property
     def ceiling(self) -> Budget:
-        """Today's ceiling."""
         return self.ceilings[-1]
 
     @property
@@ -213,7 +211,6 @@ def _check_name(name: object) -> str:
 
 
 def _check_text(what: str, text: object) -> str:
-    """Return a text that goes on record."""
     if not isinstance(text, str) or not text.strip() or not text.isprintable() or len(text) > _LONGEST:
         raise BudgetError(f"{what} must be a text in one line with 1 to {_LONGEST} characters")
     return text
@@ -486,7 +483,6 @@ class BudgetAccountant(HostOnly):
 
 
 def _without_last(entered: Sequence[BudgetAccountant], one: BudgetAccountant) -> tuple[BudgetAccountant, ...]:
-    """Return accountants without the last entry of one."""
     at = max((i for i, each in enumerate(entered) if each is one), default=len(entered))
     return (*entered[:at], *entered[at + 1 :])
 

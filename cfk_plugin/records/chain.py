@@ -143,7 +143,6 @@ class Head:
         return f"{text} {key.digest('head', f'{self.identity} {text}')}"
 
     def next(self, key: Key, replaces: int | None, content: str | None) -> Head:
-        """Return the head after one more entry."""
         seq = self.seq + 1
         return Head(self.identity, seq, key.digest("link", f"{self.link} {seq} {replaces or ''} {content or ''}"))
 
@@ -279,7 +278,6 @@ class Chain:
         return self.connection.scalar(sa.select(entries.c.link).where(entries.c.seq == seq))
 
     def _pages(self, statement: sa.Select[Any], table: sa.Table, after: int) -> Iterator[Row]:
-        """Yield the rows of a statement in the order of `seq`, a page at a time."""
         while page := self._all(statement.where(table.c.seq > after).order_by(table.c.seq).limit(_PAGE)):
             yield from page
             after = page[-1]["seq"]

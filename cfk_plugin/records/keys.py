@@ -47,7 +47,6 @@ class Key(HostOnly):
         return hmac.digest(self._secret, message, "sha256").hex()
 
     def handle(self, values: Sequence[object]) -> str:
-        """Return the handle of the record that has these values, in this order."""
         texts = [canonical_text(value) for value in values]
         return self.digest("record", json.dumps(texts, ensure_ascii=True, separators=(",", ":")))
 

@@ -72,8 +72,6 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """How much was erased."""
-
     records: int
     releases: int
 
@@ -238,8 +236,8 @@ class Ledger(HostOnly):
         Raises
         ------
         LedgerError
-            If the database fails or a candidate has the wrong form; nothing may be released then. What `count` or
-            `acceptable` raise comes through, and nothing is recorded.
+            If the database fails or a candidate has the wrong form; then, or if `count` or `acceptable` raises, nothing
+            is recorded and nothing may be released.
         """
         wanted = [self._read(candidate) for candidate in candidates]
         return self.run(lambda chain: _settle(chain, wanted, count, acceptable), "settle") if wanted else []

@@ -82,17 +82,7 @@ class RunLogger:
         return self._latest.run_id if self._latest is not None else self._given
 
     def check(self, count: int = 0) -> None:
-        """Raise what would keep the records of `count` explanations from being kept.
-
-        Parameters
-        ----------
-        count : int
-
-        Raises
-        ------
-        CFKError
-            If a setting of the spool is wrong, its folder cannot be written, or there is no room.
-        """
+        """Raise a `CFKError` if so many records cannot be kept: for a wrong setting, a full spool or a broken folder."""
         self._shipper.spool.check(count * _BYTES)
 
     def may_keep(self, count: int) -> bool:
@@ -105,7 +95,7 @@ class RunLogger:
         return True
 
     def log(self, explanations: Loggable) -> str:
-        """Log explanations now: parameters, metrics, tags and the released records.
+        """Log explanations now: parameters, metrics, tags and the released records; return the run's id.
 
         Parameters
         ----------
@@ -114,7 +104,6 @@ class RunLogger:
         Returns
         -------
         str
-            Id of the run.
 
         Raises
         ------
@@ -139,8 +128,7 @@ class RunLogger:
         Returns
         -------
         bool
-            Whether the explanations may be given out: a record is kept, or none can be and ``CFK_SPOOL_FULL=release``.
-            How many had none is in the next record.
+            Whether they may be given out: with a record, or under ``CFK_SPOOL_FULL=release`` (counted in the next one).
         """
         count = 0
         try:
@@ -236,7 +224,7 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
     Raises
     ------
     CFKError
-        If the spool cannot be written; see `RunLogger.check`.
+        If the spool cannot be written.
 
     Examples
     --------

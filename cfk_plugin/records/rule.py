@@ -38,14 +38,10 @@ class Candidate:
     record : str
         Handle of the record, from `Ledger.handle`.
     region : Region
-    policy : str
-        SHA-256 of the policy.
-    population : str
-        Keyed fingerprint of the population.
-    guarantee : str
-        Against whom k holds: "nominal", "reciprocal" or "catalogue".
-    k : int
-        The policy's k.
+    policy, population : str
+        SHA-256 of the policy, and keyed fingerprint of the population.
+    guarantee, k : str, int
+        Against whom k holds ("nominal", "reciprocal" or "catalogue"), and the policy's k.
     effective : int, optional
         People that the algorithm maps to this region. Only a nominal guarantee does without.
     """
@@ -61,8 +57,6 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What may leave for a candidate."""
-
     outcome: Outcome
     region: Region | None  # what may be released; None when refused
     effective: int | None = None  # for "again" and "earlier": people mapped to that region, as recorded
@@ -73,8 +67,6 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedRegion:
-    """One region on record for one record, policy and population."""
-
     record: str
     region: Region
     text: str  # the region, as it is stored
@@ -107,7 +99,6 @@ class ReleasedRegion:
 def decide(
     index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
 ) -> tuple[Outcome, ReleasedRegion | None]:
-    """Apply the rule to one candidate."""
     if wanted.guarantee == NOMINAL:
         outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
     else:
@@ -141,7 +132,6 @@ def people_left(guarantee: str, history: Sequence[ReleasedRegion], count: Count)
 
 
 def count_once(count: Count) -> Count:
-    """Return a function that counts the people of the same regions once."""
     known: dict[frozenset[Region], int] = {}
 
     def counted(regions: Sequence[Region]) -> int:
@@ -192,7 +182,6 @@ def _give_earlier(
 
 
 def _distinct(releases: Sequence[ReleasedRegion]) -> list[ReleasedRegion]:
-    """Return one release per region, the first."""
     found: dict[str, ReleasedRegion] = {}
     for release in releases:
         found.setdefault(release.digest, release)

@@ -101,8 +101,6 @@ def experiment_id(client: MlflowClient, name: str | None) -> str:
 
 
 class Value(NamedTuple):
-    """A number under its name; of a series, one number per step."""
-
     name: str
     value: float
     step: int = 0
@@ -141,8 +139,6 @@ class OtherSettingsError(TrackingError):
 
 @dataclass(slots=True, eq=False)
 class RunWriter:
-    """A run that exists, or that is created when the first record arrives."""
-
     run_id: str | None = None
     tracking_uri: str | None = None  # default: MLflow's own setting
     # All but the timeout is for a run that has to be created.
@@ -161,7 +157,6 @@ class RunWriter:
         planned_before: int | None = None,
         plan: Callable[[str, int], None] | None = None,
     ) -> str:
-        """Log records that share their parameters and columns."""
         # Two threads must not count on in one run at the same time.
         lock = _locks.setdefault(self.tracking_uri, threading.Lock())
         if not lock.acquire(timeout=_LOCK_SECONDS):
@@ -283,8 +278,6 @@ def _log_summary(client: MlflowClient, run_id: str, records: Sequence[RunRecord]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContents:
-    """What of a report goes into a run."""
-
     text: str  # the report as JSON
     artifact: str  # where it is kept in the run
     metrics: Sequence[Value]  # finite numbers

@@ -51,7 +51,6 @@ class Shipper:
     _warned: bool = False
 
     def submit(self, stream: str, target: Mapping[str, Any], run: RunWriter, record: RunRecord) -> None:
-        """Keep a record and return at once."""
         self.spool.append(stream, target, run.run_id, record)
         self._own.add(stream)
         self._runs.setdefault(stream, run)

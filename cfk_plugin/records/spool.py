@@ -65,7 +65,6 @@ def _choice(name: str, choices: tuple[str, ...]) -> str:
 
 
 def this_process() -> str:
-    """Return a name of this process on this machine."""
     return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
 
 
@@ -142,8 +141,6 @@ class Stream(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What of a stream is not delivered."""
-
     id: str
     records: int
     size: float  # characters

@@ -72,8 +72,6 @@ def _no_sums() -> dict[str, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts and figures over the explanations of a run."""
-
     counts: Counter[str] = field(default_factory=Counter)  # `_COUNTS`, and findings of detection
     extremes: Mapping[str, float] = field(default_factory=dict)  # least or largest value, where there is one
     series: Mapping[str, NDArray[np.float64]] = field(default_factory=_no_values)  # one value per released region

@@ -212,7 +212,6 @@ class KAnonymizer(HostOnly):
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
-            Instances to explain.
         progress : callable, optional
             Called with (done, total).
 
@@ -271,7 +270,6 @@ class KAnonymizer(HostOnly):
         Returns
         -------
         list of Region or None
-            One per record; None where there is none.
         """
         self._check_fitted()
         frame = require_features(records, self.population_.schema.features, "records")
@@ -280,15 +278,8 @@ class KAnonymizer(HostOnly):
     def goal_of_call(self, desired: Any) -> Goal | None:
         """Return what a call that asks for an outcome of its own is judged by; None where it asks for none.
 
-        Parameters
-        ----------
-        desired : label, or callable from labels to booleans; None for none
-
-        Raises
-        ------
-        InputError
-            If another outcome is protected for (`Goal.of_call`). Where eligible people alone count, another range is
-            refused as well: which ranges are answered would tell their outcomes.
+        Raises `InputError` for another outcome than is protected for (`Goal.of_call`). Where eligible people alone
+        count, another range is refused as well: which ranges are answered would tell their outcomes.
         """
         if desired is None:
             return None
@@ -351,7 +342,6 @@ class KAnonymizer(HostOnly):
 
 
 def release_record(entry: Entry, method: str, policy_hash: str, population: str = "") -> ReleaseRecord:
-    """Describe an explanation without its values."""
     certificate = entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
     return ReleaseRecord(
         status=entry.status,

@@ -29,8 +29,6 @@ _KINDS: tuple[Finding, ...] = get_args(Finding)  # worst first
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """When a counterfactual is too close to a training row."""
-
     distance: float  # near-native at or below this HEOM distance to the nearest training row
     ratio: float  # the same over that row's own distance to its nearest non-duplicate; 0: unused
     source: Literal["given", "holdout", "leave-one-out"]
@@ -271,7 +269,6 @@ class Detector(HostOnly):
 
 
 def _decimals(numbers: NDArray[np.float64]) -> int:
-    """Return the least number of decimals that all numbers have."""
     slack = 1e-12 * np.maximum(np.abs(numbers), 1.0)
     for decimals in range(_DECIMALS):
         rest = np.abs(numbers - np.round(numbers, decimals))

@@ -77,12 +77,10 @@ def choose_candidates(
     ----------
     anonymizer : KAnonymizer
         Fitted, for any guarantee but the catalogue.
-    candidates : DataFrame, shape (n, n_features or more)
-        Raw counterfactuals, those of one query in the generator's order.
+    candidates, queries : DataFrame, shape (n or n_queries, n_features or more)
+        Raw counterfactuals, those of one query in the generator's order, and the instances to explain.
     query : int array, shape (n,)
         Position of the query that each candidate answers.
-    queries : DataFrame, shape (n_queries, n_features or more)
-        Instances to explain.
     desired : label, or callable from labels to booleans, optional
         The outcome that the call named, if any; see `KAnonymizer.goal_of_call`.
     heom : Heom, optional
@@ -97,7 +95,7 @@ def choose_candidates(
     Raises
     ------
     PolicyError
-        If the guarantee is the catalogue, which answers with an entry of its own in the place of a candidate.
+        If the guarantee is the catalogue, which answers with an entry of its own.
     InputError
         If a table lacks features, or the population has no rows here.
     ModelError
@@ -212,15 +210,15 @@ class ProtectedExplainer(HostOnly):
         Returns
         -------
         Explanations
-            One entry per counterfactual asked for, in the order of the queries; of candidates one per query, the
-            best. If the explainer raises, all are suppressed; its text may quote rows and is not repeated.
+            One entry per counterfactual asked for, in the order of the queries (of candidates one per query, the
+            best); all suppressed if the explainer raises, whose text is not repeated, as it may quote rows.
 
         Raises
         ------
         InputError
             If `queries` is no table with every feature, or lacks the column of groups.
         AdapterError
-            If what the explainer returned cannot be read as counterfactuals, or does not belong to the queries.
+            If the explainer's answer cannot be read, or does not belong to the queries.
         """
         return _WRAPPED[self].explain(queries, progress, options)
 
@@ -275,8 +273,6 @@ class ProtectedExplainer(HostOnly):
 
 
 class _Wrapped(HostOnly):
-    """An explainer, the source that asks it, and what protects its answers."""
-
     def __init__(
         self,
         explainer: Any,
@@ -298,12 +294,10 @@ class _Wrapped(HostOnly):
             self.heom = Heom.of(anonymizer.population_)
 
     def methods(self) -> Mapping[str, Any]:
-        """Return the explainer's methods that give out counterfactuals."""
         with quiet("the adapter cannot say what it maps", AdapterError):
             return dict(self.source.methods)
 
     def forwarded(self) -> tuple[str, ...]:
-        """Return the names that are given as they are."""
         with quiet("the adapter cannot say what it forwards", AdapterError):
             return tuple(getattr(self.source, "forwarded", ()))
 
@@ -428,7 +422,6 @@ class _Replaced(_Wrapped):
         return ()
 
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:  # noqa: ARG002
-        """Answer queries with prototypes, one each."""
         if options:
             raise InputError(f"prototypes answer each query once; leave out {', '.join(options)}")
         return self.anonymizer.explain(queries, track=self.track, groups=self.groups)

@@ -123,8 +123,7 @@ class Explanations(HostOnly, Sequence[Entry]):
     Raises
     ------
     InputError
-        If an entry is of the other kind than the policy, prototypes are of several fits or their certificate states
-        more than the policy allows, or the findings are not one per entry.
+        If entries do not fit the policy, prototypes are of several fits, or findings are not one per entry.
     """
 
     _refusal = InputError, "Explanations refuse to be pickled; use to_json() or to_frame()"
@@ -361,7 +360,6 @@ class Explanations(HostOnly, Sequence[Entry]):
         )
 
     def _found(self) -> dict[str, int]:
-        """Return how many raw counterfactuals detection looked at, and how many there are of each finding."""
         found: Counter[str] = Counter(finding for finding in self.findings if finding is not None)
         return {"examined": found.total(), **found}
 
@@ -386,19 +384,18 @@ class Explanations(HostOnly, Sequence[Entry]):
         return rows
 
     def log(self, logger: RunLogger | None = None, **options: Any) -> str:
-        """Log parameters, metrics and the released records to MLflow.
+        """Log parameters, metrics and the released records to MLflow; return the run's id.
 
         Parameters
         ----------
         logger : RunLogger, optional
-            Where to log. Default: the active MLflow run, or a new one.
+            Default: a new one, with `options`, which logs to the active run or a new one.
         **options
-            Settings of a new `RunLogger` when none is given.
+            Settings of a new `RunLogger`.
 
         Returns
         -------
         str
-            The id of the run.
         """
         return (logger or RunLogger(**options)).log(self)
 
@@ -408,7 +405,6 @@ _SETTINGS = ("method", "generator", "candidates", "epsilon")
 
 
 def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:
-    """Return the number of people who fit each released region."""
     if isinstance(explanations, Explanations):
         _refuse_prototypes(explanations)
         return [entry.certificate.k for entry in explanations.generalized]
@@ -435,7 +431,6 @@ def risk_by_group_size(explanations: Explanations | Sequence[int]) -> pd.DataFra
 
 
 def ncp_table(explanations: Explanations, population: Population) -> pd.DataFrame:
-    """Return what each quasi-identifier loses by being generalised."""
     _refuse_prototypes(explanations)
     names = population.schema.quasi_identifiers
     losses = [ncp_by_attribute(entry.region, population) for entry in explanations.generalized]

@@ -20,15 +20,12 @@ from cfk_plugin.protection.partition import Partition, ReciprocalProtector, part
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GuaranteeState(HostOnly):
-    """The fixed structures behind a guarantee."""
-
     sides: OutcomeClasses
     partition: Partition | None = None  # none for a nominal guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
 
     @classmethod
     def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> GuaranteeState:
-        """Build what the policy's guarantee needs; nothing of it depends on a query."""
         sides = OutcomeClasses(policy, goal, rows)
         if policy.guarantee == "nominal":
             return cls(sides)
@@ -108,7 +105,7 @@ def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
 
 
 def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
-    """Refuse a policy that is weaker than the one that was sealed: k may grow."""
+    """Refuse a policy that is weaker than the sealed one: k may grow."""
     mine, theirs = policy.to_dict(), sealed.to_dict()
     if policy.k < sealed.k:
         raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed.k}")

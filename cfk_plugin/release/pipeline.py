@@ -51,8 +51,6 @@ Memory = dict[tuple[bytes, bytes, object], Verdict]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch(HostOnly):
-    """Counterfactuals with the desired outcome, on their way through protection."""
-
     intake: Intake
     goals: Sequence[object] | NDArray[Any]  # the label that each is after, or away from
     oracle: Oracle
@@ -109,7 +107,6 @@ class Pipeline(HostOnly):
             return withheld(query, error), (None,) * len(query)
 
     def answer(self, frame: pd.DataFrame, query: NDArray[np.int64], progress: Progress | None = None) -> list[Entry]:
-        """Return the nearest entry of the catalogue for each query."""
         try:
             with failing_closed():
                 intake = take_in(frame, self.population.encoder)
@@ -350,7 +347,6 @@ def _complete(intake: Intake, query: NDArray[np.int64], made: Mapping[int, Entry
 
 
 def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome) -> GeneralizedCounterfactual:
-    """Return what leaves of a counterfactual with a certified region."""
     certificate, encoder = verdict.certificate, accepted.encoder
     domains, found = encoder.domains, verdict.region.parts
     parts = {name: found[name] for name in encoder.schema.features if name in found}
@@ -383,7 +379,6 @@ def failing_closed() -> AbstractContextManager[None]:
 
 
 def withheld(query: NDArray[np.int64], error: CFKError) -> list[Entry]:
-    """Withhold everything because of an error of `failing_closed`."""
     by_model = isinstance(error, ModelError)  # which a plugin may have raised, with a text of its own
     _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
     return [Suppressed(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()]

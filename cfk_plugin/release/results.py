@@ -243,10 +243,8 @@ class PrototypeCertificate:
         Budget that nothing asked of the rows exceeds, by OpenDP's maps; with the guarantee "none" a claim.
     unit, neighbours, mechanism : str
         Whose presence is hidden; which tables are neighbours; noise and composition, with the library's version.
-    model_access : str
-        What may be known of the model, as the operator says; see `covers`.
-    model_epsilon, model_delta : float, optional
-        Budget that the model was trained with.
+    model_access, model_epsilon, model_delta : str and float, optional
+        What may be known of the model, as the operator says (see `covers`), and the budget it was trained with.
     seeded, inferred : bool, tuple of str
         Whether the noise can be repeated, and columns whose domain was read from rows: either guarantees nothing.
     reverted : bool
@@ -344,7 +342,7 @@ class _ReleasedEntry:
         Parameters
         ----------
         factual : mapping or Series
-            Values of the person who is told, every feature.
+            Values of every feature.
         phrases : mapping, optional
             `Phrase` per attribute.
 
@@ -377,7 +375,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
     values : mapping
         Feature to value.
     certificate : PrototypeCertificate
-        What is guaranteed of this answer and of all others of the fit together.
+        Shared with all other answers of the fit.
     """
 
     query: int
@@ -457,7 +455,7 @@ class Certificate(HostOnly):
 
     `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the data holder:
     k_private says whether the released private values are somebody's, which is itself a leak. Nothing takes them along
-    unasked: it refuses to be pickled, and is no dataclass for others.
+    unasked: it refuses to be pickled, and is no dataclass for others. Figures are defined in docs/reference/metrics.md.
 
     Attributes
     ----------
@@ -466,31 +464,27 @@ class Certificate(HostOnly):
     k_desired : int, optional
         Those whose own prediction is the desired one; None where there are no rows to ask about.
     k_consistent : int
-        Those for whom the model gives the desired outcome with their own quasi-identifiers and the released private
-        values (for a binned or withheld one, the counterfactual's own): who is left for an adversary with the model.
+        Those who get the desired outcome with their own quasi-identifiers and the released private values (for a
+        binned or withheld one, the counterfactual's own): who is left for an adversary with the model.
     k_effective : int, optional
         Those whom the algorithm maps to the same region; None where it was not computed.
     k_private, private_matches : int, optional
-        Rows inside the region, and of the whole population, that fit what is released of the private values; a
-        k_private of 1 singles somebody out. None where there are no rows to look at.
+        Rows in the region, and anywhere, that fit the released private values; None where there are no rows.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
-    pureness : float
-        Share of the value combinations with the desired outcome, in [0, 1]; higher is better. Over the values in
-        the region and of the private attributes that are binned (values in the bin) or withheld (all values).
-    pureness_low, pureness_high : float
-        Two-sided 95 % Clopper-Pearson interval; equal to `pureness` when `exact`.
+    pureness, pureness_low, pureness_high : float
+        Share of the value combinations with the desired outcome, in [0, 1], higher is better; two-sided 95 %
+        Clopper-Pearson interval. Binned and withheld private attributes vary over the bin and over all values.
     exact : bool
-        Whether every combination was asked.
+        Whether every combination was asked; the interval is then a point.
     l, t : int and float, optional
         Least number of distinct values of a sensitive attribute in the region, and largest distance of its distribution
         there from the population's; None without sensitive attributes.
     prosecutor_risk, journalist_risk : float
         1 / k in the population, and 1 / count in the reference population (None when none was given).
-    optimal : bool
-        Whether the protector claims a proof that no better region exists.
-    gap : float, optional
-        Proven upper bound of how much lower NCP could be (0 when optimal); None for a heuristic.
+    optimal, gap : bool and float, optional
+        Whether the protector claims a proof that no better region exists, and a proven upper bound of how much lower
+        NCP could be (0 when optimal; None for a heuristic).
     method, guarantee, policy_hash, population : str
         Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
     majority : bool, optional
@@ -501,10 +495,8 @@ class Certificate(HostOnly):
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
         How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all.
-    ledger : str, optional
-        What a ledger decided: ``new``, ``again`` or ``earlier``; None without one.
-    k_intersection : int, optional
-        People left after everything that was released for the record, as far as the ledger knows.
+    ledger, k_intersection : str and int, optional
+        What a ledger decided (``new``, ``again`` or ``earlier``), and people left after all it knows of the record.
     """
 
     k: int
@@ -589,16 +581,12 @@ class GeneralizedCounterfactual(_ReleasedEntry):
     ----------
     query : int
         Position of the query it answers.
-    region : Region
-        What the quasi-identifiers are generalised to.
-    released : mapping
-        Private attribute to released value: exactly, or an `Interval` that is a declared bin.
+    region, labels : Region, mapping
+        What the quasi-identifiers are generalised to, and names of the nodes of hierarchical ones.
+    released, withheld : mapping, tuple of str
+        Private attribute to its value, or to an `Interval` that is a declared bin; those that are not released.
     certificate : Certificate
         What the recount found.
-    labels : mapping
-        Name of the node that a hierarchical quasi-identifier was generalised to.
-    withheld : tuple of str
-        Private attributes that are not released.
     outcome : Outcome
         What the certificate's figures of the model are about.
     """
@@ -656,10 +644,8 @@ class Suppressed:
     ----------
     query : int
         Position of the query it would have answered.
-    reason : str
-        A code of `SUPPRESSION_REASONS`.
-    columns : tuple of str
-        Columns at fault, where that can be said.
+    reason, columns : str, tuple of str
+        A code of `SUPPRESSION_REASONS`, and columns at fault, where that can be said.
     refused_k : int, optional
         For the data holder alone: people in a refused region that had too few.
     """

@@ -34,8 +34,6 @@ _log = logging.getLogger("cfk_plugin")
 
 
 class Certified(NamedTuple):
-    """A region that was verified, and what the recount found."""
-
     region: Region
     certificate: Certificate
 
@@ -149,7 +147,6 @@ class Verifier(HostOnly):
         )
 
     def _recount(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
-        """Count people and information loss; refuse what the policy does not allow."""
         population, policy = self._population, self._policy
         rows = population.members(region)
         mapped = rows if self._mapped_rows is None or is_foreign else self._mapped_rows(region)
@@ -277,7 +274,6 @@ class Verifier(HostOnly):
 
 
 def _ask(oracle: Oracle, cells: Mapping[int, NDArray[np.int32]], *, reuse: bool) -> dict[int, NDArray[np.bool_]]:
-    """Ask for the cells of several counterfactuals in one model call."""
     if not cells:
         return {}
     lengths = [*map(len, cells.values())]
