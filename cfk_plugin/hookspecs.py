@@ -188,7 +188,7 @@ class Proposal:
     gap: float | None = None  # proven bound on how much lower the objective's NCP could be; None for a heuristic
 
     def __repr__(self) -> str:
-        region = "None" if self.region is None else "withheld"
+        region = "None" if self.region is None else "withheld"  # not verified yet: may be somebody's row
         return f"Proposal(region={region}, optimal={self.optimal}, gap={self.gap})"
 
 

@@ -163,7 +163,7 @@ class Partition(HostOnly):
     _refusal = PopulationError, "a {} holds training rows and refuses to be pickled; rebuild it instead"
 
     def __post_init__(self) -> None:
-        for array in (self.group_of_row, self.side_of_group):
+        for array in (self.group_of_row, self.side_of_group):  # what held for one explanation must hold for the next
             array.setflags(write=False)
 
     def _counts(self) -> str:

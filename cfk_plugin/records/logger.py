@@ -82,7 +82,7 @@ class RunLogger:
         return self._latest.run_id if self._latest is not None else self._given
 
     def check(self, count: int = 0) -> None:
-        """Raise a `CFKError` if so many records cannot be kept: for a wrong setting, a full spool or a broken folder."""
+        """Raise a `CFKError` if so many records cannot be kept: a setting is wrong, or the spool full or broken."""
         self._shipper.spool.check(count * _BYTES)
 
     def may_keep(self, count: int) -> bool:

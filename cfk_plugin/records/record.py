@@ -34,8 +34,8 @@ class RunRecord:
     policy: dict[str, Any]
     columns: list[str]  # features, in order
     rows: list[dict[str, Any]]  # one per entry: what may leave; see `table`
-    found: dict[str, int]  # raw counterfactuals that detection looked at (``examined``), and of each finding
-    least: dict[str, float]  # k_desired and k_effective, where an early record has no recount
+    found: dict[str, int]  # how many detection looked at (``examined``), and how many of each finding
+    least: dict[str, float]  # least k_desired and k_effective; early records have no recount to say
     epsilon_spent: float | None = None  # so far; None where there is no budget, or nothing is guaranteed
     untracked: int = 0  # counterfactuals given out before this of which no record could be kept
     # One per entry, for the data holder alone; see `recount_table`. Empty in records of earlier versions.

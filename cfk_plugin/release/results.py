@@ -273,6 +273,7 @@ class PrototypeCertificate:
     fit: str
 
     def __post_init__(self) -> None:
+        # A claim must not pass for a proof.
         if self.guarantee != "none" and (self.seeded or self.inferred):
             raise ValueError("seeded noise and inferred domains guarantee nothing")
         if self.guarantee == "pure" and self.delta:
