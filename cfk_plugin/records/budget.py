@@ -410,7 +410,7 @@ class BudgetAccountant(HostOnly):
     def default() -> BudgetAccountant | None:
         """Return the accountant of the innermost ``with``, else that of this process, else None.
 
-        A thread that has entered no block uses the one that is open anywhere in the process.
+        A thread that has entered no block itself uses the one block that is open in the process.
 
         Raises
         ------

@@ -252,7 +252,7 @@ class Chain:
             raise BrokenLedgerError(f"it should have {should} rows and has {sum(rows)}")
 
     def _live(self, after: int) -> int:
-        """Return how many rows should be there whose entry comes after this one."""
+        """Return how many rows should be there with an entry after this number."""
         written = sa.func.count(entries.c.content).filter(entries.c.seq > after)
         replaced = sa.func.count().filter(entries.c.replaces > after)
         return self._number(sa.select(written - replaced))

@@ -57,6 +57,7 @@ class Key(HostOnly):
 
 
 def is_handle(text: object) -> bool:
+    """Asked before a handle is stored, so that no plain value ever is."""
     return isinstance(text, str) and _HANDLE.fullmatch(text) is not None
 
 
