@@ -470,8 +470,8 @@ class Certificate(HostOnly):
     k_effective : int, optional
         Those whom the algorithm maps to the same region; None where it was not computed.
     k_private, private_matches : int, optional
-        Rows in the region, and anywhere, that fit the released private values; a k_private of 1 singles somebody out. None
-        where there are no rows.
+        Rows in the region, and anywhere, that fit the released private values; a k_private of 1 singles somebody out.
+        None where there are no rows.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness, pureness_low, pureness_high : float
