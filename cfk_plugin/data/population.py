@@ -387,7 +387,7 @@ class Population(HostOnly):
         return np.asarray(np.minimum.reduceat(np.bincount(cell)[cell], first), dtype=np.int64)
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
-        """Return how many people are unique and how many are in a class of fewer than k."""
+        """Return which share of the people is unique, and which is in a class of fewer than k."""
         smallest = self.smallest_classes()
         unique, below_k = float(np.mean(smallest == 1)), float(np.mean(smallest < k))
         return RiskProfile(unique, below_k, k, len(smallest), int(self._cell_of_row.max()) + 1)

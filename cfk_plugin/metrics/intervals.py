@@ -210,8 +210,7 @@ def bootstrap(
     ----------
     *samples : arrays, each resampled with replacement on its own
     statistic : callable, from as many arrays as there are samples to a number
-    confidence : float
-    repeats : int
+    confidence, repeats : float, int
     random_state : int or Generator, optional
 
     Returns

@@ -242,7 +242,7 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
 
     Parameters
     ----------
-    reference_class_sizes : iterable of int, people of a reference population around the training data, per region
+    reference_class_sizes : iterable of int, people of a population that contains the training data, per region
     threshold : float, as of `prosecutor_risk`
 
     Returns

@@ -60,8 +60,7 @@ def pureness(
     model : estimator or callable, from rows in the training table's columns and dtypes to labels
     desired : the desired label, or a callable from labels to booleans
     method : {"auto", "exact", "sample"}: "auto" is exact up to `cell_budget` combinations and sampled above
-    n : int, draws, without replacement, of the sampled method
-    cell_budget : int
+    n, cell_budget : int, draws of the sampled method, without replacement; see `method`
     random_state : int or Generator, optional
 
     Returns
