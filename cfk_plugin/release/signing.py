@@ -48,7 +48,7 @@ def verify(path: str | Path, key: str | Path, signature: str | Path | None = Non
     public, content = _public(Path(key)), _read(Path(path))
     beside = _beside(Path(path), ".sig") if signature is None else Path(signature)
     if not beside.is_file():
-        raise WrongSignatureError(f"{beside.name}: no such file; what is not signed was not made by who has the key")
+        raise WrongSignatureError(f"{beside.name}: no such file; nothing shows that the holder of the key made it")
     found = _FORM.fullmatch(_read(beside))
     if found is None:
         raise WrongSignatureError(f"{beside.name}: is no signature, or only a part of one")

@@ -21,7 +21,7 @@ _NAMES = 400  # characters that a list of column names may take
 
 _HELD: Mapping[str, str] = {
     "nominal": "At least {k} people fit each region. Whoever reruns the algorithm for everybody may be left with fewer",
-    "reciprocal": "At least {k} people are mapped to each region, also for whoever reruns the protection for everybody",
+    "reciprocal": "At least {k} people are mapped to each region, even if somebody reruns the protection for everybody",
     "catalogue": "At least {k} people are left for whoever reruns the protection and asks the model about everybody",
 }
 _ATTACKS: Mapping[str, str] = {

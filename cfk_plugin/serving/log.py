@@ -52,7 +52,7 @@ def log_protected_model(
     """Log an explainer to MLflow so that whatever serves it gives out protected explanations alone.
 
     The logged model holds a sealed population (`KAnonymizer.seal`), the policy in it, the explainer and the model. It
-    protects whoever is explained against receivers of explanations. It does not protect against who can read the
+    protects whoever is explained against receivers of explanations. It does not protect against whoever can read the
     artifact store: an explainer that returns training rows needs them, and brings them along.
 
     Parameters

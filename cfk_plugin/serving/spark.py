@@ -48,7 +48,7 @@ def protect_spark(
 
     Every row becomes the record that `KAnonymizer.transform` releases for it on one machine: the population is sealed
     (`KAnonymizer.seal`) and sent with its partition, which no worker builds anew. It protects whoever is in the
-    population against receivers of the records. It does not protect against who can read the workers' memory or
+    population against receivers of the records. It does not protect against whoever can read the workers' memory or
     disks: the model, the key and the quasi-identifiers of everybody are there while the job runs.
 
     Parameters
