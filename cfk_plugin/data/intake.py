@@ -35,7 +35,8 @@ class Counterfactual:
 
     Attributes
     ----------
-    query : int, position of the query it answers
+    query : int
+        Position of the query it answers.
     values : mapping of feature to value
     """
 

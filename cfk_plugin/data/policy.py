@@ -79,11 +79,14 @@ class PrivacyPolicy:
     pureness_weight : float, weight of impurity for ``objective="weighted"``
     min_pureness, max_ncp : float in [0, 1], optional
         Explanations that are less pure (lower end of the interval, where sampled) or lose more are suppressed.
-    l : int, optional: distinct l-diversity of every sensitive attribute among the people in the region
-    t : float in [0, 1], optional: t-closeness of every sensitive attribute among them
+    l : int, optional
+        Distinct l-diversity of every sensitive attribute among the people in the region.
+    t : float in [0, 1], optional
+        t-closeness of every sensitive attribute among them.
     near_native : "auto" or float in [0, 1]
         HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on the population.
-    on_infeasible : {"suppress", "raise"}: put a `Suppressed` entry in the result, or raise `InfeasibleError`
+    on_infeasible : {"suppress", "raise"}
+        Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
     private_values : {"exact", "bins"}
         How numeric private attributes with declared bins are released; a value outside of all bins is withheld.
     rare_values : {"release", "withhold"}

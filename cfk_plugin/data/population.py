@@ -72,8 +72,10 @@ class Population(HostOnly):
         Rows of each cell; with a subject key, people, each counted at the first of their cells only.
     n_rows, n_people : int
         Training rows (people, where there are no rows); distinct people (rows, without a subject key).
-    has_rows : bool, whether training rows are in this process; a sealed population has counts alone
-    is_sealed : bool, whether only numbers of people are known, so that no partition can be made
+    has_rows : bool
+        Whether training rows are in this process; a sealed population has counts alone.
+    is_sealed : bool
+        Whether only numbers of people are known, so that no partition can be made.
     """
 
     schema: Schema
@@ -253,7 +255,8 @@ class Population(HostOnly):
         Parameters
         ----------
         path : str, Path or binary file
-        key : bytes, optional: the key that it was sealed with; default: the environment variable ``CFK_KEY``
+        key : bytes, optional
+            The key that it was sealed with; default: the environment variable ``CFK_KEY``.
 
         Raises
         ------

@@ -54,8 +54,10 @@ class Interval:
     ----------
     low, high : number, Timestamp or str
         Both ends, included; of an ordinal attribute the first and last level. None when only missing values are inside.
-    missing : bool, whether a missing value is inside too
-    levels : tuple of str, optional: the levels inside, in order, of an ordinal attribute
+    missing : bool
+        Whether a missing value is inside too.
+    levels : tuple of str, optional
+        The levels inside, in order, of an ordinal attribute.
     """
 
     low: Any

@@ -26,8 +26,10 @@ class Hierarchy:
 
     Attributes
     ----------
-    leaves : tuple of str, the values in depth-first order: those under a node are a range of numbers
-    labels : tuple of str, one label per node; the first ``len(leaves)`` nodes are the leaves themselves
+    leaves : tuple of str
+        The values in depth-first order: those under a node are a range of numbers.
+    labels : tuple of str
+        One label per node; the first ``len(leaves)`` nodes are the leaves themselves.
     low, high, parent : int arrays, shape (nodes,)
         First and last leaf under each node; its parent, -1 at the root.
     """
@@ -163,18 +165,22 @@ class Attribute:
         by l-diversity and t-closeness; others are private too, and released as they are.
     kind : {"numeric", "ordinal", "nominal", "hierarchical"}
         Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets, others to nodes.
-    weight : float, share of this quasi-identifier in NCP; all shares add up to 1
-    levels : tuple of str, optional: those of an ordinal attribute, in order
+    weight : float
+        Share of this quasi-identifier in NCP; all shares add up to 1.
+    levels : tuple of str, optional
+        Those of an ordinal attribute, in order.
     hierarchy : Hierarchy, optional
     bounds : tuple of float, optional
         Declared (low, high) of a numeric attribute; a counterfactual outside is not released.
-    nullable : bool, whether missing values may occur
+    nullable : bool
+        Whether missing values may occur.
     bins : tuple of float, optional
         Strictly increasing edges of public bins of a numeric feature (of a date: seconds). A bin has its lower edge and
         not its upper one, the last bin has both.
     categories : tuple of str, int, float or bool, optional
         Declared values of a nominal attribute, as they stand in the table.
-    learned : tuple of str, settings that were read from the rows; differential privacy refuses them
+    learned : tuple of str
+        Settings that were read from the rows; differential privacy refuses them.
     dtype : str, optional
         Declared type, such as ``"int64"`` or ``"datetime64[us]"``, never the table's: that of differentially private
         rows. None leaves numbers fractional.
@@ -347,7 +353,8 @@ class Schema:
 
     Attributes
     ----------
-    attributes : tuple of Attribute, in the order of the table's columns
+    attributes : tuple of Attribute
+        In the order of the table's columns.
     """
 
     attributes: tuple[Attribute, ...]
@@ -394,13 +401,19 @@ class Schema:
         Parameters
         ----------
         frame : DataFrame of the training rows; target and identifiers may be in it
-        quasi_identifiers : sequence of str, publicly known columns: these are generalised
-        sensitive : sequence of str, private columns whose diversity inside a region is checked
-        identifiers : sequence of str, names and account numbers: never used and never released
-        subject : str, optional: key of the person a row belongs to; k then counts people instead of rows
-        target : str, optional: the label column, when `frame` has one
+        quasi_identifiers : sequence of str
+            Publicly known columns: these are generalised.
+        sensitive : sequence of str
+            Private columns whose diversity inside a region is checked.
+        identifiers : sequence of str
+            Names and account numbers: never used and never released.
+        subject : str, optional
+            Key of the person a row belongs to; k then counts people instead of rows.
+        target : str, optional
+            The label column, when `frame` has one.
         ordinal : mapping of column to its levels in order
-        nominal : sequence of str, columns of numbers that are codes of categories (a postal code, say)
+        nominal : sequence of str
+            Columns of numbers that are codes of categories (a postal code, say).
         hierarchies : mapping of column to a `Hierarchy`, or to what `Hierarchy.of` reads
         weights : mapping of quasi-identifier to its relative weight in NCP; default 1; normalised to a sum of 1
         bounds : mapping of numeric column to its declared (low, high)

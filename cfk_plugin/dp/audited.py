@@ -63,7 +63,8 @@ def measuring(
 
     Parameters
     ----------
-    schema : Schema, with public domains
+    schema : Schema
+        With public domains.
     epsilon, delta : float
     rows_per_person : int
 

@@ -148,7 +148,8 @@ class PublicDomain:
         Parameters
         ----------
         population : Population
-        with_target : bool, whether the label column belongs to it
+        with_target : bool
+            Whether the label column belongs to it.
 
         Raises
         ------
@@ -216,7 +217,8 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
     ----------
     frame : DataFrame of the training rows
     schema : Schema
-    columns : sequence of str, optional: features to look at; default: all that lack a domain
+    columns : sequence of str, optional
+        Features to look at; default: all that lack a domain.
 
     Returns
     -------

@@ -120,15 +120,19 @@ class DPC(HostOnly):
 
     Parameters
     ----------
-    epsilon : float, the budget that the paper would claim; infinite for no noise
+    epsilon : float
+        The budget that the paper would claim; infinite for no noise.
     epochs, batch_size, rate : int, int, float
         Of training with Adam; the paper does not give the rate. Without a batch size all rows are one batch, equal ones
         merged, which is fast where many are equal.
-    hidden : sequence of int, widths of the encoder's layers, mirrored by the decoder; the paper's for mixed tables
-    tied : bool, use the net of Eq. 6, with one hidden layer, instead
+    hidden : sequence of int
+        Widths of the encoder's layers, mirrored by the decoder; the paper's for mixed tables.
+    tied : bool
+        Use the net of Eq. 6, with one hidden layer, instead.
     alpha, beta, gamma : float
         Weights of prediction, distance and prototype in the search (Eq. 18); the paper's for mixed tables.
-    steps, step : int, float, number and size of Adam's steps in the search; the paper does not give them
+    steps, step : int, float
+        Number and size of Adam's steps in the search; the paper does not give them.
     gradient : callable, optional
         For models that are not of scikit-learn: from encoded rows (n, n_inputs) and n target labels to their
         log-probabilities (n,) and the gradient by the rows. ``PublicEncoder(PublicDomain.of(population))`` encodes.
@@ -136,8 +140,10 @@ class DPC(HostOnly):
 
     Attributes
     ----------
-    guarantee, sensitivity : str, float, that there is none; and Eq. 13, as claimed
-    labels_from : str, after `fit`: whether classes are the target column's or the model's predictions
+    guarantee, sensitivity : str, float
+        That there is none; and Eq. 13, as claimed.
+    labels_from : str
+        After `fit`: whether classes are the target column's or the model's predictions.
 
     References
     ----------
@@ -252,7 +258,8 @@ class DPC(HostOnly):
 
         Parameters
         ----------
-        queries : DataFrame, with all features
+        queries : DataFrame
+            With all features.
         track, groups : as of `DPPrototypes.explain`; the verdict of a run is review
 
         Returns
@@ -296,8 +303,10 @@ class DPC(HostOnly):
 
         Parameters
         ----------
-        queries : DataFrame, with all features
-        per_query : int, searches per query: from the prototype and, which the paper leaves open, from around it
+        queries : DataFrame
+            With all features.
+        per_query : int
+            Searches per query: from the prototype and, which the paper leaves open, from around it.
 
         Returns
         -------

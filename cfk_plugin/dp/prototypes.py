@@ -100,34 +100,46 @@ class DPPrototypes:
 
     Parameters
     ----------
-    epsilon : float, budget of a fit, however many queries are answered; smaller is more private, 1 is usual
+    epsilon : float
+        Budget of a fit, however many queries are answered; smaller is more private, 1 is usual.
     delta : float
         0: pure differential privacy, with discrete Laplace noise. Above 0: discrete Gaussian noise. It must be below
         1 / `people`, better far below; at most 1e-6 without `people`.
-    rows : int, number of rows that are drawn; more of them are nearer to queries, at no cost in privacy
-    serve : {"rows", "prototypes"}: answer with the nearest of all rows, or of typical ones of each outcome
-    prototypes : int, number of prototypes of each outcome
+    rows : int
+        Number of rows that are drawn; more of them are nearer to queries, at no cost in privacy.
+    serve : {"rows", "prototypes"}
+        Answer with the nearest of all rows, or of typical ones of each outcome.
+    prototypes : int
+        Number of prototypes of each outcome.
     plausibility : float
         Weight of a row's negative log-probability against its distance to the query (in features). 0: nearest alone.
-    revert : bool, move the row towards the query as far as the outcome stays desired; this leaks
+    revert : bool
+        Move the row towards the query as far as the outcome stays desired; this leaks.
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model: "public" (or not trained on these people), "dp" (trained with
         `model_epsilon`, `model_delta`), "private", or "surrogate": an estimator, no part of it ever fitted, is fitted
         here on the drawn rows. Its target column needs a public domain as well.
-    model_epsilon, model_delta : float, optional: budget that the model was trained with
-    rows_per_person : int, with a subject key: rows of one person beyond these are left out; noise grows with it
-    people : int, optional: how many people the table is publicly known to have, never counted in it; bounds `delta`
+    model_epsilon, model_delta : float, optional
+        Budget that the model was trained with.
+    rows_per_person : int
+        With a subject key: rows of one person beyond these are left out; noise grows with it.
+    people : int, optional
+        How many people the table is publicly known to have, never counted in it; bounds `delta`.
     accountant : BudgetAccountant, optional
         Takes the budget of every fit before a row is touched. Default: the one in force, else that of the fit before,
         if any. Copies and clones spend from the same one. What comes back from a pickle has lost it, and refuses to be
         fitted again before it is given one.
-    seed : int, optional: makes noise and rows repeatable, for tests and examples; nothing is guaranteed then
+    seed : int, optional
+        Makes noise and rows repeatable, for tests and examples; nothing is guaranteed then.
 
     Attributes
     ----------
-    certificate_ : PrototypeCertificate, what is guaranteed of all answers together
-    served_, forest_ : ServedRows, Forest, the drawn rows, and the noised counts behind them; both may be looked at
-    spent_ : float, epsilon that has been spent on this population so far, by what the accountant knows
+    certificate_ : PrototypeCertificate
+        What is guaranteed of all answers together.
+    served_, forest_ : ServedRows, Forest
+        The drawn rows, and the noised counts behind them; both may be looked at.
+    spent_ : float
+        Epsilon that has been spent on this population so far, by what the accountant knows.
 
     Examples
     --------
@@ -166,8 +178,10 @@ class DPPrototypes:
 
         Parameters
         ----------
-        population : Population, whose schema must declare the domain of every feature
-        model : object with ``predict``, or callable, to one label per row; for a surrogate, an unfitted estimator
+        population : Population
+            Whose schema must declare the domain of every feature.
+        model : object with ``predict``, or callable
+            To one label per row; for a surrogate, an unfitted estimator.
         desired : label, "opposite" or callable from labels to booleans, what a counterfactual must reach
 
         Returns
@@ -234,8 +248,10 @@ class DPPrototypes:
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
-        track : bool or RunLogger, whether the result is logged to MLflow, in the background
-        groups : str, optional: column by which runs tell groups of people apart; see `Explanations.by_group`
+        track : bool or RunLogger
+            Whether the result is logged to MLflow, in the background.
+        groups : str, optional
+            Column by which runs tell groups of people apart; see `Explanations.by_group`.
 
         Returns
         -------

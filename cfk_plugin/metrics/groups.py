@@ -21,10 +21,14 @@ class GroupGap:
 
     Attributes
     ----------
-    group : str, `POOLED` for all groups that are too small to be shown alone
-    n : int, queries in the group
-    mean, rest : float, mean of the metric in the group and outside
-    gap, low, high : float, mean - rest with its bootstrap interval; NaN when it cannot be computed
+    group : str
+        `POOLED` for all groups that are too small to be shown alone.
+    n : int
+        Queries in the group.
+    mean, rest : float
+        Mean of the metric in the group and outside.
+    gap, low, high : float
+        Mean - rest with its bootstrap interval; NaN when it cannot be computed.
     """
 
     group: str
@@ -49,11 +53,16 @@ def group_gap(
 
     Parameters
     ----------
-    values : array of float, the metric of each query (k, NCP, pureness, 1 where suppressed); NaN is left out
-    groups : array, group of each query; missing is a group of its own
-    min_size : int, groups with fewer queries are pooled, and left out if even together they are fewer
-    confidence : float, of each interval; not corrected for looking at several groups
-    repeats, random_state : int, of the bootstrap; a Generator will do as well
+    values : array of float
+        The metric of each query (k, NCP, pureness, 1 where suppressed); NaN is left out.
+    groups : array
+        Group of each query; missing is a group of its own.
+    min_size : int
+        Groups with fewer queries are pooled, and left out if even together they are fewer.
+    confidence : float
+        Of each interval; not corrected for looking at several groups.
+    repeats, random_state : int
+        Of the bootstrap; a Generator will do as well.
 
     Returns
     -------

@@ -47,7 +47,8 @@ class Heom:
 
     Parameters
     ----------
-    numeric, categorical : sequence of str, columns of either kind
+    numeric, categorical : sequence of str
+        Columns of either kind.
     ranges : mapping of numeric column to the width of its range; 0 where not given
 
     References
@@ -138,8 +139,10 @@ class Heom:
         ----------
         a, b : DataFrame or HeomCodes
         k : int
-        exclude_same : bool, leave out rows of `b` at distance 0: the row itself in one table, and its duplicates
-        cost : float64 array, shape (len(b),), optional: added to the distance to each row of `b`
+        exclude_same : bool
+            Leave out rows of `b` at distance 0: the row itself in one table, and its duplicates.
+        cost : float64 array, shape (len(b),), optional
+            Added to the distance to each row of `b`.
 
         Returns
         -------

@@ -22,8 +22,10 @@ def ncp(region: Region, population: Population) -> float:
 
     Parameters
     ----------
-    region : Region, with a part for every quasi-identifier of the schema
-    population : Population, whose domains are the denominators and whose schema has the weights
+    region : Region
+        With a part for every quasi-identifier of the schema.
+    population : Population
+        Whose domains are the denominators and whose schema has the weights.
 
     Returns
     -------
@@ -130,9 +132,12 @@ def discernibility(
     ----------
     class_sizes : iterable of int
         People inside the region of each release; for ``form="squared"`` the size of each class of a table.
-    n_suppressed : int, number of explanations (for "squared": rows) that were suppressed
-    n_people : int, size of the population, the penalty of each suppressed one
-    form : {"release", "squared"}: over releases, or the published form over a whole table
+    n_suppressed : int
+        Number of explanations (for "squared": rows) that were suppressed.
+    n_people : int
+        Size of the population, the penalty of each suppressed one.
+    form : {"release", "squared"}
+        Over releases, or the published form over a whole table.
 
     Returns
     -------
@@ -161,8 +166,10 @@ def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Ite
 
     Parameters
     ----------
-    labels : sequence, class of each release (the desired class of a counterfactual)
-    class_labels : sequence of iterables, for each release the predicted classes of the rows in its equivalence class
+    labels : sequence
+        Class of each release (the desired class of a counterfactual).
+    class_labels : sequence of iterables
+        For each release the predicted classes of the rows in its equivalence class.
 
     Returns
     -------

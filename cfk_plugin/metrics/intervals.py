@@ -28,8 +28,10 @@ class Estimate(NamedTuple):
 
     Attributes
     ----------
-    value : float, NaN without cases
-    low, high : float, Clopper-Pearson for a share, (0, 1) without cases; bootstrap for a mean, NaN without cases
+    value : float
+        NaN without cases.
+    low, high : float
+        Clopper-Pearson for a share, (0, 1) without cases; bootstrap for a mean, NaN without cases.
     n : int
     """
 
@@ -62,7 +64,8 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
 
     Parameters
     ----------
-    successes, n : int, number of successes and of draws
+    successes, n : int
+        Number of successes and of draws.
     confidence : float
 
     Returns
@@ -102,7 +105,8 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
 
     Parameters
     ----------
-    successes, n : int, number of successes and of independent draws
+    successes, n : int
+        Number of successes and of independent draws.
     confidence : float
 
     Returns
@@ -131,7 +135,8 @@ def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -
 
     Parameters
     ----------
-    above, below : array, scores of positives and negatives; ties count half, infinite ones are scores, NaN is none
+    above, below : array
+        Scores of positives and negatives; ties count half, infinite ones are scores, NaN is none.
     confidence : float
 
     Returns
@@ -173,7 +178,8 @@ def balanced_interval(hits: int, m: int, rejects: int, n: int, confidence: float
 
     Parameters
     ----------
-    hits, m, rejects, n : int, successes and draws of one proportion, and of the other
+    hits, m, rejects, n : int
+        Successes and draws of one proportion, and of the other.
     confidence : float
 
     Returns
@@ -209,8 +215,10 @@ def bootstrap(
     Parameters
     ----------
     *samples : arrays, each resampled with replacement on its own
-    statistic : callable, from as many arrays as there are samples to a number
-    confidence, repeats : float, int
+    statistic : callable
+        From as many arrays as there are samples to a number.
+    confidence, repeats : float
+        Int.
     random_state : int or Generator, optional
 
     Returns

@@ -21,8 +21,10 @@ class Plausibility:
 
     Attributes
     ----------
-    nearest, nearest_5 : float, to the nearest training row (0 means native); to the 5 nearest (all, if fewer)
-    n : int, number of rows averaged over
+    nearest, nearest_5 : float
+        To the nearest training row (0 means native); to the 5 nearest (all, if fewer).
+    n : int
+        Number of rows averaged over.
     """
 
     nearest: float
@@ -73,9 +75,11 @@ def region_plausibility(
     Parameters
     ----------
     region : Region
-    counterfactual : DataFrame of one row, whose private values go with every combination
+    counterfactual : DataFrame of one row
+        Whose private values go with every combination.
     population : Population
-    n : int, combinations drawn without replacement; all, when the region has no more
+    n : int
+        Combinations drawn without replacement; all, when the region has no more.
     random_state : int or Generator, optional
 
     Returns

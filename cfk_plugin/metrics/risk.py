@@ -53,9 +53,11 @@ class LDiversity:
 
     Attributes
     ----------
-    distinct : int, number of distinct values; higher is better
+    distinct : int
+        Number of distinct values; higher is better.
     entropy : float in [1, distinct], number of equally frequent values that are as uncertain; higher is better
-    recursive : float, least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better
+    recursive : float
+        Least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better.
     """
 
     distinct: int
@@ -68,8 +70,10 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
 
     Parameters
     ----------
-    values : array, sensitive values of the people inside
-    l : int, that of recursive (c, l)-diversity
+    values : array
+        Sensitive values of the people inside.
+    l : int
+        That of recursive (c, l)-diversity.
 
     Returns
     -------
@@ -100,8 +104,10 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
 
     Parameters
     ----------
-    values, population_values : array, sensitive values of the people inside, and of everybody
-    ordered : bool, whether neighbouring values are nearer (numbers, dates, ranks), or all equally far
+    values, population_values : array
+        Sensitive values of the people inside, and of everybody.
+    ordered : bool
+        Whether neighbouring values are nearer (numbers, dates, ranks), or all equally far.
 
     Returns
     -------
@@ -129,7 +135,8 @@ def attribute_disclosure(values: ArrayLike | pd.Series, population_values: Array
 
     Parameters
     ----------
-    values, population_values : array, sensitive values of the people inside the region, and of everybody
+    values, population_values : array
+        Sensitive values of the people inside the region, and of everybody.
 
     Returns
     -------
@@ -200,7 +207,8 @@ class Risk:
     Attributes
     ----------
     highest, mean : float
-    at_risk : float, share of the releases whose risk exceeds the threshold
+    at_risk : float
+        Share of the releases whose risk exceeds the threshold.
     """
 
     highest: float
@@ -213,8 +221,10 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
 
     Parameters
     ----------
-    class_sizes : iterable of int, people of the training data inside the region of each release
-    threshold : float, risk above which a release counts as at risk
+    class_sizes : iterable of int
+        People of the training data inside the region of each release.
+    threshold : float
+        Risk above which a release counts as at risk.
 
     Returns
     -------
@@ -242,8 +252,10 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
 
     Parameters
     ----------
-    reference_class_sizes : iterable of int, people of a population that contains the training data, per region
-    threshold : float, as of `prosecutor_risk`
+    reference_class_sizes : iterable of int
+        People of a population that contains the training data, per region.
+    threshold : float
+        As of `prosecutor_risk`.
 
     Returns
     -------
@@ -261,7 +273,8 @@ def marketer_risk(class_sizes: Iterable[int]) -> float:
 
     Parameters
     ----------
-    class_sizes : iterable of int, people of the reference population (else of the training data), per region
+    class_sizes : iterable of int
+        People of the reference population (else of the training data), per region.
 
     Returns
     -------

@@ -214,8 +214,10 @@ class AttributeProfile:
 
     Attributes
     ----------
-    distinct : int, number of distinct values; a missing value counts as one
-    below_k, unique : float, share of the people with a value that fewer than k people hold; that nobody else holds
+    distinct : int
+        Number of distinct values; a missing value counts as one.
+    below_k, unique : float
+        Share of the people with a value that fewer than k people hold; that nobody else holds.
     """
 
     distinct: int
@@ -230,9 +232,12 @@ class PrivateProfile:
     Attributes
     ----------
     attributes : mapping of private attribute to `AttributeProfile`
-    unique : float, share of the people whose combination of exact private values nobody else has
-    unique_binned : float, the same with numbers as their declared bins; equal to `unique` where none are declared
-    k, people : int, the k asked for, and the number of people
+    unique : float
+        Share of the people whose combination of exact private values nobody else has.
+    unique_binned : float
+        The same with numbers as their declared bins; equal to `unique` where none are declared.
+    k, people : int
+        The k asked for, and the number of people.
     """
 
     attributes: Mapping[str, AttributeProfile]
@@ -248,7 +253,8 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     Parameters
     ----------
     population : Population
-    k : int, number of people below which a value counts as rare
+    k : int
+        Number of people below which a value counts as rare.
 
     Returns
     -------

@@ -36,9 +36,12 @@ class Support:
 
     Attributes
     ----------
-    nn1, nn5 : Estimate, L1 distance to the nearest training row with the desired outcome; mean to the 5 nearest
-    unseen_pair : Estimate, share with two values that no training row has together
-    singled_out : Estimate, share whose quasi-identifiers exactly one person of the training rows has
+    nn1, nn5 : Estimate
+        L1 distance to the nearest training row with the desired outcome; mean to the 5 nearest.
+    unseen_pair : Estimate
+        Share with two values that no training row has together.
+    singled_out : Estimate
+        Share whose quasi-identifiers exactly one person of the training rows has.
     """
 
     nn1: Estimate
@@ -57,10 +60,14 @@ class Chance:
 
     Attributes
     ----------
-    fresh : Support, of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals
-    copies_train, copies_holdout : Estimate, share that equal one of `rows` training rows; of `rows` holdout rows
-    singled_out_train, singled_out_holdout : Estimate, share with the quasi-identifiers of exactly one of them
-    rows : int, rows drawn from either table: all of the shorter one
+    fresh : Support
+        Of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals.
+    copies_train, copies_holdout : Estimate
+        Share that equal one of `rows` training rows; of `rows` holdout rows.
+    singled_out_train, singled_out_holdout : Estimate
+        Share with the quasi-identifiers of exactly one of them.
+    rows : int
+        Rows drawn from either table: all of the shorter one.
     """
 
     fresh: Support
@@ -81,12 +88,18 @@ class Utility:
 
     Attributes
     ----------
-    flipping_ratio : Estimate, share of all queries with a counterfactual of the desired outcome; higher is better
-    l1, euclidean : Estimate, distance to the query: sum, and root of squares, over features; lower is better
-    features_changed : Estimate, number of features with another value than the query's; lower is better
-    nn1, nn5, unseen_pair, singled_out : Estimate, as of `Support`; lower is better
-    copies : Estimate, share that equal a training row; lower is better
-    chance : Chance or None, what chance gives, where a holdout was given
+    flipping_ratio : Estimate
+        Share of all queries with a counterfactual of the desired outcome; higher is better.
+    l1, euclidean : Estimate
+        Distance to the query: sum, and root of squares, over features; lower is better.
+    features_changed : Estimate
+        Number of features with another value than the query's; lower is better.
+    nn1, nn5, unseen_pair, singled_out : Estimate
+        As of `Support`; lower is better.
+    copies : Estimate
+        Share that equal a training row; lower is better.
+    chance : Chance or None
+        What chance gives, where a holdout was given.
     queries, training_rows, desired_rows : int
         Queries asked; training rows; those of them that have an outcome which a query is after.
     ranges : mapping of numeric feature to ``"declared"`` or ``"population"``, the source of its distance's range
@@ -151,10 +164,13 @@ def utility(
     counterfactuals : DataFrame
         At most one row per query: raw, of a differentially private method, or a row that stands for a region.
     population : Population of the training rows, with its rows
-    model : estimator or callable, from rows in the training table's columns and dtypes to labels
+    model : estimator or callable
+        From rows in the training table's columns and dtypes to labels.
     desired : label, callable or "opposite", as of `KAnonymizer.fit`; "opposite" is any label but the query's own
-    answered : int array, optional: position of the query of each counterfactual; default: row i answers query i
-    holdout : DataFrame, optional: people who are not in the training rows; says what chance gives
+    answered : int array, optional
+        Position of the query of each counterfactual; default: row i answers query i.
+    holdout : DataFrame, optional
+        People who are not in the training rows; says what chance gives.
     random_state : int or Generator, optional
 
     Returns

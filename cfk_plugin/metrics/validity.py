@@ -23,9 +23,12 @@ class Pureness:
     Attributes
     ----------
     value : float in [0, 1]; higher is better
-    low, high : float, two-sided 95 % Clopper-Pearson interval; equal to `value` when `exact`
-    exact : bool, whether every combination was asked
-    n : int, number of combinations asked
+    low, high : float
+        Two-sided 95 % Clopper-Pearson interval; equal to `value` when `exact`.
+    exact : bool
+        Whether every combination was asked.
+    n : int
+        Number of combinations asked.
     """
 
     value: float
@@ -55,12 +58,16 @@ def pureness(
     Parameters
     ----------
     region : Region
-    counterfactual : mapping, Series or DataFrame of one row, with every feature
+    counterfactual : mapping, Series or DataFrame of one row
+        With every feature.
     population : Population
-    model : estimator or callable, from rows in the training table's columns and dtypes to labels
+    model : estimator or callable
+        From rows in the training table's columns and dtypes to labels.
     desired : the desired label, or a callable from labels to booleans
-    method : {"auto", "exact", "sample"}: "auto" is exact up to `cell_budget` combinations and sampled above
-    n, cell_budget : int, draws of the sampled method, without replacement; see `method`
+    method : {"auto", "exact", "sample"}
+        "auto" is exact up to `cell_budget` combinations and sampled above.
+    n, cell_budget : int
+        Draws of the sampled method, without replacement; see `method`.
     random_state : int or Generator, optional
 
     Returns
