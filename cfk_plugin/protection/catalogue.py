@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfk_plugin.data.model import rows_for_cells
 from cfk_plugin.data.rows import in_order
-from cfk_plugin.errors import PopulationError
+from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import PrivateRelease
@@ -31,7 +31,7 @@ _TIE = 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Catalogue:
+class Catalogue(HostOnly):
     """Regions with private values that at least k members of the group could have had, as far as the model tells.
 
     An entry is a training row: its group's region and its private values, admissible when the model gives the desired
@@ -42,6 +42,8 @@ class Catalogue:
     partition: Partition  # over the rows with a desired prediction
     rows: NDArray[np.int64]  # training row of each entry, in an order that does not depend on the table's
     consistent: NDArray[np.int64]  # per entry: members of its group that the model is consistent with
+
+    _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
 
     @classmethod
     def build(cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Catalogue:
@@ -54,11 +56,8 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __repr__(self) -> str:
-        return f"Catalogue({len(self)} entries, {len(self.partition.regions)} groups)"
-
-    def __reduce__(self) -> NoReturn:
-        raise PopulationError("a Catalogue holds training rows and refuses to be pickled; rebuild it instead")
+    def _counts(self) -> str:
+        return f"{len(self)} entries, {len(self.partition.regions)} groups"
 
     def own(self, codes: NDArray[np.int32], groups: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the entry that a counterfactual is itself; -1 where it is none.
@@ -105,7 +104,7 @@ class Catalogue:
     @cached_property
     def _offered(self) -> dict[bytes, int]:
         """Group and private codes of every entry, to its row."""
-        codes = self._population.encode(self._population.rows(self.rows))[0][:, self._private_at]
+        codes = self._population.codes[self.rows][:, self._private_at]
         keys = np.column_stack([self.partition.group_of_row[self.rows], codes])
         return {key.tobytes(): int(row) for key, row in zip(keys, self.rows, strict=True)}
 
@@ -208,7 +207,7 @@ def _once_per_group(partition: Partition) -> NDArray[np.int64]:
     grouped = np.flatnonzero(partition.group_of_row >= 0)
     if population.schema.subject is None:
         return grouped
-    codes = population.encode(population.rows(grouped))[0]
+    codes = population.codes[grouped]
     line = grouped[in_order(codes, population.schema, partition.group_of_row[grouped])]
     starts = np.flatnonzero(np.diff(partition.group_of_row[line])) + 1
     return np.concatenate([part[population.first_rows(part)] for part in np.split(line, starts)])
