@@ -122,7 +122,7 @@ def test_each_who_answers_has_a_run() -> None:
     ("options", "said"),
     [
         ("--budget soon", "a budget is a time such as 90s, 5m or 1h"),
-        ("--budget 1s --only membership", "give more time, or fewer audits or owners"),
+        ("--budget 0.1s --only membership", "give more time, or fewer audits or owners"),
         ("--only guessing", "known are linkage, attribute_inference, membership"),
         ("--only linkage --against raw", "none of the owners gives answers that this attacks"),
         ("--against raw,secret", "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-reverted"),

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
-from cfk_plugin.data import cluster
+from cfk_plugin.data import rows as stores
 from cfk_plugin.data.rows import RowsOnCluster
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
 from cfk_plugin.serving.records import RECORD, record_of
@@ -208,8 +208,8 @@ def test_no_private_value_reaches_the_driver_or_a_bundle(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, collected = patients(200), []
-    collect = cluster._to_pandas
-    monkeypatch.setattr(cluster, "_to_pandas", lambda table: collected.append(collect(table)) or collected[-1])
+    collect = stores._to_pandas
+    monkeypatch.setattr(stores, "_to_pandas", lambda table: collected.append(collect(table)) or collected[-1])
     schema = Schema.from_frame(train.head(1).assign(pay=1, illness="made up"), quasi_identifiers=["age", "town"])
     there = Population.from_spark(on_spark(spark, train, tmp_path), schema, key=KEY)
     fitted(there, accepts).seal(tmp_path / "population.cfk")
