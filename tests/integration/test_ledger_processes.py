@@ -26,10 +26,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
-def run(url: str, folder: Path, processes: int, releases: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def run(
+    url: str, folder: Path, processes: int, releases: int, kills: int = 0
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Let the workload run in a process of its own, which forks; return what was released and how it went."""
     folder.mkdir()
-    command = [sys.executable, ledger_workload.__file__, url, str(folder), str(processes), str(releases)]
+    command = [sys.executable, ledger_workload.__file__, url, str(folder), str(processes), str(releases), str(kills)]
     done = subprocess.run(
         command,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # fork wants no threads
@@ -50,7 +52,7 @@ def test_rule_holds_whatever_is_killed(
     url: str, processes: int, releases: int, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CFK_LEDGER_KEY", secrets.token_hex(32))
-    lines, report = run(url, tmp_path / "released", processes, releases)
+    lines, report = run(url, tmp_path / "released", processes, releases, kills)
     assert not report["failed"], report["failed"][0]
     print(report | {"outcomes": Counter(line["outcome"] for line in lines)})
     assert report["kills"] >= kills

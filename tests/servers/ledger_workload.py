@@ -132,14 +132,14 @@ class Crew:
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("*.jsonl"))
 
 
-def run(url: str, folder: Path, processes: int, releases: int) -> dict[str, Any]:
-    """Keep so many processes at work, kill one after the other, and stop when enough was released."""
+def run(url: str, folder: Path, processes: int, releases: int, least: int) -> dict[str, Any]:
+    """Keep so many processes at work, kill one after the other, and stop when enough was released and killed."""
     rng = random.Random(0)
     shared = None if url == "none" else Ledger(url, create=True)
     crew = Crew(url, folder, shared)
     alive = [crew.start() for _ in range(processes)]
     kills, until = 0, time.monotonic() + 500
-    while crew.lines() < releases and time.monotonic() < until:
+    while (kills < least or crew.lines() < releases) and time.monotonic() < until:
         time.sleep(rng.uniform(0.02, 0.25))
         at = rng.randrange(len(alive))
         os.kill(alive[at], signal.SIGKILL)
@@ -185,4 +185,4 @@ def unrecorded(lines: Sequence[dict[str, Any]], ledger: Ledger) -> list[dict[str
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))))
+    print(json.dumps(run(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:]))))
