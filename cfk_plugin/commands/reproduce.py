@@ -13,14 +13,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.experiment import Experiment
-from cfk_plugin.reproduction.forecast import Forecast
-from cfk_plugin.reproduction.methods import METHODS
-from cfk_plugin.reproduction.reproducing import FIGURES, PAGE, Place, reproduce
-from cfk_plugin.reproduction.running import Event, Told
+from cfk_plugin.reproduction.measure import METHODS
+from cfk_plugin.reproduction.results import OURS, PAPER, THEIRS
+from cfk_plugin.reproduction.run import FIGURES, PAGE, Event, Experiment, Forecast, Place, Told, reproduce
 from cfk_plugin.reproduction.studies import STUDIES
-from cfk_plugin.reproduction.tables.table import NAMES
-from cfk_plugin.reproduction.verdicts import OURS, PAPER, THEIRS
+from cfk_plugin.reproduction.tables import NAMES
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cfk_plugin.reproduction.experiment import Experiment
-from cfk_plugin.reproduction.reproducing import Place, reproduce
 from cfk_plugin.reproduction.results import Results
+from cfk_plugin.reproduction.run import Experiment, Place, reproduce
 
 __all__ = ["Experiment", "Place", "Results", "reproduce"]

@@ -31,7 +31,7 @@ from cfk_plugin.audit.membership import HeomSum, Parts, measure_roc, membership
 from cfk_plugin.audit.side_by_side import compare, readable, side_by_side
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.reproduction.explainers import Nice
+from cfk_plugin.reproduction.prepare import Nice
 from prototypes import BINS
 from tables import TABLES, read
 

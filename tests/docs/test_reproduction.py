@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cfk_plugin.reproduction.methods import METHODS
+from cfk_plugin.reproduction.measure import METHODS
 from cfk_plugin.reproduction.page.plots import draw
 from cfk_plugin.reproduction.page.rendering import render
-from cfk_plugin.reproduction.published import published
-from cfk_plugin.reproduction.results import Results
+from cfk_plugin.reproduction.results import Results, published
 from cfk_plugin.reproduction.studies import STUDIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

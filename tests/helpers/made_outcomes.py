@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cfk_plugin.reproduction.outcome import Figure, Measurement, Scene, Setting
-from cfk_plugin.reproduction.published import published
-from cfk_plugin.reproduction.results import Results
+from cfk_plugin.reproduction.prepare import Figure, Measurement, Scene, Setting
+from cfk_plugin.reproduction.results import Results, published
 
 TABLES = ("adult", "cmc", "german", "heart", "hospital", "informs")
 METHODS = ("grasp", "exact-ncp", "exact-pureness", "exact-weighted", "mondrian-raw", "mondrian", "reciprocal")

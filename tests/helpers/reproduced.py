@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.reproduction.outcome import Scene, Setting
-from cfk_plugin.reproduction.preparing import Prepared, prepare
-from cfk_plugin.reproduction.tables.table import Table
+from cfk_plugin.reproduction.prepare import Prepared, Scene, Setting, prepare
+from cfk_plugin.reproduction.tables import Table
 
 FEATURES = ("age", "sex", "pain", "pressure")
 QUASI_IDENTIFIERS = ("age", "sex")

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import reproduced
-from cfk_plugin.reproduction.measuring.choices import measure_candidates
-from cfk_plugin.reproduction.measuring.distances import measure_distances
-from cfk_plugin.reproduction.preparing import Prepared, prepare
+from cfk_plugin.reproduction.measure import measure_candidates, measure_distances
+from cfk_plugin.reproduction.prepare import Prepared, prepare
 from cfk_plugin.reproduction.studies import candidates, plausibility
-from cfk_plugin.reproduction.tables.loading import load
+from cfk_plugin.reproduction.tables import load
 
 
 @pytest.fixture(scope="module")

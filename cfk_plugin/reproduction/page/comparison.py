@@ -17,10 +17,16 @@ from cfk_plugin.reproduction.page.writing import (
     table,
     times,
 )
-from cfk_plugin.reproduction.published import Printed, PublishedResult, published
-from cfk_plugin.reproduction.results import Results
-from cfk_plugin.reproduction.summary import Aggregate
-from cfk_plugin.reproduction.verdicts import OURS, THEIRS, Verdict
+from cfk_plugin.reproduction.results import (
+    OURS,
+    THEIRS,
+    Aggregate,
+    Printed,
+    PublishedResult,
+    Results,
+    Verdict,
+    published,
+)
 
 CF_K = (THEIRS, "exact-pureness", "exact-ncp", "exact-weighted", "reciprocal")
 MONDRIAN = ("mondrian-raw", "mondrian", "exact-pureness")

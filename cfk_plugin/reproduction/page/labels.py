@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from cfk_plugin.reproduction.methods import METHODS
-from cfk_plugin.reproduction.tables.table import NAMES
+from cfk_plugin.reproduction.measure import METHODS
+from cfk_plugin.reproduction.tables import NAMES
 
 _OTHERS: Mapping[str, str] = MappingProxyType(
     {

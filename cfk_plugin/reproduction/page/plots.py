@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cfk_plugin.plots._drawing import clean
 from cfk_plugin.reproduction.page.labels import in_order, label, main_k, methods_in_order
 from cfk_plugin.reproduction.page.panels import Rows, draw_bars, draw_lines, finish, grid
-from cfk_plugin.reproduction.published import published
-from cfk_plugin.reproduction.results import Results
+from cfk_plugin.reproduction.results import Results, published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

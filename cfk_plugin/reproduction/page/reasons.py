@@ -10,10 +10,7 @@ from cfk_plugin.reproduction.page.comparison import ks_of, said, tables_of, verd
 from cfk_plugin.reproduction.page.labels import label, methods_in_order
 from cfk_plugin.reproduction.page.study_tables import PARAMETERS, gap, group_k
 from cfk_plugin.reproduction.page.writing import amount, listed, number, percent, points, seconds, times
-from cfk_plugin.reproduction.published import published
-from cfk_plugin.reproduction.results import Results, Row
-from cfk_plugin.reproduction.summary import Aggregate
-from cfk_plugin.reproduction.verdicts import OURS, PAPER, THEIRS, Verdict
+from cfk_plugin.reproduction.results import OURS, PAPER, THEIRS, Aggregate, Results, Row, Verdict, published
 
 _SAME = 0.0005  # half a digit of the paper's percentages, and rounding
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cfk_plugin.reproduction.outcome import Setting
 from cfk_plugin.reproduction.page import study_tables
 from cfk_plugin.reproduction.page.comparison import (
     CF_K,
@@ -30,9 +29,8 @@ from cfk_plugin.reproduction.page.labels import in_order, label
 from cfk_plugin.reproduction.page.plots import PLOTS
 from cfk_plugin.reproduction.page.reasons import agreements, data_differs, missed
 from cfk_plugin.reproduction.page.writing import NOT_RUN, listed, times
-from cfk_plugin.reproduction.published import Printed, published
-from cfk_plugin.reproduction.results import Results
-from cfk_plugin.reproduction.verdicts import OURS, PAPER, THEIRS
+from cfk_plugin.reproduction.prepare import Setting
+from cfk_plugin.reproduction.results import OURS, PAPER, THEIRS, Printed, Results, published
 
 _EXPLAINERS = {
     "nice": "NICE without optimisation, as in the paper",

@@ -7,8 +7,7 @@ from typing import Any
 
 from cfk_plugin.reproduction.page.labels import in_order, label, main_k, methods_in_order
 from cfk_plugin.reproduction.page.writing import NONE, interval, number, percent, points, seconds, table
-from cfk_plugin.reproduction.published import published
-from cfk_plugin.reproduction.results import Results
+from cfk_plugin.reproduction.results import Results, published
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from cfk_plugin.reproduction.outcome import Measurement
-from cfk_plugin.reproduction.piece import Piece
+from cfk_plugin.reproduction.measure import Piece
+from cfk_plugin.reproduction.prepare import Measurement
 from cfk_plugin.reproduction.studies import candidates, fairness, frontier, parameters, plausibility, weights
 
 

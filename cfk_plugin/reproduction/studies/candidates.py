@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfk_plugin.reproduction.outcome import Measurement
-from cfk_plugin.reproduction.piece import Piece
+from cfk_plugin.reproduction.measure import Piece
+from cfk_plugin.reproduction.prepare import Measurement
 from cfk_plugin.reproduction.studies.means import mean, released
 
 METHOD = "exact-pureness"

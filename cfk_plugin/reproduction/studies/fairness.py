@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.reproduction.outcome import Measurement
-from cfk_plugin.reproduction.piece import Piece
+from cfk_plugin.reproduction.measure import Piece
+from cfk_plugin.reproduction.prepare import Measurement
 from cfk_plugin.reproduction.studies.means import difference, spread
 
 METHODS = ("exact-pureness", "grasp")

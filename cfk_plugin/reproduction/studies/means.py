@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.metrics.intervals import bootstrap, difference_of_means, mean_of
-from cfk_plugin.reproduction.outcome import Measurement
+from cfk_plugin.reproduction.prepare import Measurement
 
 FEWEST = 5
 """Cases that an interval needs: resamples of fewer are too much alike, and of one all the same."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from cfk_plugin.reproduction.outcome import Measurement
-from cfk_plugin.reproduction.piece import Piece
+from cfk_plugin.reproduction.measure import Piece
+from cfk_plugin.reproduction.prepare import Measurement
 from cfk_plugin.reproduction.studies.means import mean, released
 
 TABLE = "german"

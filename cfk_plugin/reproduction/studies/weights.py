@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfk_plugin.reproduction.outcome import Measurement
-from cfk_plugin.reproduction.piece import Piece
-from cfk_plugin.reproduction.published import published
+from cfk_plugin.reproduction.measure import Piece
+from cfk_plugin.reproduction.prepare import Measurement
+from cfk_plugin.reproduction.results import published
 from cfk_plugin.reproduction.studies.means import mean, released
 
 WEIGHTS = (0.02, 0.05, 0.07, 0.1, 0.2)

@@ -8,10 +8,8 @@ import pytest
 import reproduced
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.reproduction.measuring.certificates import measure, protect
-from cfk_plugin.reproduction.measuring.choices import measure_candidates
-from cfk_plugin.reproduction.outcome import Measurement
-from cfk_plugin.reproduction.preparing import Prepared
+from cfk_plugin.reproduction.measure import measure, measure_candidates, protect
+from cfk_plugin.reproduction.prepare import Measurement, Prepared
 
 
 @pytest.fixture(scope="module")

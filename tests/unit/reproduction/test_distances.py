@@ -13,11 +13,8 @@ import reproduced
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.reproduction.measuring.autoencoder import AutoEncoder
-from cfk_plugin.reproduction.measuring.certificates import measure, protect
-from cfk_plugin.reproduction.measuring.distances import NICE, measure_distances
-from cfk_plugin.reproduction.outcome import Measurement
-from cfk_plugin.reproduction.preparing import Prepared
+from cfk_plugin.reproduction.measure import NICE, measure, measure_distances, protect
+from cfk_plugin.reproduction.prepare import AutoEncoder, Measurement, Prepared
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ import pytest
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.tables.folder import read_table
-from cfk_plugin.reproduction.tables.table import NAMES
+from cfk_plugin.reproduction.tables import NAMES, read_table
 
 CANARY = "canary-7f3a"
 ROWS = f"""\

@@ -10,10 +10,8 @@ import pytest
 import reproduced
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.metrics import ncp
-from cfk_plugin.reproduction.measuring.certificates import measure, protect
-from cfk_plugin.reproduction.methods import METHODS, WEIGHT
-from cfk_plugin.reproduction.outcome import Measurement
-from cfk_plugin.reproduction.preparing import Prepared
+from cfk_plugin.reproduction.measure import METHODS, WEIGHT, measure, protect
+from cfk_plugin.reproduction.prepare import Measurement, Prepared
 
 
 @pytest.fixture(scope="module")

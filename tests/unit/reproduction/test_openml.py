@@ -13,12 +13,11 @@ import pytest
 import yaml
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.tables.folder import read_table
-from cfk_plugin.reproduction.tables.openml import fetch_table
+from cfk_plugin.reproduction.tables import fetch_table, read_table
 from openml_copies import ADULT, CMC, GERMAN, HEADERS, HEART, keep, made
 
 CANARY = "canary-7f3a"
-COPIES = yaml.BaseLoader((files("cfk_plugin.reproduction.tables") / "openml.yaml").read_text("utf-8")).get_single_data()
+COPIES = yaml.BaseLoader((files("cfk_plugin.reproduction") / "openml.yaml").read_text("utf-8")).get_single_data()
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.reproduction.page.plots import PLOTS, draw
 from cfk_plugin.reproduction.page.rendering import render
 from cfk_plugin.reproduction.page.writing import listed, percent, points, seconds, table
-from cfk_plugin.reproduction.published import published
-from cfk_plugin.reproduction.results import Results
+from cfk_plugin.reproduction.results import Results, published
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,7 @@ from sklearn.model_selection import cross_val_score, train_test_split
 import reproduced
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.reproduction.explainers import choose, neighbours
-from cfk_plugin.reproduction.forest import GRIDS, Size, forest, tune
-from cfk_plugin.reproduction.preparing import Prepared, prepare
+from cfk_plugin.reproduction.prepare import GRIDS, Prepared, Size, choose, forest, neighbours, prepare, tune
 
 
 @pytest.fixture(scope="module")

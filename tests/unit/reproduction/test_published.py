@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cfk_plugin.reproduction.published import published
-from cfk_plugin.reproduction.tables.table import NAMES
+from cfk_plugin.reproduction.results import published
+from cfk_plugin.reproduction.tables import NAMES
 
 PAPER = "goethals-2023-explanation-linkage-attacks.txt"
 FIGURES = ("ncp", "pureness", "seconds", "cdm", "cdm_per_explanation", "cm")

@@ -9,9 +9,8 @@ import pytest
 
 import reproduced
 from cfk_plugin.protection.baselines import GraspProtector
-from cfk_plugin.reproduction.measuring.distances import NICE
-from cfk_plugin.reproduction.outcome import Figure, Measurement
-from cfk_plugin.reproduction.piece import Piece
+from cfk_plugin.reproduction.measure import NICE, Piece
+from cfk_plugin.reproduction.prepare import Figure, Measurement
 from cfk_plugin.reproduction.studies import STUDIES, fairness, parameters
 
 INTERVALS = {

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.published import published
-from cfk_plugin.reproduction.summary import aggregate, aggregates
-from cfk_plugin.reproduction.verdicts import Verdict, verdicts
+from cfk_plugin.reproduction.results import Verdict, aggregate, aggregates, published, verdicts
 from made_outcomes import outcome
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.tables.loading import load
+from cfk_plugin.reproduction.tables import load
 from openml_copies import HEART, keep, made
 
 

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 import reproduced
-from cfk_plugin.reproduction.forecast import Forecast
-from cfk_plugin.reproduction.measuring.certificates import measure
-from cfk_plugin.reproduction.piece import Piece
-from cfk_plugin.reproduction.workspace import Workspace
+from cfk_plugin.reproduction.measure import Piece, measure
+from cfk_plugin.reproduction.run import Forecast, Workspace
 
 PIECE = Piece(table="heart", method="exact-ncp", k=5, asked=3)
 

@@ -1,1 +1,0 @@
-"""Measuring one method on one table: what certificates say, distances to training rows, and choosing candidates."""

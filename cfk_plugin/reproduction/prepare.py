@@ -1,0 +1,443 @@
+"""From a table to what is explained: split, forest, queries, native counterfactuals; section 5.2 of the paper."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
+
+from cfk_plugin.audit.attacked.models import tabular
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.errors import InputError
+from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.nice import Nice
+
+if TYPE_CHECKING:
+    from cfk_plugin.reproduction.tables import Table
+
+
+Figure = tuple[float | None, ...]
+"""One number per explanation; None where it was not measured, or nothing was released."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Everything that decides what is explained: equal settings give equal models and counterfactuals.
+
+    Attributes
+    ----------
+    table : str
+    table_sha256 : str
+        Digest of rows and roles, see `Table.sha256`.
+    source : str
+        Where the table is from.
+    seed : int
+        Of the split, the folds and the forest.
+    grid : {"small", "paper"}
+    explainer : {"nice", "nearest"}
+        Real NICE without optimisation, or the built-in nearest unlike neighbour with the same distance.
+    limit : int
+        Most instances that are explained.
+    versions : mapping
+        Library to version.
+    """
+
+    table: str
+    table_sha256: str
+    source: str
+    seed: int
+    grid: str
+    explainer: str
+    limit: int
+    versions: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        """Digest of all that decides; how the source is told does not."""
+        return _digest({name: value for name, value in asdict(self).items() if name != "source"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a setting led to.
+
+    Attributes
+    ----------
+    n_estimators, max_leaf_nodes : int, int or None
+        What cross-validation chose.
+    scores : mapping
+        ``"n_estimators,max_leaf_nodes"`` to mean accuracy over the folds.
+    accuracy : float
+        Of the chosen forest on the test rows.
+    rows_train, rows_test : int
+    unique, below_10 : float
+        Share of all rows that are alone with their quasi-identifiers; in equivalence classes of fewer than 10.
+    explained : int
+        Instances that were explained.
+    unanswered : int
+        Undesired instances to which the explainer found nothing; they are left out.
+    seconds : float
+        To split, tune, fit and explain.
+    """
+
+    n_estimators: int
+    max_leaf_nodes: int | None
+    scores: Mapping[str, float]
+    accuracy: float
+    rows_train: int
+    rows_test: int
+    unique: float
+    below_10: float
+    explained: int
+    unanswered: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one method gave. Figures of explanations alone: no value of a row.
+
+    Attributes
+    ----------
+    setting : Setting
+    scene : Scene
+    method : str
+        One of `methods.METHODS`.
+    k : int
+        0 for what has none.
+    options : mapping
+        Settings of the method that are not its usual ones, for example ``{"alpha": 40}``.
+    asked : int
+        Explanations asked for: the first so many of the setting's.
+    fit_seconds : float
+        To bind model and population: what is done once, such as a partition of everybody.
+    seconds, model_seconds : float
+        Of the call that protects, all explanations asked for at once, verification included; the model's predict in it.
+    model_calls : int
+        Calls of predict.
+    figures : mapping
+        ``ncp``, ``pureness`` (exact, or of 10,000 drawn combinations), ``k``, ``k_desired``, ``k_consistent``,
+        ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 where the majority of the class is predicted the desired
+        outcome, so that CM counts no penalty): one number per explanation asked for, None where nothing was released.
+        Where asked for also ``nearest`` and ``nearest_5``: mean HEOM distance, summed over features as NICE does, from
+        100 drawn combinations of the region to the nearest training row and to the five nearest; ``distance``: HEOM,
+        a mean over features, from the instance that is explained to the counterfactual that was chosen for it.
+    groups : tuple of str
+        For each explanation ``"minority"``, ``"majority"`` or ``"other"``, by the sensitive attribute of the
+        counterfactual instance.
+    groups_asking : tuple of str
+        The same of the person who asks.
+    """
+
+    setting: Setting
+    scene: Scene
+    method: str
+    k: int
+    options: Mapping[str, Any]
+    asked: int
+    fit_seconds: float
+    seconds: float
+    model_seconds: float
+    model_calls: int
+    figures: Mapping[str, Figure]
+    groups: tuple[str, ...]
+    groups_asking: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Measurement:
+        """Read what `to_json` wrote."""
+        found = json.loads(text)
+        found["setting"], found["scene"] = Setting(**found["setting"]), Scene(**found["scene"])
+        found["figures"] = {name: tuple(values) for name, values in found["figures"].items()}
+        return cls(**{**found, "groups": tuple(found["groups"]), "groups_asking": tuple(found["groups_asking"])})
+
+
+def _digest(of: object) -> str:
+    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
+
+
+_LEAVES = [10, 100, 500, None]
+GRIDS: Mapping[str, Mapping[str, list[int | None]]] = {
+    "small": {"n_estimators": [100], "max_leaf_nodes": _LEAVES},
+    "paper": {"n_estimators": [10, 50, 100, 500, 1000, 5000], "max_leaf_nodes": _LEAVES},
+}
+"""What is tried: the grid of the paper's section 5.2, and its leaves alone with forests of 100 trees."""
+
+_FOLDS = 5  # the paper does not say how many
+
+
+class Size(NamedTuple):
+    """Trees of a forest, and most leaves of each; None for no limit."""
+
+    n_estimators: int
+    max_leaf_nodes: int | None
+
+    def __str__(self) -> str:
+        """Write both with a comma between."""
+        return f"{self.n_estimators},{self.max_leaf_nodes or 'unlimited'}"
+
+
+def forest(features: pd.DataFrame, size: Size, seed: int) -> Pipeline:
+    """Return a forest that takes the features as they are: numbers, and text as one column per category."""
+    trees = RandomForestClassifier(size.n_estimators, max_leaf_nodes=size.max_leaf_nodes, random_state=seed, n_jobs=1)
+    return tabular(features, trees)
+
+
+def tune(
+    features: pd.DataFrame, labels: pd.Series[Any], grid: str, seed: int, jobs: int
+) -> tuple[Size, dict[str, float]]:
+    """Choose the size of a forest by its mean accuracy over five folds; of equal ones the first of the grid.
+
+    Returns
+    -------
+    size : Size
+    scores : dict
+        Size as text to mean accuracy.
+    """
+    sizes = [Size(n or 1, leaves) for n in GRIDS[grid]["n_estimators"] for leaves in GRIDS[grid]["max_leaf_nodes"]]
+    steps: list[dict[str, Any]] = [
+        {"randomforestclassifier__n_estimators": [n], "randomforestclassifier__max_leaf_nodes": [leaves]}
+        for n, leaves in sizes
+    ]
+    search = GridSearchCV(forest(features, sizes[0], seed), steps, cv=_FOLDS, n_jobs=jobs, refit=False)
+    found = search.fit(features, labels).cv_results_["mean_test_score"]
+    scores = {str(size): float(score) for size, score in zip(sizes, found, strict=True)}
+    return sizes[int(found.argmax())], scores
+
+
+EXPLAINERS = ("nice", "nearest")
+
+
+def choose(name: str) -> str:
+    """Return the explainer that a name stands for: for "auto" NICE where it is installed.
+
+    Raises
+    ------
+    InputError
+        If NICE is asked for and not installed.
+    """
+    installed = find_spec("nice") is not None
+    if name == "auto":
+        return "nice" if installed else "nearest"
+    if name not in EXPLAINERS:
+        raise InputError(f"explainer must be auto, {' or '.join(EXPLAINERS)}")
+    if name == "nice" and not installed:
+        raise InputError("NICE is not installed; pip install --no-deps NICEx==0.2.3, or use the explainer nearest")
+    return name
+
+
+def neighbours(
+    name: str, train: pd.DataFrame, labels: NDArray[Any], queries: pd.DataFrame, model: Pipeline, desired: Any
+) -> NDArray[np.int64]:
+    """Return the position of the training row that explains each query; -1 where there is none."""
+    if name == "nearest":
+        return _nearest(train, labels, queries, model, desired)
+    return Nice(train, labels, model, desired).positions(queries)
+
+
+def justified(train: pd.DataFrame, labels: NDArray[Any], model: Pipeline, desired: Any) -> NDArray[np.int64]:
+    """Return the positions of the training rows that may explain: the desired outcome is predicted, and true."""
+    return np.flatnonzero((model.predict(train) == desired) & (labels == desired))
+
+
+def _nearest(
+    train: pd.DataFrame, labels: NDArray[Any], queries: pd.DataFrame, model: Pipeline, desired: Any
+) -> NDArray[np.int64]:
+    heom = Heom.fit(train)
+    candidates = justified(train, labels, model, desired)
+    found = heom.nearest(heom.encode(queries), heom.encode(train.iloc[candidates]))[0][:, 0]
+    return np.where(found >= 0, candidates[found] if len(candidates) else -1, -1)
+
+
+_SHOWN = 1000  # test rows that are looked at, as in the paper
+_RISKY = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Prepared:
+    """A setting with everything that methods need. Host side only: its `repr` shows counts.
+
+    Attributes
+    ----------
+    setting : Setting
+    scene : Scene
+    train : DataFrame
+        Features of the training rows.
+    labels : array
+        Their true outcomes.
+    population : Population
+    model : Pipeline
+    desired : hashable
+    queries : DataFrame
+        The instances that are explained.
+    counterfactuals : DataFrame
+        The training row that explains each.
+    groups, groups_asking : tuple of str
+        Group of each counterfactual instance, and of each instance that is explained.
+    """
+
+    setting: Setting
+    scene: Scene
+    train: pd.DataFrame
+    labels: NDArray[Any]
+    population: Population
+    model: Pipeline
+    desired: Any
+    queries: pd.DataFrame
+    counterfactuals: pd.DataFrame
+    groups: tuple[str, ...]
+    groups_asking: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Prepared({self.setting.table}, {len(self.queries)} queries)"
+
+
+def prepare(table: Table, setting: Setting, known: Scene | None = None, *, jobs: int = 1) -> Prepared:
+    """Split, tune and fit, and explain the undesired instances among the first 1,000 test rows.
+
+    Parameters
+    ----------
+    table : Table
+    setting : Setting
+    known : Scene, optional
+        What the same setting led to before: the forest is not tuned again.
+    jobs : int
+        Processes that tune.
+
+    Returns
+    -------
+    Prepared
+    """
+    started = time.perf_counter()
+    train, test = train_test_split(table.frame, test_size=0.4, random_state=setting.seed)
+    train, test = train.reset_index(drop=True), test.reset_index(drop=True)
+    features, desired, seed = list(table.features), table.desired, setting.seed
+    labels = train[table.target]
+    if known is None:
+        size, scores = tune(train[features], labels, setting.grid, seed, jobs)
+    else:
+        size, scores = Size(known.n_estimators, known.max_leaf_nodes), dict(known.scores)
+    model = forest(train[features], size, seed).fit(train[features], labels)
+    shown = test.head(_SHOWN)
+    asking = shown[model.predict(shown[features]) != desired].head(setting.limit)
+    true = labels.to_numpy()
+    rows = neighbours(setting.explainer, train[features], true, asking[features], model, desired)
+    chosen, asking = train.iloc[rows[rows >= 0]].reset_index(drop=True), asking[rows >= 0].reset_index(drop=True)
+    schema = Schema.from_frame(train[features], quasi_identifiers=list(table.quasi_identifiers))
+    scene = known or Scene(
+        n_estimators=size.n_estimators,
+        max_leaf_nodes=size.max_leaf_nodes,
+        scores=scores,
+        accuracy=float((model.predict(test[features]) == test[table.target]).mean()),
+        rows_train=len(train),
+        rows_test=len(test),
+        **_risks(table),
+        explained=len(asking),
+        unanswered=int((rows < 0).sum()),
+        seconds=time.perf_counter() - started,
+    )
+    return Prepared(
+        setting=setting,
+        scene=scene,
+        train=train[features],
+        labels=true,
+        population=Population.from_frame(train[features], schema),
+        model=model,
+        desired=desired,
+        queries=asking[features],
+        counterfactuals=chosen[features],
+        groups=_groups(train[table.sensitive], chosen[table.sensitive]),
+        groups_asking=_groups(train[table.sensitive], asking[table.sensitive]),
+    )
+
+
+def _groups(everybody: pd.Series[Any], some: pd.Series[Any]) -> tuple[str, ...]:
+    """Name each one's group: the rarest and the commonest category of the training rows, and the others."""
+    counts = everybody.value_counts()
+    names = {counts.index[0]: "majority", counts.index[-1]: "minority"}
+    return tuple(names.get(value, "other") for value in some)
+
+
+def _risks(table: Table) -> dict[str, float]:
+    """Return the shares of Table 5: of all rows, those alone in their equivalence class, and in classes below 10."""
+    sizes = table.frame.groupby(list(table.quasi_identifiers), dropna=False)[table.target].transform("size")
+    return {"unique": float((sizes == 1).mean()), "below_10": float((sizes < _RISKY).mean())}
+
+
+# On a few hundred rows the network's own defaults stop before anything is learned.
+_BATCH, _RATE, _EPOCHS = 32, 0.005, 300
+
+
+class AutoEncoder:
+    """Error with which rows are rebuilt from fewer numbers: low for rows like those it was trained on.
+
+    A small network of three hidden layers, trained on the rows as one column per category and numbers scaled to [0, 1];
+    a missing number counts as the middle. It is not the auto-encoder of the paper, which was not published, so that
+    counterfactuals optimised with it are near to the paper's, not equal. Host side only: it remembers categories and
+    ranges, and weights that were fitted to rows.
+
+    Parameters
+    ----------
+    rows : float64 array, shape (n_rows, n_features)
+        Training rows, categories as numbers.
+    categorical : sequence of int
+        Columns that hold categories.
+    seed : int
+        The same rows and seed give the same network.
+    """
+
+    def __init__(self, rows: NDArray[np.float64], categorical: Sequence[int], seed: int) -> None:
+        numeric = [column for column in range(rows.shape[1]) if column not in categorical]
+        self._encoder = make_column_transformer(
+            (OneHotEncoder(handle_unknown="ignore", sparse_output=False), list(categorical)), (MinMaxScaler(), numeric)
+        ).fit(rows)
+        coded = self._encode(rows)
+        width = coded.shape[1]
+        layers = (max(width // 2, 2), max(width // 4, 1), max(width // 2, 2))
+        self._network = MLPRegressor(
+            hidden_layer_sizes=layers,
+            activation="tanh",
+            batch_size=min(_BATCH, len(rows)),
+            learning_rate_init=_RATE,
+            max_iter=_EPOCHS,
+            random_state=seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a good rebuilding suffices, the best is not sought
+            # One column alone is rebuilt as a vector, not as a table.
+            self._network.fit(coded, coded if width > 1 else coded.ravel())
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"AutoEncoder({self._network.n_features_in_} columns)"
+
+    def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the mean squared error of each row."""
+        coded = self._encode(rows)
+        rebuilt = self._network.predict(coded).reshape(coded.shape)
+        return np.asarray(((coded - rebuilt) ** 2).mean(axis=1))
+
+    def _encode(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.nan_to_num(np.asarray(self._encoder.transform(rows), dtype=np.float64), nan=0.5)

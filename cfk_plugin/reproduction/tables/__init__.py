@@ -1,1 +1,0 @@
-"""The tables of the experiments, from a folder or from OpenML."""
