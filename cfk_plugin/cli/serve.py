@@ -37,7 +37,7 @@ def serve(
     POST /invocations takes what MLflow's server takes as dataframe_split or dataframe_records.
     """
     from cfk_plugin.serving import server as work
-    from cfk_plugin.serving.app import Limits
+    from cfk_plugin.serving.server import Limits
 
     job = work.Job(
         explainer=explainer,

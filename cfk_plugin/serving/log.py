@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import mlflow
+import numpy as np
+import pandas as pd
 from mlflow import MlflowClient
+from mlflow.models import ModelSignature
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+from mlflow.types.schema import AnyType, Array, Object, Property
+from pandas.api import types
 
+from cfk_plugin.data.intake import require_features
 from cfk_plugin.errors import InputError
 from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.card import Card
-from cfk_plugin.serving.example import example_of
+from cfk_plugin.serving.records import FEATURE, RECORD
 from cfk_plugin.serving.requirements import requirements_of
-from cfk_plugin.serving.signature import refuse_training_rows, signature_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +32,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from mlflow.models.model import ModelInfo
 
+    from cfk_plugin.data.domain import Domain
     from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.data.population import Population
+
 
 MOST = 1_000
 MLFLOW_NOTE = "mlflow.note.content"
@@ -87,7 +96,7 @@ def log_protected_model(
         Files and folders of your own code that the explainer or the model is made of, to be logged along.
     input_example : DataFrame, optional
         Made-up queries, which are stored with the model. MLflow tries them once. Default: one that is made from what
-        the schema declares and many people share (`cfk_plugin.serving.example.example_of`), or none; none with a
+        the schema declares and many people share (`cfk_plugin.serving.log.example_of`), or none; none with a
         ledger or with `track`, which would record the answer as a release.
 
     Returns
@@ -173,3 +182,149 @@ def _artifact(source: str | bytes, path: Path) -> str:
         return source
     path.write_bytes(source)
     return str(path)
+
+
+def signature_of(population: Population, k: int) -> ModelSignature:
+    """Return what goes in and out.
+
+    Features are of any type and may be absent: MLflow's own check would put the request into its message, and lets
+    30.5 pass for a whole number. `Desk` checks instead.
+    """
+    anything = AnyType()  # type: ignore[no-untyped-call]
+    inputs = Schema([ColSpec(anything, name, required=False) for name in population.schema.features])
+    kinds: dict[str, Any] = {
+        "text": DataType.string,
+        "number": DataType.double,
+        "whole": DataType.long,
+        "flag": DataType.boolean,
+        "texts": Array(DataType.string),
+    }
+
+    def kind(declared: str) -> tuple[Any, bool]:
+        return kinds[declared.removesuffix("?")], not declared.endswith("?")
+
+    feature = [Property(name, kind(said)[0], required=kind(said)[1]) for name, said in FEATURE.items()]
+    kinds["features"] = Array(Object(feature))
+    outputs = Schema([ColSpec(kind(said)[0], name, required=kind(said)[1]) for name, said in RECORD.items()])
+    return ModelSignature(inputs, outputs, ParamSchema([ParamSpec("k", DataType.long, k)]))
+
+
+def refuse_training_rows(example: pd.DataFrame, population: Population) -> None:
+    """Refuse an input example that is somebody: it is stored with the model, where everybody sees it.
+
+    Raises
+    ------
+    InputError
+        If it lacks features, or a row of it has the quasi-identifiers of a training row.
+    """
+    coded = population.encode(require_features(example, population.schema.features, "the input example"))
+    if any(flags.any() for flags in Detector(population).equal_rows(*coded)):
+        raise InputError("the input example has the quasi-identifiers of a training row; make one up")
+
+
+_TRIES = 200
+
+
+def example_of(population: Population, k: int) -> pd.DataFrame | None:
+    """Return one made-up query, or None where none can be made without looking at somebody.
+
+    Each value is drawn alone: from what the schema declares (bounds, bins, levels, a hierarchy), or, of a
+    quasi-identifier, from the values that at least k people have. A combination of quasi-identifiers that a training
+    row has is drawn again. A private value is never taken from a row.
+
+    Parameters
+    ----------
+    population : Population
+        With its rows.
+    k : int
+        People who must have a value of a quasi-identifier that the schema does not declare.
+
+    Returns
+    -------
+    DataFrame of one row, or None
+        None if an attribute is neither declared nor common enough, or every combination tried is somebody's.
+    """
+    choices = {}
+    for name in population.schema.features:
+        values = _declared(population.domains[name])
+        if values is None and name in population.schema.quasi_identifiers:
+            values = _common(population, name, k)
+        if values is None or not len(values):
+            return None
+        choices[name] = values
+    # Seeded: the same population gives the same example, so logging a model twice shows nothing more.
+    draws, detector = _draws(choices, population, _TRIES), Detector(population)
+    for at in range(_TRIES):
+        one = draws.iloc[[at]].reset_index(drop=True)
+        # Alone, as its decimals in company would be another matter.
+        if not detector.equal_rows(*population.encode(one))[1].any():
+            return one
+    return None
+
+
+def made_up(population: Population, n: int) -> pd.DataFrame | None:
+    """Return made-up rows to see what a model answers, for the server alone: quasi-identifiers are drawn from people's.
+
+    Parameters
+    ----------
+    population : Population
+        With or without rows.
+    n : int
+
+    Returns
+    -------
+    DataFrame or None
+        None if a quasi-identifier has no value at all.
+    """
+    choices = {}
+    for name, domain in population.domains.items():
+        found = _declared(domain)
+        if found is None:
+            found = _common(population, name, 1) if name in population.schema.quasi_identifiers else _any(domain)
+        if not found:
+            return None
+        choices[name] = found
+    return _draws(choices, population, n)
+
+
+def _any(domain: Domain) -> list[Any]:
+    """Return values of an attribute of which nothing is known but the kind."""
+    if domain.attribute.kind != "numeric":
+        return [""]
+    return [domain.natural(sign * 10.0**power) for power in range(10) for sign in (0, 1, -1)]
+
+
+def _draws(choices: dict[str, list[Any]], population: Population, n: int) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    columns = {name: [values[i] for i in random.integers(len(values), size=n)] for name, values in choices.items()}
+    return population.conform(pd.DataFrame(columns))
+
+
+def _declared(domain: Domain) -> list[Any] | None:
+    """Return values that the schema declares; of a range its quarters, of bins their middles."""
+    attribute = domain.attribute
+    if attribute.bins is not None:
+        edges = np.asarray(attribute.bins)
+        return _numbers(domain, (edges[:-1] + edges[1:]) / 2)
+    if attribute.bounds is not None:
+        return _numbers(domain, np.linspace(*attribute.bounds, 5))
+    if types.is_bool_dtype(domain.dtype):
+        return [False, True]
+    declared = attribute.levels or (attribute.hierarchy.leaves if attribute.hierarchy else None)
+    if declared is None:
+        return None
+    codes = [domain.code(text) for text in declared]
+    return [text if domain.is_open else domain.originals[code] for text, code in zip(declared, codes, strict=True)]
+
+
+def _numbers(domain: Domain, numbers: Any) -> list[Any]:
+    """Return numbers as the column would show them; whole ones for whole numbers."""
+    whole = types.is_integer_dtype(domain.dtype)
+    return [domain.natural(float(round(number)) if whole else float(number)) for number in numbers]
+
+
+def _common(population: Population, name: str, k: int) -> list[Any]:
+    """Return the values of a quasi-identifier that at least k people have."""
+    at, domain = population.schema.quasi_identifiers.index(name), population.domains[name]
+    people = np.bincount(population.cells[:, at], weights=population.cell_people, minlength=domain.size)
+    return [domain.value(code) for code in np.flatnonzero(people >= k).tolist() if code != domain.missing_code]

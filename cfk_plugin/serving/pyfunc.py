@@ -1,26 +1,45 @@
-"""The protected model as MLflow loads it: artifacts in, a desk inside, constant errors out."""
+"""The protected model as MLflow loads and serves it: artifacts in, a handler inside, constant errors out."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, INTERNAL_ERROR, INVALID_PARAMETER_VALUE
+from mlflow.pyfunc import load_model, scoring_server
 from mlflow.pyfunc.model import PythonModel
 
-from cfk_plugin.errors import BundleError, CFKError, LedgerError, quiet
+from cfk_plugin.errors import BundleError, CFKError, LedgerError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.serving.assembly import desk_of, opened
-from cfk_plugin.serving.body import Answer
-from cfk_plugin.serving.desk import FAILED, RequestError
-from cfk_plugin.serving.inner import load_inner
-from cfk_plugin.serving.scoring import answer_requests, error_of
+from cfk_plugin.serving.handler import (
+    FAILED,
+    JSON,
+    MOST_BYTES,
+    TOO_LONG,
+    TYPE,
+    UNREADABLE,
+    Answer,
+    ConstantError,
+    RequestError,
+    answer_to,
+    desk_of,
+    is_table,
+    opened,
+    show_no_traces,
+)
 
 if TYPE_CHECKING:
-    from cfk_plugin.serving.desk import Desk
+    from collections.abc import Callable
+
+    from cfk_plugin.serving.handler import Desk
+
 
 BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
 """Names of the artifacts: the sealed population, settings, and the two that are protected, each a folder or a file."""
@@ -87,3 +106,93 @@ def _ledger() -> Ledger:
     if not os.environ.get("CFK_LEDGER"):
         raise LedgerError("this model needs a ledger of releases; set CFK_LEDGER to its URL, and CFK_LEDGER_KEY")
     return Ledger()
+
+
+PICKLE = ".pkl"
+"""Ending of the file of an object that was given as such."""
+
+
+def load_inner(location: str) -> Any:
+    """Load an explainer or a model: a pickled object, or a model of MLflow as a function of a table.
+
+    Parameters
+    ----------
+    location : str
+        File, folder or URI. Loading runs code in it.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be loaded. The message has the class of what was raised: its text may quote what was pickled.
+    """
+    with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
+        if location.endswith(PICKLE):
+            return cloudpickle.loads(Path(location).read_bytes())
+        predict: Callable[..., Any] = load_model(location).predict
+
+    def ask(rows: Any) -> Any:
+        return predict(rows)
+
+    return ask
+
+
+def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
+    """Have MLflow's model server hand requests to a protected model as they are, and say constants of others.
+
+    The server would check a table column by column, although the model checks it better; would quote what it cannot
+    read, and show a stack trace. It has no place for this, so its function that answers requests is wrapped, for
+    protected models alone. Without that function, as in another version of MLflow, nothing is done: the model is then
+    asked through `predict`, and texts are MLflow's own.
+
+    Parameters
+    ----------
+    answer_of : callable
+        Returns what answers for a loaded model, or None where it is no protected one.
+    """
+    if getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ:  # this process is a server
+        show_no_traces()
+    by_mlflow = getattr(scoring_server, "invocations", None)
+    if by_mlflow is None or hasattr(by_mlflow, "_cfk_wraps"):
+        return
+
+    @functools.wraps(by_mlflow)
+    def invocations(data: Any, content_type: Any, model: Any, input_schema: Any) -> Any:
+        answer = answer_of(model)
+        if answer is None:
+            return by_mlflow(data, content_type, model, input_schema)
+        if len(data) > MOST_BYTES:
+            raise error_of(RequestError(TOO_LONG))
+        if str(content_type).partition(";")[0].strip().lower() == JSON and is_table(data):
+            return _answered(answer, data)
+        return _quietly(lambda: by_mlflow(data, content_type, model, input_schema))
+
+    invocations._cfk_wraps = by_mlflow  # type: ignore[attr-defined]
+    scoring_server.invocations = invocations
+
+
+def error_of(refusal: RequestError) -> ConstantError:
+    """Return a refusal as MLflow raises it."""
+    return ConstantError(refusal.message, error_code=INTERNAL_ERROR if refusal.ours else INVALID_PARAMETER_VALUE)
+
+
+def _answered(answer: Answer, body: bytes | str) -> Any:
+    try:
+        text = answer_to(body, answer).decode()
+    except RequestError as error:
+        refusal = error_of(error)
+    else:
+        return scoring_server.InvocationsResponse(response=text, status=200, mimetype=JSON)
+    raise refusal  # out here, so that it carries no context
+
+
+def _quietly(ask: Callable[[], Any]) -> Any:
+    """Have MLflow read what is not in our form; what fails in that is the request's fault, and said in a constant."""
+    try:
+        with quiet("{}", CFKError, let=ConstantError):
+            found = ask()
+            return found if found.status != 415 else found._replace(response=TYPE)
+    except ConstantError:  # a protected model's own
+        raise
+    except CFKError:
+        pass
+    raise ConstantError(UNREADABLE, error_code=BAD_REQUEST)  # out here, so that it carries no context

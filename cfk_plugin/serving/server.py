@@ -1,18 +1,26 @@
-"""`cfk serve`: protection in front of an explainer that is registered already, or of a protected model."""
+"""`cfk serve`: protection over HTTP, in front of an explainer that is registered already, or of a protected model."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
+import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cfk_plugin.commands.files import load_model
@@ -21,18 +29,204 @@ from cfk_plugin.data.model import OPPOSITE, LabelModel
 from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.serving.app import Limits, make_app
-from cfk_plugin.serving.assembly import desk_of, opened
-from cfk_plugin.serving.body import Answer
-from cfk_plugin.serving.constants import show_no_traces
-from cfk_plugin.serving.example import made_up
-from cfk_plugin.serving.inner import load_inner
-from cfk_plugin.serving.pyfunc import answer_of_model
+from cfk_plugin.serving.handler import (
+    JSON,
+    MOST_BYTES,
+    TOO_LONG,
+    TYPE,
+    Answer,
+    RequestError,
+    answer_to,
+    desk_of,
+    opened,
+    show_no_traces,
+    to_json,
+)
+from cfk_plugin.serving.log import made_up
+from cfk_plugin.serving.pyfunc import answer_of_model, load_inner
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from cfk_plugin.data.population import Population
+
+
+_log = logging.getLogger("cfk_plugin")
+
+TOO_SLOW = "the request did not arrive in time"
+TIMEOUT = "the explanation took too long"
+BUSY = "the server is busy; try again later"
+WRONG_PATH = "there is nothing here; POST to /invocations"
+FAILED = "the request failed"
+
+_SMALL = 65_536  # bytes; requests that are no longer are read however much others hold
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What requests may take.
+
+    Attributes
+    ----------
+    seconds : float
+        Until a request is answered with 504. An explainer that hangs cannot be stopped: its thread runs on.
+    threads : int
+        Requests that are worked on at the same time, those that hang among them; as many more may wait.
+    reading : float
+        Seconds that a client may take to send a request, once its headers and once its body.
+    bytes : int
+        Length of a request.
+    held : int
+        Bytes of all requests together, from the first that is read until the answer; shorter ones than 64 kB are
+        read beyond that.
+    connections : int
+        Clients at the same time, those that send nothing among them.
+    """
+
+    seconds: float = 60.0
+    threads: int = 16
+    reading: float = 10.0
+    bytes: int = MOST_BYTES
+    held: int = 5 * MOST_BYTES
+    connections: int = 512
+
+
+def make_app(answer: Answer, limits: Limits) -> ASGIApp:
+    """Return the server as an ASGI application. It raises nothing: what web servers make of that is a trace.
+
+    Parameters
+    ----------
+    answer : callable
+        As `Desk.answer`.
+    limits : Limits
+
+    Returns
+    -------
+    ASGI application
+        ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``GET /ping`` and ``GET /health`` answer 200.
+    """
+    room = _Room(answer, limits)
+
+    async def ping(request: Request) -> Response:  # noqa: ARG001 - every route takes the request
+        return Response("\n", media_type=JSON)
+
+    async def wrong_path(request: Request, error: Exception) -> Response:  # noqa: ARG001
+        return _refusal(getattr(error, "status_code", 404), WRONG_PATH)
+
+    async def failed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - its text must not get out
+        return _refusal(500, FAILED)
+
+    routes = [Route("/invocations", room.invocations, methods=["POST"])]
+    routes += [Route(path, ping, methods=["GET"]) for path in ("/ping", "/health")]
+    app = Starlette(routes=routes, exception_handlers={404: wrong_path, 405: wrong_path, Exception: failed})
+    app.router.redirect_slashes = False
+
+    async def calm(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with quiet("{}", CFKError):
+                await app(scope, receive, send)
+        except CFKError as failure:  # Starlette has answered, and raises what it has answered
+            _log.warning("a request failed: %s", failure)
+
+    return calm
+
+
+class _Room:
+    """Where requests are: read by the event loop, whose thread alone changes what is counted, and worked on."""
+
+    def __init__(self, answer: Answer, limits: Limits) -> None:
+        self._answer, self._limits = answer, limits
+        self._waiting: SimpleQueue[tuple[Future[Response], bytes]] = SimpleQueue()
+        self._inside = 0  # requests that are worked on or wait
+        self._held = 0  # bytes of these, and of those that are read
+        for _ in range(limits.threads):  # daemons: one that hangs must not keep the process from ending
+            threading.Thread(target=self._work, name="cfk-request", daemon=True).start()
+
+    async def invocations(self, request: Request) -> Response:
+        """Answer a request, whatever becomes of it."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            return _refusal(415, TYPE)
+        parts: list[bytes] = []
+        try:
+            refused = await asyncio.wait_for(self._read(request, parts), self._limits.reading)
+        except TimeoutError:
+            refused = _refusal(408, TOO_SLOW)
+        except ClientDisconnect:
+            refused = _refusal(400, TOO_SLOW)  # to nobody
+        if refused is None and self._inside >= 2 * self._limits.threads:
+            refused = _refusal(503, BUSY)
+        length = sum(map(len, parts))
+        if refused is not None:
+            self._held -= length
+            return refused
+        return await self._worked_on(b"".join(parts), length)
+
+    async def _read(self, request: Request, parts: list[bytes]) -> Response | None:
+        """Read the body; return a refusal as soon as it is too long, alone or with the others."""
+        length = 0
+        async for part in request.stream():
+            length += len(part)
+            self._held += len(part)
+            parts.append(part)
+            if length > self._limits.bytes:
+                return _refusal(413, TOO_LONG)
+            if length > _SMALL and self._held > self._limits.held:
+                return _refusal(503, BUSY)
+        return None
+
+    async def _worked_on(self, body: bytes, length: int) -> Response:
+        loop = asyncio.get_running_loop()
+        work: Future[Response] = Future()
+
+        def left() -> None:
+            self._inside -= 1
+            self._held -= length
+
+        def done(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and with it the counting
+                loop.call_soon_threadsafe(left)
+
+        self._inside += 1
+        work.add_done_callback(done)
+        self._waiting.put((work, body))
+        found, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=self._limits.seconds)
+        if not found:
+            work.cancel()  # only what still waits can be: what hangs keeps its place
+            return _refusal(504, TIMEOUT)
+        return work.result()
+
+    def _work(self) -> None:
+        """Work on requests for good. Nothing ends a thread: what it would take along is a place for requests."""
+        while True:
+            with suppress(BaseException):  # also what is raised from outside, as libraries for timeouts do
+                work, body = self._waiting.get()
+                response = None
+                try:
+                    if work.set_running_or_notify_cancel():
+                        response = _answered(self._answer, body)
+                finally:
+                    if not work.done():
+                        work.set_result(response or _refusal(500, FAILED))
+                    del work, body  # not held while the next one is awaited
+
+
+def _answered(answer: Answer, body: bytes) -> Response:
+    try:
+        return Response(answer_to(body, answer), media_type=JSON)
+    except RequestError as error:
+        return _refusal(500 if error.ours else 400, error.message)
+
+
+_CODES = {400: "INVALID_PARAMETER_VALUE", 404: "ENDPOINT_NOT_FOUND", 405: "ENDPOINT_NOT_FOUND"}
+
+
+def _refusal(status: int, message: str) -> Response:
+    """Return an error in MLflow's form."""
+    code = _CODES.get(status, "INTERNAL_ERROR" if status >= 500 else "BAD_REQUEST")
+    content: dict[str, Any] = {"error_code": code, "message": message}
+    return Response(to_json(content), status_code=status, media_type=JSON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ import pytest
 
 from cfk_plugin import Ledger, PrivacyPolicy, protect
 from cfk_plugin.errors import InputError, LedgerError, PolicyError
-from cfk_plugin.serving import desk
-from cfk_plugin.serving.assembly import opened
+from cfk_plugin.serving import handler
+from cfk_plugin.serving.handler import opened
 from model_server import (
     K,
     NearestInAge,
@@ -101,7 +101,7 @@ def test_k_can_be_raised(server: Server) -> None:
 @pytest.mark.parametrize("k", [K - 1, 1, 0, -3])
 def test_k_cannot_be_lowered(server: Server, k: int) -> None:
     status, text = server.post({**split(), "params": {"k": k}})
-    assert (status, json.loads(text)["message"]) == (400, desk.FLOOR)
+    assert (status, json.loads(text)["message"]) == (400, handler.FLOOR)
 
 
 def test_other_parameters_and_configuration_change_nothing(server: Server) -> None:
@@ -111,16 +111,16 @@ def test_other_parameters_and_configuration_change_nothing(server: Server) -> No
 
 
 HOSTILE: dict[str, tuple[Any, str | None]] = {
-    "a column is missing": (split(QUERIES.drop(columns="pay")), desk.COLUMNS),
-    "no rows": (split(QUERIES.head(0)), desk.NO_TABLE),
-    "half a year": (split(age=[25.5, 40, 58]), desk.VALUES),
-    "a missing number": (split(age=[None, 40, 58]), desk.VALUES),
-    "a missing category": (split(town=[None, "Ghent", "Ghent"]), desk.VALUES),
-    "text in a number": (split(age=["SENTINELtext", 40, 58]), desk.VALUES),
-    "an unknown category": (split(town=["Atlantis", "Ghent", "Ghent"]), desk.VALUES),
+    "a column is missing": (split(QUERIES.drop(columns="pay")), handler.COLUMNS),
+    "no rows": (split(QUERIES.head(0)), handler.NO_TABLE),
+    "half a year": (split(age=[25.5, 40, 58]), handler.VALUES),
+    "a missing number": (split(age=[None, 40, 58]), handler.VALUES),
+    "a missing category": (split(town=[None, "Ghent", "Ghent"]), handler.VALUES),
+    "text in a number": (split(age=["SENTINELtext", 40, 58]), handler.VALUES),
+    "an unknown category": (split(town=["Atlantis", "Ghent", "Ghent"]), handler.VALUES),
     "a list in a cell": (split(town=[["Ghent"], "Ghent", "Ghent"]), None),
-    "too many rows": (split(pd.concat([QUERIES] * 40_000)), desk.TOO_MANY),
-    "k above everybody": ({**split(), "params": {"k": 10**6}}, desk.TOO_LARGE),
+    "too many rows": (split(pd.concat([QUERIES] * 40_000)), handler.TOO_MANY),
+    "k above everybody": ({**split(), "params": {"k": 10**6}}, handler.TOO_LARGE),
     "k is text": ({**split(), "params": {"k": "5"}}, None),
     "k is half": ({**split(), "params": {"k": 5.5}}, None),
     "k is a list": ({**split(), "params": {"k": [5]}}, None),
@@ -204,7 +204,7 @@ def test_an_unsealed_population_can_stand_behind_a_desk() -> None:
     def make(policy: PrivacyPolicy) -> Any:
         return protect(NearestInAge(patients()), model=accepts, population=whole, policy=policy, desired=1)
 
-    answers = desk.Desk(whole, PrivacyPolicy(k=K), make, 10).answer(QUERIES, {"k": 7})
+    answers = handler.Desk(whole, PrivacyPolicy(k=K), make, 10).answer(QUERIES, {"k": 7})
     assert all(record["k"] >= 7 for record in answers)
 
 
@@ -215,7 +215,7 @@ def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
         made.append(policy.k)
         return protect(NearestInAge(patients()), model=accepts, population=whole, policy=policy, desired=1)
 
-    counter = desk.Desk(whole, PrivacyPolicy(k=K), make, 10)
+    counter = handler.Desk(whole, PrivacyPolicy(k=K), make, 10)
     for k in range(K, whole.n_people + 1):
         assert all(record["k"] >= k for record in counter.answer(QUERIES.head(1), {"k": k}))
     assert made == [5, 10, 20, 40, 60]

@@ -21,7 +21,7 @@ import pytest
 
 from cfk_plugin import Ledger
 from cfk_plugin.records.spool import Spool, SpoolSettings
-from cfk_plugin.serving import app
+from cfk_plugin.serving.server import TIMEOUT
 from model_server import K, Server, by_cfk, by_mlflow, logged, patients, serving, store
 from tracking_server import TrackingServer, tracking_server
 
@@ -164,7 +164,7 @@ def test_an_explainer_that_hangs_is_answered_with_a_constant(by: Any, tmp_path: 
     with serving(tmp_path, uri, command, MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT="2") as server:
         status, text = server.post(body(96))
         assert status == 504
-        assert "Request processing time exceeded limit" in text or json.loads(text)["message"] == app.TIMEOUT
+        assert "Request processing time exceeded limit" in text or json.loads(text)["message"] == TIMEOUT
         assert len(answered(server, 40)) == 1
         if by is by_cfk:
             with ThreadPoolExecutor(8) as pool:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.serving.example import example_of
-from cfk_plugin.serving.signature import refuse_training_rows
+from cfk_plugin.serving.log import example_of, refuse_training_rows
 
 BINS = [0.0, 1_000.0, 2_000.0, 4_000.0]
 LEVELS = ["low", "mid", "high"]

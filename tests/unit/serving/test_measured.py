@@ -10,7 +10,7 @@ import pytest
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.serving.measured import Measured
+from cfk_plugin.serving.evaluator import Measured
 from cfk_plugin.serving.records import record_of
 from prototyped import COLUMNS, prototypes, unproven
 from spooled import explanations

@@ -17,8 +17,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from cfk_plugin.serving.imports import modules_of, modules_of_code
-from cfk_plugin.serving.requirements import requirements_of
+from cfk_plugin.serving.requirements import modules_of, modules_of_code, requirements_of
 
 OURS = [f"{name}=={version(name)}" for name in ("cfk-plugin", "mlflow")]
 

@@ -1,17 +1,24 @@
-"""The desk of a server: checks a request, asks the protected explainer, and answers in one uniform form."""
+"""What answers requests: it checks them, asks the protected explainer, and says of a failure a constant alone."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from mlflow.exceptions import MlflowException
 
+from cfk_plugin._protect import protect
 from cfk_plugin.data.intake import Intake, take_in, take_in_records
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
 from cfk_plugin.release.results import Suppressed
 from cfk_plugin.serving.records import reason_of, record_of
@@ -23,6 +30,58 @@ if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
     from cfk_plugin.release.explainer import ProtectedExplainer
     from cfk_plugin.release.results import Entry
+
+
+UNREADABLE = "the request cannot be read as queries; send JSON with dataframe_split or dataframe_records"
+TYPE = "the content type must be application/json"
+
+
+class ConstantError(MlflowException, CFKError):
+    """An error whose text stays as it is: MLflow's server would put the request into it."""
+
+    @property
+    def message(self) -> str:
+        """The constant text."""
+        return self._constant
+
+    @message.setter
+    def message(self, text: str) -> None:
+        self._constant = getattr(self, "_constant", text)
+
+
+def show_no_traces() -> None:
+    """Have a process that serves log the class of a failure where a trace would be: traces and texts may quote rows.
+
+    The boundary of a request lets nothing through. This is for what never comes to it: the web server's own log, and
+    threads and finalizers of explainers and models. ``CFK_DEBUG=1`` leaves traces as they are.
+    """
+    if os.environ.get("CFK_DEBUG") or hasattr(threading.excepthook, "_cfk"):
+        return
+    make = logging.getLogRecordFactory()
+
+    def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        made = make(*args, **kwargs)
+        if made.exc_info:
+            kind = made.exc_info[0]
+            made.msg, made.args = "a failure was logged: %s", (_name(kind),)
+        made.exc_info = made.exc_text = made.stack_info = None
+        return made
+
+    def thread(failed: threading.ExceptHookArgs) -> None:
+        logging.getLogger("cfk_plugin").warning("a thread of an explainer or a model raised %s", _name(failed.exc_type))
+
+    def finalizer(failed: sys.UnraisableHookArgs) -> None:
+        logging.getLogger("cfk_plugin").warning("a finalizer raised %s", _name(failed.exc_type))
+
+    thread._cfk = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(record)
+    threading.excepthook, sys.unraisablehook = thread, finalizer
+
+
+def _name(kind: type[BaseException] | None) -> str:
+    name = "an error" if kind is None else kind.__name__
+    return name if name.isidentifier() else "an error"
+
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -207,3 +266,154 @@ class Desk:
                 except PolicyError:
                     raise RequestError(TOO_LARGE) from None
             return self._explainers[k]
+
+
+Answer = Callable[..., list[dict[str, Any]]]
+"""What answers queries and parameters with records; `Desk.answer`."""
+
+JSON = "application/json"
+MOST_BYTES = 10_000_000
+TOO_LONG = "the request is too long; send fewer queries at once"
+NOT_JSON = "the body is not valid JSON"
+SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
+_FORMS = ("dataframe_split", "dataframe_records")
+_KEYS = {*_FORMS, "params"}
+_LOOKED_AT = 100  # characters
+
+
+def answer_to(body: bytes | str, answer: Answer) -> bytes:
+    """Return what is sent back for a request's body: ``{"predictions": [record, ...]}``.
+
+    Raises
+    ------
+    RequestError
+        Whatever fails, and however. It has no context, and of what failed the log has the class.
+    """
+    try:
+        with quiet("{}", CFKError, let=RequestError):
+            records = answer(*read_body(body))
+            return to_json({"predictions": records})
+    except RequestError:
+        raise
+    except CFKError as failure:
+        _log.warning("a request failed: %s", failure)
+    raise RequestError(FAILED, ours=True)
+
+
+def to_json(content: Any) -> bytes:
+    """Return content as JSON, as both servers send it."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def is_table(body: bytes | str) -> bool:
+    """Say whether a body seems to be in one of the forms that `read_body` reads, without reading it."""
+    start = body[:_LOOKED_AT].decode("utf-8", "replace") if isinstance(body, bytes) else body[:_LOOKED_AT]
+    return any(f'"{form}"' in start for form in _FORMS)
+
+
+def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the queries and the parameters of a JSON request in MLflow's form.
+
+    Parameters
+    ----------
+    body : bytes or str
+
+    Returns
+    -------
+    queries : list of dict
+        All with the same keys.
+    params : dict
+
+    Raises
+    ------
+    RequestError
+        If the body is no JSON or has another form. The message is constant, and the error has no context.
+    """
+    request = _parsed(body)
+    if not isinstance(request, dict) or set(request) - _KEYS or len(set(request) - {"params"}) != 1:
+        raise RequestError(SHAPE)
+    params = request.pop("params", None) or {}
+    if not isinstance(params, dict):
+        raise RequestError(PARAMS)
+    ((form, content),) = request.items()
+    rows = _records(content) if form == "dataframe_records" else _split(content)
+    return _checked(rows), params
+
+
+def _parsed(body: bytes | str) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        pass
+    raise RequestError(NOT_JSON)  # out here, so that it carries no context
+
+
+def _split(content: Any) -> list[dict[str, Any]]:
+    if not isinstance(content, dict) or set(content) - {"columns", "data", "index"}:
+        raise RequestError(SHAPE)
+    names, data = content.get("columns"), content.get("data")
+    if not isinstance(names, list) or not isinstance(data, list) or not all(isinstance(name, str) for name in names):
+        raise RequestError(SHAPE)
+    if len(set(names)) != len(names) or not all(isinstance(row, list) and len(row) == len(names) for row in data):
+        raise RequestError(SHAPE)
+    return [dict(zip(names, row, strict=True)) for row in data]
+
+
+def _records(content: Any) -> list[dict[str, Any]]:
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise RequestError(SHAPE)
+    return content
+
+
+def _checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not rows or not rows[0]:
+        raise RequestError(NO_TABLE)
+    if any(row.keys() != rows[0].keys() for row in rows) or any(_nested(v) for row in rows for v in row.values()):
+        raise RequestError(SHAPE)
+    return rows
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, (list, dict))
+
+
+def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
+    """Open a sealed population and its policy; do so first, as what else is loaded may run code.
+
+    Raises
+    ------
+    PolicyError
+        If the bundle has no policy: none is made up for it.
+    BundleError
+        See `Population.open`.
+    """
+    population = Population.open(bundle)
+    if population.policy is None:
+        raise PolicyError("the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal")
+    return population, population.policy
+
+
+def desk_of(population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any) -> Desk:
+    """Return a desk in front of an explainer.
+
+    Parameters
+    ----------
+    population : Population
+    floor : PrivacyPolicy
+        The one that was sealed, or with a larger k.
+    explainer : object
+    most : int
+        Queries of one request.
+    **options
+        The other ones of `protect`.
+
+    Raises
+    ------
+    CFKError
+        See `protect`.
+    """
+
+    def make(policy: PrivacyPolicy) -> ProtectedExplainer:
+        return protect(explainer, population=population, policy=policy, **options)
+
+    return Desk(population, floor, make, most)
