@@ -36,11 +36,14 @@ def serve(
 
     POST /invocations takes what MLflow's server takes as dataframe_split or dataframe_records.
     """
-    from cfk_plugin.serving import server as work
-    from cfk_plugin.serving.server import Limits
+    from cfk_plugin.serving.server import Limits, run
 
-    job = work.Job(
-        explainer=explainer,
+    return run(
+        explainer,
+        host,
+        port,
+        Limits(timeout, threads, read_timeout),
+        console(stderr=True),
         bundle=bundle,
         model=model,
         desired=desired,
@@ -50,4 +53,3 @@ def serve(
         experiment=experiment,
         most=most,
     )
-    return work.run(job, host, port, Limits(timeout, threads, read_timeout), console(stderr=True))

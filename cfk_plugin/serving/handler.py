@@ -27,13 +27,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cfk_plugin.data.policy import PrivacyPolicy
-    from cfk_plugin.data.population import Population
     from cfk_plugin.release.explainer import ProtectedExplainer
     from cfk_plugin.release.results import Entry
 
+_log = logging.getLogger("cfk_plugin")
 
+JSON = "application/json"
+MOST_BYTES = 10_000_000
+
+# All that a request is told when it is refused.
+NO_TABLE = "the request holds no table of queries"
+TOO_MANY = "the request holds too many queries; send fewer at once"
+COLUMNS = "the queries must have every feature of the model's signature, each once"
+VALUES = "a query holds a missing, unknown, fractional or otherwise impossible value"
+PARAMS = "the only parameter is k, a whole number"
+FLOOR = "k is below the floor of this model"
+TOO_LARGE = "k is above the number of people"
+FAILED = "the explanation could not be made"
 UNREADABLE = "the request cannot be read as queries; send JSON with dataframe_split or dataframe_records"
 TYPE = "the content type must be application/json"
+TOO_LONG = "the request is too long; send fewer queries at once"
+NOT_JSON = "the body is not valid JSON"
+SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
 
 
 class ConstantError(MlflowException, CFKError):
@@ -83,34 +98,15 @@ def _name(kind: type[BaseException] | None) -> str:
     return name if name.isidentifier() else "an error"
 
 
-_log = logging.getLogger("cfk_plugin")
-
-NO_TABLE = "the request holds no table of queries"
-TOO_MANY = "the request holds too many queries; send fewer at once"
-COLUMNS = "the queries must have every feature of the model's signature, each once"
-VALUES = "a query holds a missing, unknown, fractional or otherwise impossible value"
-PARAMS = "the only parameter is k, a whole number"
-FLOOR = "k is below the floor of this model"
-TOO_LARGE = "k is above the number of people"
-FAILED = "the explanation could not be made"
-
-
 class RequestError(CFKError):
-    """A request that is refused as a whole: one of the constant texts above, and whose fault it is.
-
-    Parameters
-    ----------
-    message : str
-    ours : bool
-        Whether the server is at fault.
-    """
+    """A request that is refused as a whole, in one of the constant texts above; `ours` if the server is at fault."""
 
     def __init__(self, message: str, *, ours: bool = False) -> None:
         super().__init__(message)
         self.message, self.ours = message, ours
 
 
-class Desk:
+class RequestHandler:
     """Answers requests for explanations. Thread-safe; every answer is protected, and no text quotes a row.
 
     Parameters
@@ -141,10 +137,6 @@ class Desk:
         self._whole = np.array([pd.api.types.is_integer_dtype(dtype) for dtype in self._dtypes])
         self._explainers: dict[int, ProtectedExplainer] = {policy.k: make(policy)}
         self._lock = threading.Lock()
-
-    def __repr__(self) -> str:
-        """Show settings alone."""
-        return f"Desk(k >= {self._policy.k})"
 
     def answer(self, queries: object, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Return one record per counterfactual.
@@ -269,13 +261,8 @@ class Desk:
 
 
 Answer = Callable[..., list[dict[str, Any]]]
-"""What answers queries and parameters with records; `Desk.answer`."""
+"""What answers queries and parameters with records; `RequestHandler.answer`."""
 
-JSON = "application/json"
-MOST_BYTES = 10_000_000
-TOO_LONG = "the request is too long; send fewer queries at once"
-NOT_JSON = "the body is not valid JSON"
-SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
 _FORMS = ("dataframe_split", "dataframe_records")
 _KEYS = {*_FORMS, "params"}
 _LOOKED_AT = 100  # characters
@@ -393,27 +380,12 @@ def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
     return population, population.policy
 
 
-def desk_of(population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any) -> Desk:
-    """Return a desk in front of an explainer.
-
-    Parameters
-    ----------
-    population : Population
-    floor : PrivacyPolicy
-        The one that was sealed, or with a larger k.
-    explainer : object
-    most : int
-        Queries of one request.
-    **options
-        The other ones of `protect`.
-
-    Raises
-    ------
-    CFKError
-        See `protect`.
-    """
+def handler_for(
+    population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any
+) -> RequestHandler:
+    """Return what answers requests for an explainer, with the options of `protect`; the floor is the policy's k."""
 
     def make(policy: PrivacyPolicy) -> ProtectedExplainer:
         return protect(explainer, population=population, policy=policy, **options)
 
-    return Desk(population, floor, make, most)
+    return RequestHandler(population, floor, make, most)

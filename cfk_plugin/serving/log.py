@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import mlflow
 import numpy as np
 import pandas as pd
@@ -24,10 +23,10 @@ from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.card import Card
 from cfk_plugin.serving.records import FEATURE, RECORD
-from cfk_plugin.serving.requirements import requirements_of
+from cfk_plugin.serving.requirements import PICKLE, pickled, requirements_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
     from mlflow.models.model import ModelInfo
@@ -124,11 +123,15 @@ def log_protected_model(
     anonymizer = KAnonymizer(policy=policy).fit(population, model=asked, desired=desired)
     if input_example is None and not (ledger or track):
         input_example = example_of(population, anonymizer.policy_.k)
-    sources = {"explainer": _source(explainer), "model": _source(model)}
-    pinned = requirements_of(sources.values(), requirements, code_paths)
+    things = {"explainer": explainer, "model": model}
+    pickles = {name: pickled(thing) for name, thing in things.items() if not isinstance(thing, str)}
+    needs = [pickles[name][1] if name in pickles else thing for name, thing in things.items()]
+    pinned = requirements_of(needs, requirements, code_paths)
     card = Card(population, anonymizer.policy_, desired, most, ledger)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        artifacts = {name: _artifact(source, Path(folder) / f"{name}.pkl") for name, source in sources.items()}
+        artifacts = things | {name: str(Path(folder) / f"{name}{PICKLE}") for name in pickles}
+        for inner, (pickle, _) in pickles.items():
+            Path(artifacts[inner]).write_bytes(pickle)
         artifacts["population"] = str(Path(folder) / "population.cfk")
         artifacts["settings"] = str(Path(folder) / "settings.json")
         anonymizer.seal(artifacts["population"])
@@ -171,24 +174,11 @@ def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) 
             client.set_registered_model_tag(registered, key, value)
 
 
-def _source(thing: Any) -> str | bytes:
-    """Return where something comes from: the URI that was given, or its pickle."""
-    return thing if isinstance(thing, str) else cloudpickle.dumps(thing)
-
-
-def _artifact(source: str | bytes, path: Path) -> str:
-    """Return the URI, or the file that the pickle is written to."""
-    if isinstance(source, str):
-        return source
-    path.write_bytes(source)
-    return str(path)
-
-
 def signature_of(population: Population, k: int) -> ModelSignature:
     """Return what goes in and out.
 
     Features are of any type and may be absent: MLflow's own check would put the request into its message, and lets
-    30.5 pass for a whole number. `Desk` checks instead.
+    30.5 pass for a whole number. `RequestHandler` checks instead.
     """
     anything = AnyType()  # type: ignore[no-untyped-call]
     inputs = Schema([ColSpec(anything, name, required=False) for name in population.schema.features])
@@ -244,14 +234,8 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
     DataFrame of one row, or None
         None if an attribute is neither declared nor common enough, or every combination tried is somebody's.
     """
-    choices = {}
-    for name in population.schema.features:
-        values = _declared(population.domains[name])
-        if values is None and name in population.schema.quasi_identifiers:
-            values = _common(population, name, k)
-        if values is None or not len(values):
-            return None
-        choices[name] = values
+    if (choices := _choices(population, k)) is None:
+        return None
     # Seeded: the same population gives the same example, so logging a model twice shows nothing more.
     draws, detector = _draws(choices, population, _TRIES), Detector(population)
     for at in range(_TRIES):
@@ -276,15 +260,24 @@ def made_up(population: Population, n: int) -> pd.DataFrame | None:
     DataFrame or None
         None if a quasi-identifier has no value at all.
     """
+    choices = _choices(population, 1, otherwise=_any)
+    return None if choices is None else _draws(choices, population, n)
+
+
+def _choices(
+    population: Population, k: int, otherwise: Callable[[Domain], list[Any]] = lambda _: []
+) -> dict[str, list[Any]] | None:
+    """Return values to draw from for every feature: declared ones, or those of k people; None if one has none."""
     choices = {}
     for name, domain in population.domains.items():
-        found = _declared(domain)
-        if found is None:
-            found = _common(population, name, 1) if name in population.schema.quasi_identifiers else _any(domain)
-        if not found:
+        values = _declared(domain)
+        if values is None:
+            known = name in population.schema.quasi_identifiers
+            values = _common(population, name, k) if known else otherwise(domain)
+        if not values:
             return None
-        choices[name] = found
-    return _draws(choices, population, n)
+        choices[name] = values
+    return choices
 
 
 def _any(domain: Domain) -> list[Any]:

@@ -29,16 +29,17 @@ from cfk_plugin.serving.handler import (
     ConstantError,
     RequestError,
     answer_to,
-    desk_of,
+    handler_for,
     is_table,
     opened,
     show_no_traces,
 )
+from cfk_plugin.serving.requirements import PICKLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cfk_plugin.serving.handler import Desk
+    from cfk_plugin.serving.handler import RequestHandler
 
 
 BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
@@ -57,7 +58,7 @@ class ProtectedModel(PythonModel):
         """Open the artifacts."""
         answer_requests(answer_of_model)
         with quiet("the protected model cannot be loaded ({})", BundleError, let=CFKError):
-            self._answer = _desk_of(context.artifacts).answer
+            self._answer = _handler_of(context.artifacts).answer
 
     # No hints here: MLflow reads them as a signature and enforces it.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
@@ -86,10 +87,10 @@ def answer_of_model(model: Any) -> Answer | None:
     return found._answer if isinstance(found, ProtectedModel) else None
 
 
-def _desk_of(artifacts: dict[str, str]) -> Desk:
+def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
     settings = json.loads(Path(artifacts[SETTINGS]).read_text(encoding="utf-8"))
     population, policy = opened(artifacts[BUNDLE])
-    return desk_of(
+    return handler_for(
         population,
         policy,
         load_inner(artifacts[EXPLAINER]),
@@ -106,10 +107,6 @@ def _ledger() -> Ledger:
     if not os.environ.get("CFK_LEDGER"):
         raise LedgerError("this model needs a ledger of releases; set CFK_LEDGER to its URL, and CFK_LEDGER_KEY")
     return Ledger()
-
-
-PICKLE = ".pkl"
-"""Ending of the file of an object that was given as such."""
 
 
 def load_inner(location: str) -> Any:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import ast
 import dis
+import inspect
+import io
 import itertools
-import pickletools
+import operator
 import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import CodeType, ModuleType
+from typing import Any
 
+import cloudpickle
 import mlflow
+
+PICKLE = ".pkl"
+"""Ending of the file of an object that was given as such."""
 
 _FIXED = ("cfk-plugin", "mlflow")  # in the version that logs, whatever an inner model was logged with
 _OWN_MODULES = {"cfk_plugin", "cfk_adapters"}
@@ -23,15 +30,15 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def requirements_of(
-    sources: Iterable[str | bytes], given: Sequence[str] = (), code_paths: Sequence[str] = ()
+    sources: Iterable[str | set[str]], given: Sequence[str] = (), code_paths: Sequence[str] = ()
 ) -> list[str]:
     """Return pip requirements of a protected model.
 
     Parameters
     ----------
-    sources : iterable of str or bytes
-        What is protected: the URI of a logged model, whose own requirements are taken over, or a pickle, whose
-        modules are looked up among the installed distributions.
+    sources : iterable of str or set of str
+        What is protected: the URI of a logged model, whose own requirements are taken over, or the modules of a pickle
+        (see `pickled`), which are looked up among the installed distributions.
     given : sequence of str
         What the user says; it stands in the place of what was found for the same project.
     code_paths : sequence of str
@@ -51,7 +58,7 @@ def requirements_of(
     found: dict[str, str] = {}
     code = [modules_of_code(Path(path)) for path in code_paths]
     asked = [
-        _pins_of_pickle(source, code_paths) if isinstance(source, bytes) else _lines_of_model(source)
+        _lines_of_model(source) if isinstance(source, str) else _pins_of_pickle(source, code_paths)
         for source in sources
     ]
     for line in itertools.chain(*asked, *(sorted(_pinned(modules)[0]) for modules in code)):
@@ -78,9 +85,8 @@ def _lines_of_model(uri: str) -> list[str]:
     return [line for line in lines if line not in options]
 
 
-def _pins_of_pickle(pickled: bytes, code_paths: Sequence[str]) -> list[str]:
-    """Return the distributions behind the modules that a pickle names."""
-    pins, unknown = _pinned(modules_of(pickled))
+def _pins_of_pickle(modules: set[str], code_paths: Sequence[str]) -> list[str]:
+    pins, unknown = _pinned(modules)
     brought = {path.stem for given in map(Path, code_paths) for path in (given, *given.glob("*"))}
     if unknown := unknown - brought:
         warnings.warn(
@@ -140,43 +146,40 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-_ARGUMENTS_OF_CODE = 9  # up to the names, in every supported version of Python: see `types.CodeType`
-_BYTES, _NAMES = 6, 8
+def pickled(thing: Any) -> tuple[bytes, set[str]]:
+    """Return the pickle of a thing (cloudpickle), and the modules that it needs.
 
-
-class _Global(NamedTuple):
-    """Something that the pickle takes from a module."""
-
-    module: str
-    name: str
-
-
-class _Mark:
-    """Where a run of items starts."""
-
-
-class _Tuple(tuple[Any, ...]):
-    """A tuple whose items are known."""
-
-    __slots__ = ()
-
-
-def modules_of(pickled: bytes) -> set[str]:
-    """Return the modules that a pickle imports when it is loaded, or when functions that it holds are called.
-
-    Cloudpickle stores functions of ``__main__`` and lambdas by value: their ``import`` statements are read from their
-    bytecode.
-
-    Parameters
-    ----------
-    pickled : bytes
-
-    Returns
-    -------
-    set of str
-        Names as they are imported, such as ``sklearn.tree._classes``.
+    These are imported when the pickle is loaded, or when functions that it holds are called: functions of ``__main__``
+    and lambdas are stored by value, with their ``import`` statements.
     """
-    return {name for name in _Reader().read(pickled) if isinstance(name, str) and name}
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(thing)
+    return file.getvalue(), pickler.modules
+
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+
+    def persistent_id(self, thing: Any) -> None:
+        """Note what is about to be pickled; nothing has an identity of its own."""
+        if isinstance(thing, ModuleType):
+            self.modules.add(thing.__name__)
+        elif isinstance(thing, CodeType):
+            self.modules |= {step.argval for step in dis.get_instructions(thing) if step.opname == "IMPORT_NAME"}
+        elif (isinstance(thing, type) or inspect.isroutine(thing)) and _is_taken_by_name(thing):
+            self.modules.add(thing.__module__)
+
+
+def _is_taken_by_name(thing: Any) -> bool:
+    """Say whether a class or function is where its name says, so that a pickle has the name alone."""
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    try:
+        return operator.attrgetter(thing.__qualname__)(module) is thing
+    except AttributeError:
+        return False
 
 
 def modules_of_code(path: Path) -> set[str]:
@@ -189,72 +192,3 @@ def modules_of_code(path: Path) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 found.add(node.module)
     return found
-
-
-class _Reader:
-    """Follows a pickle on a stack of its own, which holds no more than names, strings and tuples of them."""
-
-    def __init__(self) -> None:
-        self._stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
-
-    def read(self, pickled: bytes) -> Iterator[Any]:
-        """Yield the names of modules."""
-        for opcode, argument, _ in pickletools.genops(pickled):
-            yield from self._step(opcode, argument)
-
-    def _step(self, opcode: pickletools.OpcodeInfo, argument: Any) -> Iterator[Any]:
-        stack, kind = self._stack, opcode.name
-        if kind in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            self._memo[len(self._memo) if argument is None else argument] = stack[-1]
-        elif kind in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(self._memo.get(argument))
-        elif kind in ("GLOBAL", "INST", "STACK_GLOBAL"):
-            taken = self._taken(opcode)
-            module, name = taken if kind == "STACK_GLOBAL" else argument.split(" ", 1)
-            yield module
-            stack.append(_Global(module, name))
-        elif kind == "REDUCE":
-            yield from _imported(*self._taken(opcode))
-            stack.append(None)
-        elif kind == "MARK":
-            stack.append(_Mark())
-        elif kind in ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
-            stack.append(_Tuple(self._taken(opcode)))
-        else:
-            taken = self._taken(opcode)
-            known = argument if isinstance(argument, (str, bytes)) else None
-            stack.extend(taken * 2 if kind == "DUP" else [known] * len(opcode.stack_after))
-
-    def _taken(self, opcode: pickletools.OpcodeInfo) -> list[Any]:
-        """Pop what an opcode uses: up to the last mark, or as many items as it has."""
-        before, stack = opcode.stack_before, self._stack
-        fixed = before.index(pickletools.markobject) if pickletools.markobject in before else len(before)
-        at = len(stack)
-        if fixed < len(before):
-            at = max(i for i, item in enumerate(stack) if isinstance(item, _Mark))
-        taken = stack[at - fixed : at] + stack[at + 1 :]
-        del stack[at - fixed :]
-        return taken
-
-
-def _imported(function: Any, arguments: Any) -> Iterator[Any]:
-    """Yield what a call imports: cloudpickle's way to name a module, and code that it stores by value."""
-    if not isinstance(arguments, _Tuple):
-        return
-    if isinstance(function, _Global) and function.name == "subimport" and len(arguments) == 1:
-        yield arguments[0]
-    code = arguments[:_ARGUMENTS_OF_CODE]
-    if len(code) == _ARGUMENTS_OF_CODE and isinstance(code[_BYTES], bytes) and isinstance(code[_NAMES], _Tuple):
-        yield from _statements(code[_BYTES], code[_NAMES])
-
-
-def _statements(code: bytes, names: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield what the ``import`` statements of a function name."""
-    extended, wanted = dis.opmap["EXTENDED_ARG"], dis.opmap["IMPORT_NAME"]
-    high = 0
-    for operation, argument in zip(code[::2], code[1::2], strict=True):
-        whole = high | argument
-        high = whole << 8 if operation == extended else 0
-        if operation == wanted:
-            yield names[whole]

@@ -37,7 +37,7 @@ from cfk_plugin.serving.handler import (
     Answer,
     RequestError,
     answer_to,
-    desk_of,
+    handler_for,
     opened,
     show_no_traces,
     to_json,
@@ -99,7 +99,7 @@ def make_app(answer: Answer, limits: Limits) -> ASGIApp:
     Parameters
     ----------
     answer : callable
-        As `Desk.answer`.
+        As `RequestHandler.answer`.
     limits : Limits
 
     Returns
@@ -229,23 +229,8 @@ def _refusal(status: int, message: str) -> Response:
     return Response(to_json(content), status_code=status, media_type=JSON)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What the command was given; see ``cfk serve --help``."""
-
-    explainer: str
-    bundle: Path | None
-    model: str | None
-    desired: str | None
-    k: int | None
-    ledger: str | None
-    track: bool
-    experiment: str | None
-    most: int
-
-
-def run(job: Job, host: str, port: int, limits: Limits, console: Console) -> int:
-    """Serve until the process is told to end; return the exit code.
+def run(explainer: str, host: str, port: int, limits: Limits, console: Console, **options: Any) -> int:
+    """Serve until the process is told to end; return the exit code. The options are those of `answer_of`.
 
     Raises
     ------
@@ -254,7 +239,7 @@ def run(job: Job, host: str, port: int, limits: Limits, console: Console) -> int
     """
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     show_no_traces()
-    app = make_app(answer_of(job, console), limits)
+    app = make_app(answer_of(explainer, console, **options), limits)
     console.print(f"protected explanations at http://{host}:{port}/invocations", highlight=False, soft_wrap=True)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -327,55 +312,65 @@ class _Connection(H11Protocol):
             self._deadline = None
 
 
-def answer_of(job: Job, console: Console) -> Answer:
-    """Return what answers requests; `Desk.answer` of the protected model, or of one that is put together here.
+def answer_of(
+    explainer: str,
+    console: Console,
+    *,
+    bundle: Path | None,
+    model: str | None,
+    desired: str | None,
+    k: int | None,
+    ledger: str | None,
+    track: bool,
+    experiment: str | None,
+    most: int,
+) -> Answer:
+    """Return what answers requests: a protected model, or a handler that is put together here.
 
     Raises
     ------
     InputError
         If options lack or clash, the explainer cannot be loaded, or the model does not have the outcome.
     CFKError
-        See `desk_of`.
+        See `protect`.
     """
-    if job.bundle is None and job.model is None:
-        return _registered(job)
-    if job.bundle is None or job.model is None or job.desired is None:
+    if bundle is None and model is None:
+        given = {"--desired": desired, "--k": k, "--ledger": ledger, "--track": track or experiment}
+        return _registered(explainer, [name for name, value in given.items() if value])
+    if bundle is None or model is None or desired is None:
         raise InputError(
             "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
             "log_protected_model needs none of them"
         )
-    population, policy = opened(job.bundle)
-    model = load_model(job.model)
-    desired = _outcome(job.desired, model, population, console)
-    desk = desk_of(
+    population, policy = opened(bundle)
+    asked = load_model(model)
+    wanted = _outcome(desired, asked, population, console)
+    try:
+        inner, failure = load_inner(explainer), ""
+    except ModelError as error:
+        inner, failure = None, str(error)
+    if failure:
+        raise InputError(f"{explainer}: {failure}")
+    handler = handler_for(
         population,
-        policy if job.k is None else replace(policy, k=job.k),
-        _explainer(job.explainer),
-        most=job.most,
-        model=model,
-        desired=desired,
-        ledger=Ledger(job.ledger) if job.ledger else None,
-        track=RunLogger(experiment=job.experiment, run_name="served") if job.track or job.experiment else False,
+        policy if k is None else replace(policy, k=k),
+        inner,
+        most=most,
+        model=asked,
+        desired=wanted,
+        ledger=Ledger(ledger) if ledger else None,
+        track=RunLogger(experiment=experiment, run_name="served") if track or experiment else False,
     )
-    return desk.answer
+    return handler.answer
 
 
-def _registered(job: Job) -> Answer:
-    given = {"--desired": job.desired, "--k": job.k, "--ledger": job.ledger, "--track": job.track or job.experiment}
-    answer = answer_of_model(load_model(job.explainer))
+def _registered(location: str, given: list[str]) -> Answer:
+    answer = answer_of_model(load_model(location))
     if answer is None:
         raise InputError("this is no model of log_protected_model; to protect an explainer give --bundle and --model")
-    if names := [name for name, value in given.items() if value]:
-        raise InputError(f"a protected model brings its own settings; leave out {', '.join(names)}")
+    if given:
+        raise InputError(f"a protected model brings its own settings; leave out {', '.join(given)}")
     return answer
-
-
-def _explainer(location: str) -> Any:
-    try:
-        return load_inner(location)
-    except ModelError as error:
-        failure = str(error)
-    raise InputError(f"{location}: {failure}")
 
 
 def _outcome(text: str, model: Any, population: Population, console: Console) -> Any:

@@ -32,7 +32,8 @@ from typer.testing import CliRunner
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.cli import app as cli
 from cfk_plugin.release.results import SUPPRESSION_REASONS
-from cfk_plugin.serving import app, body, constants, desk
+from cfk_plugin.serving import handler
+from cfk_plugin.serving import server as serve_command
 from model_server import (
     BESIDE,
     HAZARDS,
@@ -55,7 +56,7 @@ SECRETS = [*PEOPLE["illness"], *map(str, PEOPLE["pay"])]
 GOOD: dict[str, Any] = {"age": 40, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"}
 CONSTANTS = {
     value
-    for module in (app, body, constants, desk)
+    for module in (handler, serve_command)
     for value in vars(module).values()
     if isinstance(value, str) and " " in value
 }
@@ -218,7 +219,7 @@ def keeping(names: tuple[str, ...]) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 class Book:
-    """A desk over a real ledger, and what is on record in it."""
+    """A handler over a real ledger, and what is on record in it."""
 
     def __init__(self, folder: Path, *, sealed: bool, **policy: Any) -> None:
         of = PrivacyPolicy(k=K, **policy)
@@ -233,7 +234,7 @@ class Book:
             return protect(explain, model=accepts, population=self.people, policy=policy, desired=1, ledger=ledger)
 
         explain = keeping(("illness", "joined", "rate") if sealed else ())
-        self.desk = desk.Desk(self.people, of, make, 50)
+        self.handler = handler.RequestHandler(self.people, of, make, 50)
 
     def on_record(self) -> int:
         with sqlite3.connect(self.path) as ledger:
@@ -247,9 +248,9 @@ def counter(request: pytest.FixtureRequest, tmp_path: Path) -> Book:
 
 def test_values_that_cannot_be_are_refused_before_anything_is_on_record(counter: Book) -> None:
     for name, value in REFUSED:
-        with pytest.raises(desk.RequestError) as refused:
-            counter.desk.answer([WHOLE, {**WHOLE, name: value}])
-        assert (refused.value.message, refused.value.ours) == (desk.VALUES, False), (name, value)
+        with pytest.raises(handler.RequestError) as refused:
+            counter.handler.answer([WHOLE, {**WHOLE, name: value}])
+        assert (refused.value.message, refused.value.ours) == (handler.VALUES, False), (name, value)
         assert refused.value.__context__ is None
         assert counter.on_record() == 0, (name, value)
 
@@ -257,7 +258,7 @@ def test_values_that_cannot_be_are_refused_before_anything_is_on_record(counter:
 def test_what_is_on_record_is_what_left(counter: Book) -> None:
     left = set()
     for name, value in CONFORMED:
-        found = counter.desk.answer([WHOLE, {**WHOLE, name: value}])
+        found = counter.handler.answer([WHOLE, {**WHOLE, name: value}])
         assert [record["status"] for record in found] == ["released"] * 2, (name, value)
         text = json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         assert text
@@ -265,25 +266,25 @@ def test_what_is_on_record_is_what_left(counter: Book) -> None:
         assert all(record["sentence"].startswith("If you ") for record in found)
     assert 1 <= counter.on_record() <= len(left) + 1
     before = counter.on_record()
-    counter.desk.answer([WHOLE])
+    counter.handler.answer([WHOLE])
     assert counter.on_record() == before
 
 
 def test_a_table_is_checked_as_records_are(counter: Book) -> None:
     for name, value in REFUSED:
         rows = pd.DataFrame([WHOLE, {**WHOLE, name: value}], dtype=object)
-        with pytest.raises(desk.RequestError, match=re.escape(desk.VALUES)):
-            counter.desk.answer(rows)
+        with pytest.raises(handler.RequestError, match=re.escape(handler.VALUES)):
+            counter.handler.answer(rows)
     assert counter.on_record() == 0
     for name, value in CONFORMED:
-        found = counter.desk.answer(pd.DataFrame([WHOLE, {**WHOLE, name: value}], dtype=object))
+        found = counter.handler.answer(pd.DataFrame([WHOLE, {**WHOLE, name: value}], dtype=object))
         assert [record["status"] for record in found] == ["released"] * 2, (name, value)
 
 
 def test_what_the_policy_would_raise_is_withheld_for_its_own_query(tmp_path: Path) -> None:
     strict = Book(tmp_path, sealed=False, on_infeasible="raise")
     rows = [WHOLE, {**WHOLE, "age": 61}]  # for 61 the explainer's answer has no age
-    assert [record["status"] for record in strict.desk.answer(rows)] == ["released", "suppressed"]
+    assert [record["status"] for record in strict.handler.answer(rows)] == ["released", "suppressed"]
 
 
 # --- cfk serve: clients that are slow, or gone -----------------------------------------------------------------

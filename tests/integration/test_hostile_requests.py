@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin.serving import app, body, constants, desk
+from cfk_plugin.serving import handler
+from cfk_plugin.serving import server as serve_command
 from model_server import K, Server, by_cfk, by_mlflow, patients, serving, store
 
 pytestmark = pytest.mark.slow
@@ -20,11 +21,11 @@ PEOPLE = patients()
 SECRETS = [*PEOPLE["illness"], *map(str, PEOPLE["pay"])]
 CONSTANTS = {
     value
-    for module in (app, body, constants, desk)
+    for module in (handler, serve_command)
     for value in vars(module).values()
     if isinstance(value, str) and " " in value
 }
-OUR_FAULT = {desk.FAILED, app.FAILED}
+OUR_FAULT = {handler.FAILED, serve_command.FAILED}
 NAMES = list(PEOPLE)
 GOOD: dict[str, Any] = {"age": 40, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"}
 

@@ -204,7 +204,7 @@ def test_an_unsealed_population_can_stand_behind_a_desk() -> None:
     def make(policy: PrivacyPolicy) -> Any:
         return protect(NearestInAge(patients()), model=accepts, population=whole, policy=policy, desired=1)
 
-    answers = handler.Desk(whole, PrivacyPolicy(k=K), make, 10).answer(QUERIES, {"k": 7})
+    answers = handler.RequestHandler(whole, PrivacyPolicy(k=K), make, 10).answer(QUERIES, {"k": 7})
     assert all(record["k"] >= 7 for record in answers)
 
 
@@ -215,7 +215,7 @@ def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
         made.append(policy.k)
         return protect(NearestInAge(patients()), model=accepts, population=whole, policy=policy, desired=1)
 
-    counter = handler.Desk(whole, PrivacyPolicy(k=K), make, 10)
+    counter = handler.RequestHandler(whole, PrivacyPolicy(k=K), make, 10)
     for k in range(K, whole.n_people + 1):
         assert all(record["k"] >= k for record in counter.answer(QUERIES.head(1), {"k": k}))
     assert made == [5, 10, 20, 40, 60]

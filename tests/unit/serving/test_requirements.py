@@ -1,8 +1,7 @@
-"""What a pickle names is pinned as it is installed, and nothing else is; nothing of it is executed."""
+"""What a pickle needs is pinned as it is installed, and nothing else is."""
 
 from __future__ import annotations
 
-import pickle
 import sys
 import types
 import warnings
@@ -17,7 +16,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from cfk_plugin.serving.requirements import modules_of, modules_of_code, requirements_of
+from cfk_plugin.serving.requirements import modules_of_code, pickled, requirements_of
 
 OURS = [f"{name}=={version(name)}" for name in ("cfk-plugin", "mlflow")]
 
@@ -33,12 +32,16 @@ def table() -> pd.DataFrame:
     return pd.DataFrame({"age": [20, 30, 40, 50], "requests": ["yaml", "rich", "dice_ml", "xgboost"]})
 
 
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_modules_are_those_that_loading_imports(protocol: int) -> None:
+def modules_of(thing: Any) -> set[str]:
+    return pickled(thing)[1]
+
+
+def test_modules_are_those_that_loading_imports() -> None:
     fitted = LogisticRegression().fit([[0], [1]], [0, 1])
-    found = modules_of(pickle.dumps({"model": fitted, "rows": table()}, protocol=protocol))
+    pickle, found = pickled({"model": fitted, "rows": table()})
     assert {"sklearn.linear_model._logistic", "pandas"} <= found
     assert not {name.split(".")[0] for name in found} & {"requests", "yaml", "rich", "dice_ml", "xgboost"}
+    assert cloudpickle.loads(pickle)["rows"].equals(table())
 
 
 def test_functions_stored_by_value_are_read_down_to_their_import_statements() -> None:
@@ -50,28 +53,27 @@ def test_functions_stored_by_value_are_read_down_to_their_import_statements() ->
         "        from sklearn.tree import DecisionTreeClassifier\n"
         "    return st.norm, inner\n"
     )
-    found = modules_of(cloudpickle.dumps(explain))
+    found = modules_of(explain)
     assert {"scipy.stats", "rich.table", "sklearn.tree"} <= found
 
 
 def test_an_import_far_behind_many_names_is_found() -> None:
     lines = [f"    name{i} = queries.name{i}" for i in range(400)]  # arguments above 255 take a prefix
     explain = by_value("\n".join(["def explain(queries):", *lines, "    import yaml", "    return yaml"]))
-    assert "yaml" in modules_of(cloudpickle.dumps(explain))
+    assert "yaml" in modules_of(explain)
 
 
-def test_reading_executes_nothing(tmp_path: Path) -> None:
-    class Bomb:
+def test_what_a_thing_is_rebuilt_with_is_needed() -> None:
+    class Rebuilt:
         def __reduce__(self) -> Any:
-            return Path.touch, (tmp_path / "executed",)
+            return mlflow.pyfunc.load_model, ("models:/nothing",)
 
-    assert "pathlib" in {name.split(".")[0] for name in modules_of(pickle.dumps(Bomb()))}
-    assert not (tmp_path / "executed").exists()
+    assert modules_of(Rebuilt()) == {"mlflow.pyfunc"}
 
 
 def test_a_plain_explainer_needs_neither_dice_nor_xgboost() -> None:
     explain = by_value("def explain(queries):\n    return queries.assign(age=30)\n")
-    pins = requirements_of([cloudpickle.dumps(explain), cloudpickle.dumps(LogisticRegression())])
+    pins = requirements_of([modules_of(explain), modules_of(LogisticRegression())])
     assert pins == [*OURS, *(f"{name}=={version(name)}" for name in ("cloudpickle", "scikit-learn"))]
 
 
@@ -81,7 +83,7 @@ def test_a_dice_explainer_needs_dice_and_leaves_the_rest_to_pip() -> None:
     data = dice_ml.Data(dataframe=rows, continuous_features=["age", "pay"], outcome_name="good")
     fitted = LogisticRegression().fit(rows[["age", "pay"]], rows["good"])
     explainer = dice_ml.Dice(data, dice_ml.Model(model=fitted, backend="sklearn"), method="random")
-    pins = requirements_of([cloudpickle.dumps(explainer), cloudpickle.dumps(fitted)])
+    pins = requirements_of([modules_of(explainer), modules_of(fitted)])
     assert f"dice-ml=={version('dice-ml')}" in pins
     assert not [line for line in pins if line.startswith(("xgboost", "nvidia"))]
 
@@ -90,11 +92,11 @@ def test_xgboost_is_pinned_for_a_model_of_its_own() -> None:
     with warnings.catch_warnings(action="ignore"):  # of the machine's C library
         xgboost = pytest.importorskip("xgboost", reason="comes with the extra [dice]")
         fitted = xgboost.XGBClassifier(n_estimators=1).fit(np.arange(8).reshape(8, 1), np.arange(8) % 2)
-    assert requirements_of([pickle.dumps(fitted)]) == [*OURS, f"xgboost=={version('xgboost')}"]
+    assert requirements_of([modules_of(fitted)]) == [*OURS, f"xgboost=={version('xgboost')}"]
 
 
 def test_what_the_user_gives_stands_in_the_place_of_what_was_found() -> None:
-    pins = requirements_of([pickle.dumps(LogisticRegression())], ["scikit_learn>=1.5", "lightgbm==4.6.0"])
+    pins = requirements_of([modules_of(LogisticRegression())], ["scikit_learn>=1.5", "lightgbm==4.6.0"])
     assert pins == [*OURS, "lightgbm==4.6.0", "scikit_learn>=1.5"]
     assert requirements_of([], ["cfk_plugin @ file:///wheel"]) == ["cfk_plugin @ file:///wheel", OURS[1]]
 
@@ -111,13 +113,13 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_module_of_no_distribution_is_named(local: Any, tmp_path: Path) -> None:
-    pickled = cloudpickle.dumps(local.explain)
+    needed = modules_of(local.explain)
     with pytest.warns(UserWarning, match="module my_explainer.* as code_paths=") as caught:
-        assert requirements_of([pickled]) == OURS
+        assert requirements_of([needed]) == OURS
     assert len(caught) == 1
     expected = [*OURS, f"rich=={version('rich')}"]  # what the code imports is needed, too
-    assert requirements_of([pickled], (), [str(tmp_path / "my_explainer.py")]) == expected
-    assert requirements_of([pickled], (), [str(tmp_path)]) == expected
+    assert requirements_of([needed], (), [str(tmp_path / "my_explainer.py")]) == expected
+    assert requirements_of([needed], (), [str(tmp_path)]) == expected
 
 
 def test_code_is_read_for_absolute_imports(tmp_path: Path) -> None:
