@@ -13,10 +13,9 @@ from rich.text import Text
 
 from cfk_plugin.commands.protect import progress_bar
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.delivery.registry import describe_model_version
-from cfk_plugin.report.delivery.saving import check_place, write_whole
+from cfk_plugin.report.delivery import check_place, describe_model_version, write_whole
+from cfk_plugin.report.document import STATUS_TEXTS, kind_of, shown
 from cfk_plugin.report.privacy_report import SUFFIXES, PrivacyReport
-from cfk_plugin.report.rendering.text import STATUS_TEXTS, kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,7 +163,7 @@ def _cells(check: Check) -> tuple[str, ...]:
 
 
 def _compare(job: Job, sources: tuple[str, str], out: Console) -> int:
-    from cfk_plugin.report.delivery.compare import render_comparison
+    from cfk_plugin.report.summaries import render_comparison
 
     _refuse(job, "--compare", "outputs", "tracking_uri", "compare")
     for place in job.outputs:

@@ -2,6 +2,6 @@
 
 One direction: `reading` finds runs and gives evidence, `assessment` computes exact figures, judges them and hides what
 a report must not show, `statements` and `inputs` are what is said besides, by us and by people, and `build` puts it
-together as `ReportData`, which is JSON. Every page of `rendering` is a pure function of that; `delivery` takes it to
-where it is read.
+together as `ReportData`, which is JSON. `compose` lays that out as a document, which `render` writes as HTML or
+Markdown; `summaries` are shorter. Each is a pure function of the data. `delivery` takes them to where they are read.
 """

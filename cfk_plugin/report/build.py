@@ -214,7 +214,7 @@ def _group(group: Group, control: Control) -> Group:
 def _with_changes(data: ReportData, previous: ReportData | None) -> ReportData:
     if previous is None:
         return data
-    from cfk_plugin.report.delivery.compare import compare
+    from cfk_plugin.report.summaries import compare
 
     return replace(data, changes=tuple(compare(previous, data)))
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.report.data import Edition, ReportData, Verdict
-from cfk_plugin.report.delivery.making import Settings, command
-from cfk_plugin.report.delivery.saving import check_place, write_whole
-from cfk_plugin.report.rendering.text import STATUS_TEXTS
+from cfk_plugin.report.delivery import check_place, write_whole
+from cfk_plugin.report.document import STATUS_TEXTS
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
-    from cfk_plugin.report.delivery.compare import Change
+    from cfk_plugin.report.document import Document
     from cfk_plugin.report.evidence import Evidence
     from cfk_plugin.report.inputs import HumanInputs
     from cfk_plugin.report.reading.period import Moment
-    from cfk_plugin.report.rendering.document import Document
+    from cfk_plugin.report.summaries import Change
+
 
 SUFFIXES = (".html", ".json", ".md", ".csv", ".xml", ".pdf")
 """Formats of `PrivacyReport.save`."""
@@ -142,8 +143,7 @@ class PrivacyReport:
         TrackingError
             If MLflow cannot be read.
         """
-        from cfk_plugin.report.delivery.making import read_json
-        from cfk_plugin.report.delivery.publishing import logged_report
+        from cfk_plugin.report.delivery import logged_report
 
         path = Path(source)
         if isinstance(source, Path) or path.is_file() or path.suffix.lower() == ".json":
@@ -169,25 +169,25 @@ class PrivacyReport:
         address : str, optional
             Of the tracking server: run ids become links to it. Without it they are text.
         """
-        from cfk_plugin.report.rendering.html import render_html
+        from cfk_plugin.report.render import render_html
 
         return render_html(self._document(address), print_edition=print_edition)
 
     def to_markdown(self) -> str:
         """Return the whole report as Markdown."""
-        from cfk_plugin.report.rendering.markdown import render_markdown
+        from cfk_plugin.report.render import render_markdown
 
         return render_markdown(self._document())
 
     def to_csv(self) -> str:
         """Return one line per check as CSV."""
-        from cfk_plugin.report.rendering.tables import render_csv
+        from cfk_plugin.report.summaries import render_csv
 
         return render_csv(self.data)
 
     def to_junit(self) -> str:
         """Return the checks as JUnit XML: what needs a person, or was not measured, is skipped, never green."""
-        from cfk_plugin.report.rendering.junit import render_junit
+        from cfk_plugin.report.summaries import render_junit
 
         return render_junit(self.data)
 
@@ -199,7 +199,7 @@ class PrivacyReport:
         where : str
             Where the whole report is.
         """
-        from cfk_plugin.report.rendering.model_card import render_model_card
+        from cfk_plugin.report.summaries import render_model_card
 
         return render_model_card(self.data, where=where)
 
@@ -225,7 +225,7 @@ class PrivacyReport:
         check_place(place, SUFFIXES)
         suffix = place.suffix.lower()
         if suffix == ".pdf":
-            from cfk_plugin.report.rendering.pdf import write_pdf
+            from cfk_plugin.report.delivery import write_pdf
 
             write_pdf(self.to_html(print_edition=True, address=address), place)
             return
@@ -250,7 +250,7 @@ class PrivacyReport:
         TrackingError
             If MLflow does not take it.
         """
-        from cfk_plugin.report.delivery.publishing import log_report
+        from cfk_plugin.report.delivery import log_report
 
         texts = {"html": self.to_html(), "json": self.to_json(), "md": self.to_markdown()}
         return log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
@@ -263,7 +263,7 @@ class PrivacyReport:
         InputError
             If the two are of different editions.
         """
-        from cfk_plugin.report.delivery.compare import compare
+        from cfk_plugin.report.summaries import compare
 
         return compare(earlier.data, self.data)
 
@@ -274,12 +274,12 @@ class PrivacyReport:
 
     def _repr_html_(self) -> str:
         """Return verdict and checks, for notebooks; the whole report is `to_html`."""
-        from cfk_plugin.report.rendering.notebook import render_cell
+        from cfk_plugin.report.summaries import render_cell
 
         return render_cell(self.data)
 
     def _document(self, address: str | None = None) -> Document:
-        from cfk_plugin.report.rendering.compose import compose
+        from cfk_plugin.report.compose import compose
 
         if address is not None and not address.startswith(("http://", "https://")):
             raise InputError(f"the address of the tracking server must begin with http:// or https://, got {address!r}")
@@ -288,3 +288,104 @@ class PrivacyReport:
 
 def _ids(evidence: Evidence) -> tuple[str, ...]:
     return tuple(run.run_id for run in evidence.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """As they are given; see `PrivacyReport.of_runs`."""
+
+    since: Moment | None
+    until: Moment | None
+    edition: Edition
+    preset: str | None
+    inputs: HumanInputs | str | Path | None
+    previous: Any
+
+    def read(self) -> Known:
+        """Read the files that are named, and check everything: no run is read for a report that cannot be made."""
+        from cfk_plugin.report.inputs import HumanInputs
+        from cfk_plugin.report.statements.presets import thresholds
+
+        if self.edition not in ("internal", "external"):
+            raise InputError(f"edition must be internal or external, got {self.edition!r}")
+        given = self.inputs
+        inputs = HumanInputs.read(given) if isinstance(given, str | Path) else given or HumanInputs()
+        thresholds(self.preset, inputs)
+        earlier = self.previous
+        previous = read_json(Path(earlier)) if isinstance(earlier, str | Path) else getattr(earlier, "data", None)
+        if previous is not None and previous.report["edition"] != self.edition:
+            raise InputError(
+                f"the earlier report is the {previous.report['edition']} edition and this one is to be the "
+                f"{self.edition}; give one of the same edition"
+            )
+        return Known(self.edition, self.preset, inputs, previous)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Settings that were read."""
+
+    edition: Edition
+    preset: str | None
+    inputs: HumanInputs
+    previous: ReportData | None
+
+    def build(self, evidence: Evidence, text: str) -> ReportData:
+        """Make the report of what was read from runs, exactly as it will be read back from its JSON."""
+        from cfk_plugin.report.build import build
+
+        made = build(
+            evidence,
+            inputs=self.inputs,
+            preset=self.preset,
+            edition=self.edition,
+            command=text,
+            previous=self.previous,
+        )
+        # The order of keys and the kind of sequences decide what renderings look like: there is one form, the JSON's.
+        return ReportData.from_json(made.to_json())
+
+
+def command(source: Sequence[tuple[str, str]], settings: Settings) -> str:
+    """Return the command that makes the report again.
+
+    Names of files stand without their folders, and where things are (tracking server, outputs) is left out: it does
+    not change what the report says, and does not belong into it.
+    """
+    given: list[tuple[str, object]] = [
+        *source,
+        ("--since", settings.since),
+        ("--until", settings.until),
+        ("--edition", settings.edition),
+        ("--preset", settings.preset),
+        ("--inputs", _file(settings.inputs, "inputs.yaml")),
+        ("--previous", _file(settings.previous, "previous.json")),
+    ]
+    words = [word for name, value in given if value is not None for word in (name, str(value))]
+    return shlex.join(["cfk", "report", *words])
+
+
+def read_json(path: Path) -> ReportData:
+    """Read a report from its JSON.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is no report that this release reads.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({type(error).__name__})") from None
+    try:
+        return ReportData.from_json(text)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _file(given: object, name: str) -> str | None:
+    if given is None:
+        return None
+    return Path(given).name if isinstance(given, str | Path) else name

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from cfk_plugin.records.record import RunRecord, table
 from cfk_plugin.release.results import Suppressed
 from cfk_plugin.report.build import build
-from cfk_plugin.report.rendering.compose import compose
-from cfk_plugin.report.rendering.html import render_html
+from cfk_plugin.report.compose import compose
+from cfk_plugin.report.render import render_html
 from spooled import explanations, released
 from tracking_server import tracking_server
 

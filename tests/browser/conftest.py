@@ -13,9 +13,9 @@ import reported
 from attacked import membership
 from browsing import browser
 from cfk_plugin.report.build import build
+from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import Edition
-from cfk_plugin.report.rendering.compose import compose
-from cfk_plugin.report.rendering.html import render_html
+from cfk_plugin.report.render import render_html
 from documented import brief, document
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 
 import reported
 from cfk_plugin.report.build import build
-from cfk_plugin.report.delivery.publishing import log_report
-from cfk_plugin.report.rendering.compose import compose
-from cfk_plugin.report.rendering.html import render_html
+from cfk_plugin.report.compose import compose
+from cfk_plugin.report.delivery import log_report
+from cfk_plugin.report.render import render_html
 from tracking_server import tracking_server
 
 if TYPE_CHECKING:

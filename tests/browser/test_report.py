@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import chromium, missing_glyphs, overlapping_texts, smallest_text, too_wide, violations, visit
-from cfk_plugin.report.rendering.html import render_html
-from cfk_plugin.report.rendering.pdf import write_pdf
+from cfk_plugin.report.delivery import write_pdf
+from cfk_plugin.report.render import render_html
 from documented import document
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cfk_plugin.report.rendering.pdf import BROWSERS
+from cfk_plugin.report.delivery import BROWSERS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cfk_plugin.report.rendering.document import (
+from cfk_plugin.report.document import (
     Bars,
     Block,
     Bullets,

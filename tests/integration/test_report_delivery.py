@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.cli import app
 from cfk_plugin.errors import CFKError, InputError, TrackingError
-from cfk_plugin.report.delivery.publishing import SOURCES, VERDICT
+from cfk_plugin.report.delivery import SOURCES, VERDICT
 from cfk_plugin.serving.card import LONGEST
 from tracking_server import tracking_server
 

@@ -83,8 +83,8 @@ def test_wheel_holds_what_modules_read(wheel: Path) -> None:
         for path in folder.rglob(f"*.{suffix}")
     }
     assert {
-        "cfk_plugin/report/rendering/templates/report.html.j2",
-        "cfk_plugin/report/rendering/templates/style.css.j2",
+        "cfk_plugin/report/templates/report.html.j2",
+        "cfk_plugin/report/templates/style.css.j2",
     } <= read
     assert read <= set(contents(wheel))
 
@@ -132,6 +132,7 @@ def test_import_is_light_and_warns_of_nothing() -> None:
 # What is still to be put together, with the most lines of code or modules that it may have until then.
 UNFINISHED_MODULES: dict[str, int] = {
     "cfk_plugin/protection/group_kernels.py": 475,
+    "cfk_plugin/report/compose.py": 930,
 }
 UNFINISHED_ROOMS = {"audit", "cli", "commands", "report", "reproduction", "serving"}
 

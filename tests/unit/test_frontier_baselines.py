@@ -10,8 +10,7 @@ import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.frontier import frontier
-from cfk_plugin.frontier.baselines import Baseline
+from cfk_plugin.frontier import Baseline, frontier
 
 TABLE = pd.DataFrame({"age": [20, 22, 24, 26, 40, 44, 48, 52, 60, 80], "pay": [1, 9, 2, 8, 3, 7, 4, 6, 5, 10]})
 SCHEMA = Schema.from_frame(TABLE, quasi_identifiers=["age"])

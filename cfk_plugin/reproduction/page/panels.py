@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_plugin.plots._drawing import INK, MARK, clean
+from cfk_plugin.plots import INK, MARK, clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.plots._drawing import clean
+from cfk_plugin.plots import clean
 from cfk_plugin.reproduction.page.labels import in_order, label, main_k, methods_in_order
 from cfk_plugin.reproduction.page.panels import Rows, draw_bars, draw_lines, finish, grid
 from cfk_plugin.reproduction.results import Results, published

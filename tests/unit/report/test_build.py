@@ -16,11 +16,10 @@ import reported
 from cfk_plugin import PrivacyPolicy
 from cfk_plugin.errors import InputError
 from cfk_plugin.report.build import build
+from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import ReportData
 from cfk_plugin.report.evidence import Evidence
-from cfk_plugin.report.rendering.compose import compose
-from cfk_plugin.report.rendering.html import render_html
-from cfk_plugin.report.rendering.markdown import render_markdown
+from cfk_plugin.report.render import render_html, render_markdown
 
 SCHEMA = json.loads((files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8"))
 EDITIONS = ("internal", "external")

@@ -7,12 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cfk_plugin.report.rendering.charts import draw
-from cfk_plugin.report.rendering.charts.names import Box, place_name
-from cfk_plugin.report.rendering.charts.scale import LogScale, Scale, named, written
-from cfk_plugin.report.rendering.charts.strips import ROOM
-from cfk_plugin.report.rendering.charts.svg import number, wrapped
-from cfk_plugin.report.rendering.document import Bars, Chart, Curves, Intervals
+from cfk_plugin.report.charts import ROOM, Box, LogScale, Scale, draw, named, number, place_name, wrapped, written
+from cfk_plugin.report.document import Bars, Chart, Curves, Intervals
 from documented import LONG_NAME, bars, frontier, intervals, risk, roc
 from parsed import Element, Tree
 

@@ -9,7 +9,7 @@ import pytest
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.report.data import Amount, Metric, ReportData
-from cfk_plugin.report.delivery.compare import compare, render_comparison
+from cfk_plugin.report.summaries import compare, render_comparison
 from small_report import HOSTILE, check, report, with_head
 
 

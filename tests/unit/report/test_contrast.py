@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from cfk_plugin.report.rendering.html import render_html
+from cfk_plugin.report.render import render_html
 from documented import document
 
 TEXT, GRAPHICS = 4.5, 3.0

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cfk_plugin.report.rendering.document import Folded, Link, Mark, Paragraph, Section, Table
-from cfk_plugin.report.rendering.html import render_html
+from cfk_plugin.report.document import Folded, Link, Mark, Paragraph, Section, Table
+from cfk_plugin.report.render import render_html
 from documented import LONG_NAME, RUNS, TITLE, document, intervals, table
 from parsed import Element, Tree, problems
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cfk_plugin.report.rendering.document import Mark, Table
-from cfk_plugin.report.rendering.layout import STACK_WIDTHS, broken, layout
+from cfk_plugin.report.document import Mark, Table
+from cfk_plugin.report.render import STACK_WIDTHS, broken, layout
 from documented import table
 
 

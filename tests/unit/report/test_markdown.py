@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from cfk_plugin.report.rendering.document import (
+from cfk_plugin.report.document import (
     Bars,
     Bullets,
     Chart,
@@ -21,8 +21,7 @@ from cfk_plugin.report.rendering.document import (
     Section,
     Table,
 )
-from cfk_plugin.report.rendering.escaping import markdown
-from cfk_plugin.report.rendering.markdown import render_markdown
+from cfk_plugin.report.render import markdown, render_markdown
 from small_report import HOSTILE
 
 

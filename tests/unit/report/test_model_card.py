@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cfk_plugin.report.data import Amount
-from cfk_plugin.report.rendering.model_card import fitted, render_model_card
+from cfk_plugin.report.summaries import fitted, render_model_card
 from small_report import HOSTILE, check, report, with_head
 
 LONGEST = 5_000

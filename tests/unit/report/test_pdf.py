@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfk_plugin.errors import MissingDependencyError, ReportError
-from cfk_plugin.report.rendering.pdf import write_pdf
+from cfk_plugin.report.delivery import write_pdf
 
 
 def program(path: Path, script: str) -> str:
@@ -42,7 +42,7 @@ def test_a_browser_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_browser_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.report.rendering.pdf._SECONDS", 0.5)
+    monkeypatch.setattr("cfk_plugin.report.delivery._SECONDS", 0.5)
     child = tmp_path / "child"
     hanging = program(tmp_path / "browser", f"sleep 600 & echo $! > {child}; wait")
     with pytest.raises(ReportError, match="no answer"):

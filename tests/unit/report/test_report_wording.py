@@ -12,7 +12,7 @@ import cfk_plugin.report
 from cfk_plugin.report.statements.wording import FORBIDDEN, forbidden, receiver_sentence
 
 REPORT = Path(cfk_plugin.report.__file__).parent
-TEMPLATES = sorted(path for path in (REPORT / "rendering" / "templates").rglob("*") if path.is_file())
+TEMPLATES = sorted(path for path in (REPORT / "templates").rglob("*") if path.is_file())
 TEXTS = sorted((REPORT / "texts").glob("*.yaml"))
 MODULES = sorted(path for path in REPORT.rglob("*.py") if path.name != "wording.py")
 PAGES = sorted((Path(__file__).resolve().parents[3] / "docs" / "governance").rglob("*.md"))

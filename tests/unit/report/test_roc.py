@@ -15,12 +15,10 @@ import reported
 from attacked import membership
 from cfk_plugin.audit.attack_report import AttackReport
 from cfk_plugin.report.build import build
+from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import Amount, Distribution, Edition, ReportData
-from cfk_plugin.report.rendering.compose import compose
-from cfk_plugin.report.rendering.document import Chart, Curves, Folded, Link, Table
-from cfk_plugin.report.rendering.html import render_html
-from cfk_plugin.report.rendering.markdown import render_markdown
-from cfk_plugin.report.rendering.text import shown
+from cfk_plugin.report.document import Chart, Curves, Folded, Link, Table, shown
+from cfk_plugin.report.render import render_html, render_markdown
 
 SCHEMA = json.loads((files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8"))
 SHIFTS = {"membership_cfd": 0.0, "membership_cfd_lrt": 0.4, "membership_loss": 1.0, "membership_loss_lrt": 1.5}

@@ -12,8 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from cfk_plugin.report.data import Amount
-from cfk_plugin.report.rendering.junit import render_junit
-from cfk_plugin.report.rendering.tables import COLUMNS, render_csv
+from cfk_plugin.report.summaries import COLUMNS, render_csv, render_junit
 from small_report import HOSTILE, check, report, with_head
 
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {

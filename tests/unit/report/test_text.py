@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfk_plugin.report.amount import NOT_MEASURED, Amount
-from cfk_plugin.report.rendering.text import kind_of, shown
+from cfk_plugin.report.document import kind_of, shown
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,454 @@
+"""The frontier: what every k costs, measured on the same counterfactuals."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.data.domain import UNKNOWN
+from cfk_plugin.data.intake import Counterfactual, as_table, require_features
+from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.errors import InputError, NominalGuaranteeWarning
+from cfk_plugin.metrics import Estimate, wilson
+from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.metrics.intervals import mean_of
+from cfk_plugin.records.run import LoggedReport, ReportContents, Value
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.guarantees import AUTO, check
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
+
+if TYPE_CHECKING:
+    from cfk_plugin.hookspecs import Progress, Protector
+
+
+KS = (2, 3, 5, 10, 15, 20, 25, 30)
+"""The k that are tried where none are named."""
+
+
+def frontier(
+    counterfactuals: pd.DataFrame | Sequence[Counterfactual],
+    *,
+    population: Population,
+    model: Any,
+    desired: Any,
+    policy: PrivacyPolicy | None = None,
+    ks: Iterable[int] | None = None,
+    factuals: pd.DataFrame | None = None,
+    method: str | Protector = AUTO,
+    compare: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Protect the same counterfactuals under every k and measure what each k costs. Nothing is released.
+
+    It says what k costs and not what it protects against: that is the policy's guarantee. Plugins are not told of
+    releases, and no ledger is asked or written.
+
+    Parameters
+    ----------
+    counterfactuals : DataFrame, shape (n, n_features or more), or sequence of Counterfactual
+        Raw counterfactuals, as for `KAnonymizer.transform`.
+    population, model, desired
+        As for `KAnonymizer.fit`.
+    policy : PrivacyPolicy, optional
+        Its k is replaced. Default: the population's, else ``PrivacyPolicy()``.
+    ks : iterable of int, optional
+        Default: those of `KS` that the population allows.
+    factuals : DataFrame, shape (n, n_features or more), optional
+        The instance that each counterfactual explains; needed only for ``desired="opposite"``.
+    method : str or Protector
+        As for `KAnonymizer`.
+    compare : bool
+        Whether the policy at its own k is also compared with no protection and with Mondrian over the whole table, and
+        distances to training rows are measured; needs rows.
+    seed : int
+        Of protectors and samples that draw random numbers, and of the bootstrap.
+    progress : callable, optional
+        Called with (done, total) k.
+
+    Returns
+    -------
+    Frontier
+
+    Warns
+    -----
+    NominalGuaranteeWarning
+        If the guarantee is nominal.
+
+    Raises
+    ------
+    PolicyError
+        If a k is above the number of people or below the floor of a sealed population, or as `KAnonymizer.fit`.
+    ModelError
+        If the model cannot be used.
+    InputError
+        If a table lacks features, the factuals are not one each, or `ks` holds something else than whole numbers.
+    """
+    if not isinstance(population, Population):
+        raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
+    policy = policy or population.policy or PrivacyPolicy()
+    tried = _whole(ks, population)
+    check(replace(policy, k=tried[-1]), method, population)  # refuses, and warns of a nominal guarantee, once
+    frame, query = as_table(counterfactuals, population.schema.features)
+    facts = None if factuals is None else require_features(factuals, population.schema.features, "factuals")
+    if facts is not None and len(facts) != len(frame):
+        raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
+    released: list[list[Entry]] = []
+    for done, k in enumerate(tried, start=1):
+        asked = replace(policy, k=k, on_infeasible="suppress")
+        anonymizer = KAnonymizer(policy=asked, method=method, seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NominalGuaranteeWarning)
+            anonymizer.fit(population, model, desired)
+        labels = anonymizer.factual_labels(facts) if facts is not None and anonymizer.goal_.is_opposite else None
+        released.append(anonymizer.pipeline_.release(frame, query, labels)[0])
+        if progress is not None:
+            progress(done, len(tried))
+    settings = {"population": population, "model": model, "desired": desired, "policy": policy, "method": method}
+    beside = baselines(frame, query, labels, **settings, seed=seed) if compare else ()
+    common = np.all([[isinstance(e, GeneralizedCounterfactual) for e in entries] for entries in released], axis=0)
+    return Frontier(
+        points=tuple(_point(k, entries, common, seed) for k, entries in zip(tried, released, strict=True)),
+        policy=policy.to_dict(),
+        method=anonymizer.method_,
+        population=population.fingerprint,
+        asked=len(frame),
+        common=int(common.sum()),
+        seed=seed,
+        baselines=beside,
+    )
+
+
+def _whole(ks: Iterable[int] | None, population: Population) -> list[int]:
+    """Return the k to try, smallest first."""
+    if ks is None:
+        floor = 2 if population.policy is None else population.policy.k
+        return [k for k in KS if floor <= k <= population.n_people] or [floor]
+    try:
+        tried = sorted({index(k) for k in ks})
+    except TypeError:
+        tried = []
+    if not tried:
+        raise InputError("ks must be whole numbers, at least one; leave it out for the usual ones")
+    return tried
+
+
+def _point(k: int, entries: Sequence[Entry], common: NDArray[np.bool_], seed: int) -> Point:
+    """Return the figures of one k."""
+    certificates = [e.certificate if isinstance(e, GeneralizedCounterfactual) else None for e in entries]
+    found = [c for c in certificates if c is not None]
+    alike = [c for c, is_common in zip(certificates, common, strict=True) if c is not None and is_common]
+    withheld = len(entries) - len(found)
+
+    def mean(values: list[float]) -> Estimate:
+        return mean_of(np.array(values), np.random.default_rng(seed))  # every k resamples the same counterfactuals
+
+    return Point(
+        k=k,
+        asked=len(entries),
+        released=len(found),
+        k_min=min((c.k for c in found), default=None),
+        reasons=dict(sorted(Counter(e.reason for e in entries if isinstance(e, Suppressed)).items())),
+        ncp_mean=mean([c.ncp for c in found]),
+        pureness_mean=mean([c.pureness for c in found]),
+        suppressed_rate=Estimate(withheld / len(entries), *wilson(withheld, len(entries)), len(entries)),
+        common_ncp_mean=mean([c.ncp for c in alike]),
+        common_pureness_mean=mean([c.pureness for c in alike]),
+    )
+
+
+ARTIFACT = "cfk/frontier.json"
+SCHEMA_VERSION = 1
+"""Version of the layout of `Frontier.to_json`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What one k costs. Means and shares have 95 % intervals over counterfactuals.
+
+    Attributes
+    ----------
+    k : int
+    asked, released : int
+        Counterfactuals.
+    k_min : int or None
+        Fewest people who fit a released region; None when nothing is released.
+    reasons : mapping of str to int
+        Why the others are withheld, see `SUPPRESSION_REASONS`: a failure is not a price of k.
+    ncp_mean, pureness_mean : Estimate
+        Over what is released at this k, which differs from k to k.
+    suppressed_rate : Estimate
+        Share withheld of all asked.
+    common_ncp_mean, common_pureness_mean : Estimate
+        Over the counterfactuals that are released at every k of the frontier: these compare.
+    """
+
+    k: int
+    asked: int
+    released: int
+    k_min: int | None
+    reasons: Mapping[str, int]
+    ncp_mean: Estimate
+    pureness_mean: Estimate
+    suppressed_rate: Estimate
+    common_ncp_mean: Estimate
+    common_pureness_mean: Estimate
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """Return the figures that have an interval, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Estimate)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values; what could not be measured is None."""
+        counts = {"k": self.k, "asked": self.asked, "released": self.released, "k_min": self.k_min}
+        figures = {name: found.to_dict() for name, found in self.estimates.items()}
+        return {**counts, "reasons": dict(self.reasons), **figures}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier(LoggedReport):
+    """What every k costs on the same counterfactuals. Holds counts, means and settings, no value of a row.
+
+    For the data holder: counts are exact, and small ones say something of single people.
+
+    Attributes
+    ----------
+    points : tuple of Point
+        Smallest k first.
+    policy : mapping
+        Settings of the policy that was asked about, with its own k.
+    method : str
+        The protector's name.
+    population : str
+        Keyed fingerprint of the population.
+    asked, common : int
+        Counterfactuals, and those of them that are released at every k.
+    seed : int
+    baselines : tuple of Baseline
+        The policy at its own k beside Mondrian and no protection; empty where nobody asked for it.
+    """
+
+    points: tuple[Point, ...]
+    policy: Mapping[str, Any]
+    method: str
+    population: str
+    asked: int
+    common: int
+    seed: int
+    baselines: tuple[Baseline, ...] = ()
+
+    def __iter__(self) -> Iterator[Point]:
+        """Iterate over the points."""
+        return iter(self.points)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per k; a figure with an interval has three columns, as ``ncp_mean``, ``ncp_mean_low``, ...
+
+        ``common`` is the number of counterfactuals behind the figures whose names begin with it.
+        """
+        rows = []
+        for point in self.points:
+            row: dict[str, Any] = {"k": point.k, "asked": point.asked, "released": point.released, "k_min": point.k_min}
+            for name, found in point.estimates.items():
+                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            rows.append(row | {"common": self.common})
+        return pd.DataFrame(rows).astype({"k_min": "Int64"})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values; what could not be measured is None."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "frontier",
+            "policy": dict(self.policy),
+            "method": self.method,
+            "population": self.population,
+            "asked": self.asked,
+            "common": self.common,
+            "seed": self.seed,
+            "points": [point.to_dict() for point in self.points],
+            "baselines": [baseline.to_dict() for baseline in self.baselines],
+        }
+
+    def _contents(self) -> ReportContents:
+        """Return metrics ``frontier/<figure>`` with k as their step, the settings, and the report."""
+        settings = {
+            "ks": ",".join(str(point.k) for point in self.points),
+            "asked": self.asked,
+            "common": self.common,
+            "guarantee": self.policy["guarantee"],
+            "method": self.method,
+            "seed": self.seed,
+        }
+        return ReportContents(
+            text=self.to_json(indent=1),
+            artifact=ARTIFACT,
+            metrics=tuple(self._values()),
+            params={f"frontier.{name}": str(value) for name, value in settings.items()},
+            tags={
+                "cfk.frontier": str(SCHEMA_VERSION),
+                "cfk.population_fingerprint": self.population,
+            },
+        )
+
+    def _values(self) -> Iterator[Value]:
+        for point in self.points:
+            if point.k_min is not None:
+                yield Value("frontier/k_min", point.k_min, point.k)
+            for name, found in point.estimates.items():
+                for end, value in (("", found.value), ("_low", found.low), ("_high", found.high)):
+                    if math.isfinite(value):
+                        yield Value(f"frontier/{name}{end}", value, point.k)
+
+
+_MOST, _DRAWS, _NEAREST = 100, 20, 5  # counterfactuals looked at; combinations of each region; neighbours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What one way of protecting costs on the same counterfactuals. Means with 95 % intervals over what is released.
+
+    Attributes
+    ----------
+    name : {"policy", "mondrian", "raw"}
+        The policy in question; Mondrian over the whole table, k people in each class, as the published baseline; no
+        protection, of which every counterfactual leaves as it is.
+    released : int
+    ncp_mean, pureness_mean : Estimate
+    nearest, nearest_5 : Estimate
+        Plausibility: HEOM distance from what an explanation stands for (20 draws of its region) to the nearest
+        training row, and to the five nearest; over at most 100 explanations. 0 is a training row.
+    """
+
+    name: str
+    released: int
+    ncp_mean: Estimate
+    pureness_mean: Estimate
+    nearest: Estimate
+    nearest_5: Estimate
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values; what could not be measured is None."""
+        means = {name: getattr(self, name) for name in ("ncp_mean", "pureness_mean", "nearest", "nearest_5")}
+        return {"name": self.name, "released": self.released} | {name: of.to_dict() for name, of in means.items()}
+
+
+def baselines(
+    frame: pd.DataFrame,
+    query: NDArray[np.int64],
+    labels: NDArray[Any] | None,
+    *,
+    population: Population,
+    model: Any,
+    desired: Any,
+    policy: PrivacyPolicy,
+    method: str | Protector,
+    seed: int,
+) -> tuple[Baseline, ...]:
+    """Protect the counterfactuals under the policy, by Mondrian, and not at all.
+
+    Raises
+    ------
+    InputError
+        If the population has no rows here: distances to training rows cannot be told.
+    """
+    if not population.has_rows:
+        raise InputError("baselines need the training rows, and a sealed or distributed population has none here")
+    plain = replace(policy, guarantee="nominal", anonymity_set="population", on_infeasible="suppress")
+    ways = {"policy": (replace(policy, on_infeasible="suppress"), method), "mondrian": (plain, "mondrian")}
+    found = []
+    for name, (asked, how) in ways.items():
+        anonymizer = KAnonymizer(policy=asked, method=how, seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NominalGuaranteeWarning)
+            anonymizer.fit(population, model, desired)
+        entries = anonymizer.pipeline_.release(frame, query, labels)[0]
+        found.append(_of_entries(name, entries, frame, population, seed))
+    return (*found, _of_raw(frame, labels, population, model, desired, seed))
+
+
+def _of_entries(
+    name: str, entries: Sequence[Entry], frame: pd.DataFrame, population: Population, seed: int
+) -> Baseline:
+    regions = [(i, e) for i, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
+    rows, owner = _drawn([(i, e) for i, e in regions[:_MOST]], frame, population, seed)
+    return _baseline(
+        name,
+        np.array([e.certificate.ncp for _, e in regions]),
+        np.array([e.certificate.pureness for _, e in regions]),
+        _distances(rows, owner, population),
+        seed,
+    )
+
+
+def _of_raw(
+    frame: pd.DataFrame, labels: NDArray[Any] | None, population: Population, model: Any, desired: Any, seed: int
+) -> Baseline:
+    goal = Goal(desired)
+    found = LabelModel(model, population.schema.features, fractions=callable(desired))(population.conform(frame))
+    if goal.is_opposite:
+        reached = np.ones(len(frame)) if labels is None else (found.astype(object) != labels).astype(float)
+    else:
+        reached = goal.met(found).astype(float)
+    some = frame.head(_MOST)
+    distances = _distances(some, np.arange(len(some)), population)
+    return _baseline("raw", np.zeros(len(frame)), reached, distances, seed)
+
+
+def _baseline(
+    name: str,
+    ncp: NDArray[np.float64],
+    pureness: NDArray[np.float64],
+    distances: NDArray[np.float64],
+    seed: int,
+) -> Baseline:
+    def mean(values: NDArray[np.float64]) -> Estimate:
+        return mean_of(values, np.random.default_rng(seed))
+
+    return Baseline(
+        name=name,
+        released=len(ncp),
+        ncp_mean=mean(ncp),
+        pureness_mean=mean(pureness),
+        nearest=mean(distances[:, 0]),
+        nearest_5=mean(distances[:, 1]),
+    )
+
+
+def _drawn(
+    regions: Sequence[tuple[int, GeneralizedCounterfactual]], frame: pd.DataFrame, population: Population, seed: int
+) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Return value combinations that regions stand for, and which region each is of."""
+    random = np.random.default_rng(seed)
+    rows, owner = [frame.iloc[:0]], [np.empty(0, dtype=np.int64)]
+    for place, (i, entry) in enumerate(regions):
+        own = population.conform(frame.iloc[[i]])
+        codes = [int(population.domains[q].encode(own[q])[0][0]) for q in population.schema.quasi_identifiers]
+        grid = Grid.of(entry.region, population, [code if code >= 0 else UNKNOWN for code in codes])
+        cells = grid.sample(_DRAWS, random)
+        rows.append(rows_for_cells(population.encoder, own, np.zeros(len(cells), dtype=np.int64), cells))
+        owner.append(np.full(len(cells), place))
+    return pd.concat(rows, ignore_index=True), np.concatenate(owner)
+
+
+def _distances(rows: pd.DataFrame, owner: NDArray[np.int64], population: Population) -> NDArray[np.float64]:
+    """Return, for each owner, the mean distance to the nearest training row and to the five nearest."""
+    if not len(rows):
+        return np.empty((0, 2))
+    features, heom = list(population.schema.features), Heom.of(population)
+    table = heom.encode(population.frame[features])
+    _, found = heom.nearest(heom.encode(population.conform(rows[features])), table, k=min(_NEAREST, population.n_rows))
+    each = pd.DataFrame({"nearest": found[:, 0], "nearest_5": found.mean(axis=1)}).groupby(owner).mean()
+    return np.asarray(each.to_numpy(), dtype=np.float64)

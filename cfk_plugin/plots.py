@@ -1,0 +1,588 @@
+"""Plots on axes of matplotlib. They read in grey, and show no value of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.errors import InputError
+from cfk_plugin.frontier import Frontier
+from cfk_plugin.metrics import POOLED, GroupGap
+from cfk_plugin.metrics.intervals import roc_height
+from cfk_plugin.release.explanations import Explanations, class_sizes_of, ncp_table
+from cfk_plugin.report.statements.curves import BOUNDS, COIN, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from cfk_plugin.audit.attack_report import AttackReport, Curve
+    from cfk_plugin.data.population import Population
+
+
+BAR, MARK, INK, BAND = "0.72", "0.25", "0.1", "0.88"
+
+
+def new_axes(height: float) -> Axes:
+    """Return the axes of a new figure."""
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(6.4, height), layout="constrained")[1]
+
+
+def mark_k(ax: Axes, at: float, k: int) -> None:
+    """Draw a line at the policy's k and say so."""
+    ax.axvline(at, color=MARK, linestyle="--", linewidth=1.2)
+    ax.text(at, 0.97, f" policy: k = {k}", transform=ax.get_xaxis_transform(), va="top", color=MARK, fontsize=9)
+
+
+def clean(ax: Axes) -> None:
+    """Leave out the lines that say nothing."""
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def nothing(ax: Axes, why: str = "nothing was released") -> Axes:
+    """Say on empty axes why they are empty."""
+    ax.text(0.5, 0.5, why, ha="center", va="center", transform=ax.transAxes)
+    ax.set_axis_off()
+    return ax
+
+
+_MOST_BARS = 24
+
+
+def plot_risk(explanations: Explanations | Sequence[int], *, k: int | None = None, ax: Axes | None = None) -> Axes:
+    """Plot how many people fit the released regions, and the prosecutor risk that goes with it.
+
+    Parameters
+    ----------
+    explanations : Explanations or sequence of int
+        Explanations, or the number of people who fit each released region.
+    k : int, optional
+        The policy's k, drawn as a line. Default: that of the explanations' policy.
+    ax : matplotlib Axes, optional
+        Default: those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        If the explanations are prototypes, which no people fit, or a size is below 1.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    sizes = np.asarray(class_sizes_of(explanations), dtype=np.int64)
+    ax = ax or new_axes(4.0)
+    if k is None and isinstance(explanations, Explanations) and isinstance(explanations.policy, PrivacyPolicy):
+        k = explanations.policy.k
+    if not len(sizes):
+        return nothing(ax)
+    edges = _edges(sizes, k)
+    shares = np.histogram(sizes, edges)[0] / len(sizes)
+    bars = ax.bar(edges[:-1], 100 * shares, np.diff(edges), align="edge", color=BAR, edgecolor="white")
+    ax.bar_label(bars, [_percent(share) for share in shares], padding=2, fontsize=8, color=INK)
+    if k is not None:
+        mark_k(ax, k - 0.5, k)
+    ax.set_ylim(0, 125 * shares.max())
+    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 100])
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("people who fit the region (number)")
+    ax.set_ylabel(f"released explanations (% of {len(sizes):,})")
+    _risk_axis(ax)
+    clean(ax)
+    return ax
+
+
+def plot_ncp_by_attribute(explanations: Explanations, population: Population, *, ax: Axes | None = None) -> Axes:
+    """Plot what each quasi-identifier loses by being generalised: the mean, and the 95 % quantile as a mark.
+
+    Parameters
+    ----------
+    explanations : Explanations
+    population : Population
+        The one that they were made with; sealed or not.
+    ax : matplotlib Axes, optional
+        Default: those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        If the explanations are prototypes, in which nothing is generalised.
+    """
+    table = ncp_table(explanations, population).iloc[::-1]
+    ax = ax or new_axes(1.6 + 0.5 * len(table))
+    released = len(explanations.generalized)
+    if not released:
+        return nothing(ax)
+    at = np.arange(len(table))
+    ax.barh(at, table["ncp_mean"], height=0.6, color=BAR, label="mean")
+    ax.plot(table["ncp_p95"], at, "|", color=INK, markersize=14, markeredgewidth=2, label="95 of 100 are below")
+    for y, (mean, high) in enumerate(zip(table["ncp_mean"], table["ncp_p95"], strict=True)):
+        ax.text(max(mean, high) + 0.02, y, f"mean {mean:.2f}", va="center", fontsize=9, color=INK)
+    equal = table["weight"].nunique() == 1
+    names = [
+        f"{n}" if equal else f"{n}\nweight {w:.2f}" for n, w in zip(table["attribute"], table["weight"], strict=True)
+    ]
+    ax.set_yticks(at, names)
+    ax.set_xlim(0, 1)
+    ax.set_xticks(np.linspace(0, 1, 6))
+    ax.set_xlabel(f"information loss NCP, over {released:,} explanations (0: exact, 1: whole range)")
+    ax.set_ylabel("quasi-identifier")
+    ax.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, reverse=True)
+    clean(ax)
+    return ax
+
+
+def _edges(sizes: NDArray[np.int64], k: int | None) -> NDArray[np.float64]:
+    """Return edges of bars half a person beside whole numbers; one of them is the policy's k."""
+    first = min(int(sizes.min()), k or int(sizes.min()))
+    step = max(1, -(-(int(sizes.max()) + 1 - first) // _MOST_BARS))
+    return np.asarray(np.arange(first, int(sizes.max()) + step + 1, step) - 0.5, dtype=np.float64)
+
+
+def _risk_axis(ax: Axes) -> None:
+    """Write the risk that belongs to a size on the other side."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter
+
+    ticks = [tick for tick in ax.get_xticks() if tick >= 1 and ax.get_xlim()[0] <= tick <= ax.get_xlim()[1]]
+    top = ax.secondary_xaxis("top")
+    top.xaxis.set_major_locator(FixedLocator(ticks))
+    top.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{100 / size:.2g}"))
+    top.set_xlabel("prosecutor risk, 1 / people (%)")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.005 else ""
+
+
+_SAID: Mapping[str, tuple[str, str]] = {
+    "k": ("people who fit, k", "more is better"),
+    "ncp": ("information loss, NCP", "less is better"),
+    "pureness": ("pureness", "more is better"),
+    "suppressed": ("share withheld", "less is better"),
+}
+_COUNTS = {"k"}
+_NEEDED = ("metric", "group", "n", "gap", "low", "high")
+
+
+def plot_groups(
+    gaps: Mapping[str, Sequence[GroupGap]] | pd.DataFrame,
+    *,
+    tolerance: float | Mapping[str, float] | None = None,
+    ax: Axes | Sequence[Axes] | None = None,
+) -> NDArray[Any]:
+    """Plot by how much each group differs from everybody else, one metric beside the other, with 95 % intervals.
+
+    For the data holder: it shows how many are in a group. Groups of fewer than 11 are pooled or left out by
+    `group_gap`, before anything is plotted.
+
+    Parameters
+    ----------
+    gaps : mapping of str to sequence of GroupGap, or DataFrame
+        What `group_gap` found for each metric, as `cfk_plugin.release.explanations.group_gaps` returns it; or a table
+        with the columns ``metric``, ``group``, ``n``, ``gap``, ``low`` and ``high``.
+    tolerance : float or mapping of str to float, optional
+        Largest difference that is accepted, drawn as a band around 0. A number is for shares (every metric but ``k``,
+        which counts people); a mapping is by metric.
+    ax : matplotlib Axes or sequence of them, optional
+        One for each metric. Default: those of a new figure, which share the groups.
+
+    Returns
+    -------
+    array of matplotlib Axes
+        One for each metric, in the order given.
+
+    Raises
+    ------
+    InputError
+        If there are not as many axes as metrics, or the table lacks a column.
+
+    Notes
+    -----
+    An interval around 0 does not show that groups are equal, and intervals are not corrected for several groups.
+    """
+    table = _table(gaps)
+    metrics = list(gaps) if isinstance(gaps, Mapping) else list(dict.fromkeys(table["metric"]))
+    if not metrics:
+        raise InputError("no metric to plot; give group_gap's result by metric")
+    groups = sorted(dict.fromkeys(table["group"]), key=lambda name: (name == POOLED, name))
+    panels = _panels(ax, len(metrics), len(groups))
+    unnamed = True
+    for panel, metric in zip(panels, metrics, strict=True):
+        rows = table[table["metric"] == metric].set_index("group").reindex(groups)
+        if not rows["gap"].notna().any():
+            nothing(panel, "fewer than two groups\nof 11 or more")
+            continue
+        _draw(panel, rows, metric, _tolerance(tolerance, metric))
+        named = unnamed or ax is not None  # axes of somebody else may stand anywhere
+        panel.set_yticks(range(len(groups)), [_label(name, table) if named else "" for name in groups])
+        unnamed = False
+    return panels
+
+
+def _table(gaps: Mapping[str, Sequence[GroupGap]] | pd.DataFrame) -> pd.DataFrame:
+    if not isinstance(gaps, pd.DataFrame):
+        rows = [{"metric": metric, **asdict(gap)} for metric, found in gaps.items() for gap in found]
+        return pd.DataFrame(rows, columns=list(_NEEDED))
+    if lost := [name for name in _NEEDED if name not in gaps.columns]:
+        raise InputError(f"no group differences: columns {', '.join(lost)} are missing")
+    return gaps
+
+
+def _panels(ax: Axes | Sequence[Axes] | None, metrics: int, groups: int) -> NDArray[Any]:
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        size = (1.4 + 2.3 * metrics, 1.5 + 0.42 * max(groups, 2))
+        return np.asarray(plt.subplots(1, metrics, figsize=size, layout="constrained", squeeze=False)[1][0])
+    panels = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+    if len(panels) != metrics:
+        raise InputError(f"{metrics} metrics need as many axes, got {len(panels)}")
+    return panels
+
+
+def _draw(ax: Axes, rows: pd.DataFrame, metric: str, tolerance: float | None) -> None:
+    """Draw dots and intervals, first group on top."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    at = np.arange(len(rows))
+    if tolerance is not None:
+        ax.axvspan(-tolerance, tolerance, color=BAND, linewidth=0)
+        ax.text(0, 1.0, f"accepted: ±{tolerance:g}", transform=ax.get_xaxis_transform(), **_SMALL)
+    ax.axvline(0, color=MARK, linewidth=1)
+    ax.hlines(at, rows["low"], rows["high"], color=INK, linewidth=1.4)
+    ax.plot(rows["gap"], at, "o", color=INK, markersize=5)
+    farthest = np.nanmax(np.abs(rows[["gap", "low", "high"]].to_numpy(dtype=float)))
+    wide = 1.15 * max(farthest, tolerance or 0, 1.0 if metric in _COUNTS else 0.01)
+    ax.set_xlim(-wide, wide)
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda gap, _: f"{gap:+g}".replace("-", "−") if gap else "0"))
+    name, better = _SAID.get(metric, (metric, ""))
+    ax.set_title(name, fontsize=10, pad=16)
+    ax.set_xlabel("group − everybody else" + (f"\n({better})" if better else ""), fontsize=9)
+    clean(ax)
+
+
+_SMALL: Mapping[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8, "color": MARK}
+
+
+def _tolerance(tolerance: float | Mapping[str, float] | None, metric: str) -> float | None:
+    if isinstance(tolerance, Mapping):
+        return tolerance.get(metric)
+    return None if metric in _COUNTS else tolerance
+
+
+def _label(group: str, table: pd.DataFrame) -> str:
+    """Return a group's name and size; of a withheld explanation some metrics have no value, so sizes may differ."""
+    sizes = table.loc[table["group"] == group, "n"]
+    least, most = int(sizes.min()), int(sizes.max())
+    return f"{group}\nn = {least:,}" if least == most else f"{group}\nn = {least:,} to {most:,}"
+
+
+_ROOM = 0.42  # right of the last k, for the names of the lines, as a share of what is left of it
+_APART = 0.06  # between two names
+_MOST_TICKS = 10
+
+
+class _FrontierLine(NamedTuple):
+    name: str
+    column: str
+    style: str
+    marker: str
+    colour: str
+
+
+def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None) -> Axes:
+    """Plot pureness, information loss and what is withheld against k, with 95 % intervals as bands.
+
+    Pureness and information loss are over the counterfactuals that are released at every k, so that points compare:
+    what is withheld at a large k is often what would look worst there. Where no counterfactual is released at every k
+    they are over what is released at each, and the label says so. What is withheld is drawn where something is.
+
+    Parameters
+    ----------
+    frontier : Frontier or DataFrame
+        What `cfk_plugin.frontier.frontier` measured, or its `to_frame`.
+    k : int, optional
+        The policy's k, drawn as a line. Default: that of the frontier's policy.
+    ax : matplotlib Axes, optional
+        Default: those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        If the table lacks a column.
+
+    Notes
+    -----
+    Bands of two k may overlap although one costs clearly more: they are of the same counterfactuals, and each band says
+    how far the figure would move with others.
+    """
+    table = _frontier_table(frontier)
+    ax = ax or new_axes(4.0)
+    if k is None and isinstance(frontier, Frontier):
+        k = frontier.policy["k"]
+    if not table["released"].any():
+        return nothing(ax)
+    asked, common = int(table["asked"].iloc[0]), int(table["common"].iloc[0])
+    lines = _means(table, common)
+    for line in lines:
+        _draw_means(ax, table, line)
+    _name_means(ax, table, lines)
+    if k is not None:
+        mark_k(ax, k, k)
+    _frontier_axes(ax, table["k"].to_numpy(), k)
+    ax.set_xlabel("k, least number of people behind an explanation")
+    ax.set_ylabel(f"mean with 95 % interval,\nover {_over(asked, common)}")
+    clean(ax)
+    return ax
+
+
+def _over(asked: int, common: int) -> str:
+    if not common:
+        return "what each k releases: not the same ones"
+    return f"all {asked:,} counterfactuals" if common == asked else f"the {common:,} of {asked:,} released at every k"
+
+
+def _frontier_table(frontier: Frontier | pd.DataFrame) -> pd.DataFrame:
+    table = frontier.to_frame() if isinstance(frontier, Frontier) else frontier
+    means = [f"{common}{name}" for common in ("", "common_") for name in ("ncp_mean", "pureness_mean")]
+    ends = [f"{name}{end}" for name in (*means, "suppressed_rate") for end in ("", "_low", "_high")]
+    if lost := [name for name in ("k", "asked", "released", "common", *ends) if name not in table.columns]:
+        raise InputError(f"no frontier: columns {', '.join(lost)} are missing; give a Frontier or its to_frame()")
+    return table.sort_values("k")
+
+
+def _means(table: pd.DataFrame, common: int) -> list[_FrontierLine]:
+    of = "common_" if common else ""
+    lines = [
+        _FrontierLine("pureness", f"{of}pureness_mean", "-", "o", INK),
+        _FrontierLine("information loss, NCP", f"{of}ncp_mean", "--", "s", INK),
+    ]
+    if table["suppressed_rate"].any():
+        lines.append(_FrontierLine("withheld, of all asked", "suppressed_rate", ":", "^", MARK))
+    return lines
+
+
+def _draw_means(ax: Axes, table: pd.DataFrame, line: _FrontierLine) -> None:
+    at = table["k"].to_numpy()
+    low, high = table[f"{line.column}_low"], table[f"{line.column}_high"]
+    ax.fill_between(at, low, high, color=MARK, alpha=0.16, linewidth=0, zorder=1)  # what two bands share is darker
+    ax.plot(at, table[line.column], line.style, marker=line.marker, markersize=4, color=line.colour, zorder=3)
+
+
+def _name_means(ax: Axes, table: pd.DataFrame, lines: list[_FrontierLine]) -> None:
+    """Write the name of each line at its end, apart from each other."""
+    last = {line.name: table[line.column].dropna() for line in lines}
+    ends = sorted((float(values.iloc[-1]), name) for name, values in last.items())
+    y = -np.inf
+    for value, name in ends:
+        y = max(value, y + _APART)
+        ax.annotate(
+            f"{name} {value:.2f}",
+            (float(table["k"].iloc[-1]), y),
+            (7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=INK,
+        )
+
+
+def _frontier_axes(ax: Axes, ks: np.ndarray, k: int | None) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = min(ks[0], k or ks[0]), max(ks[-1], k or ks[-1])
+    wide = max(high - low, 1)
+    ticks = ks if len(ks) <= _MOST_TICKS else MaxNLocator(_MOST_TICKS, integer=True).tick_values(ks[0], ks[-1])
+    ax.set_xlim(low - 0.03 * wide, high + _ROOM * wide)
+    ax.set_xticks([tick for tick in ticks if low <= tick <= high])
+    ax.spines["bottom"].set_bounds(low, high)
+    ax.set_ylim(-0.02, 1.12)
+    ax.set_yticks(np.linspace(0, 1, 6))
+    ax.spines["left"].set_bounds(0, 1)
+
+
+_STYLES = ("-", "--", ":", "-.")
+_SHADES = (INK, "0.45")
+_GUIDES = {"bound_tight": (0, (6, 2)), "bound_paper": (0, (1, 2))}
+_FEW = 1_000  # people; with fewer of them, rates of 0.1 % cannot be seen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RocLine:
+    name: str
+    curve: Curve
+    others: int | None  # not trained on
+
+
+def plot_roc(
+    report: AttackReport | Sequence[AttackReport] | Mapping[str, Curve],
+    *,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    log: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the share of members that attacks find over the share of others whom they take for members.
+
+    For the data holder: each step of a curve is one person, so few people show where single ones stand. A privacy
+    report's external edition has the same curves in steps of 11 people.
+
+    Parameters
+    ----------
+    report : AttackReport, sequence of AttackReport, or mapping of str to Curve
+        Whose curves are drawn. Curves of several reports are named with what was attacked.
+    epsilon, delta : float, optional
+        A claim for neighbours of whom one person is *replaced*, as membership attacks tell them apart; what it admits
+        is drawn as a line. Default: the lines that the reports hold, where they know of a claim.
+    log : bool
+        Logarithmic axes, from 1 / n of the n people who were not trained on. Attacks that are right about a few people
+        show on these alone.
+    ax : matplotlib Axes, optional
+        Default: those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        If something has no curves, or epsilon or delta is outside of its range.
+
+    Notes
+    -----
+    A bound on the balanced accuracy B is no curve. The published bound is drawn as what it implies, TPR at most
+    FPR + 2 B - 1, where a report holds it.
+    """
+    lines, claims = _given(report)
+    ax = ax or new_axes(4.4)
+    if not lines:
+        return nothing(ax, "no attack with a curve")
+    least = min(_least(line) for line in lines) if log else 0.0
+    at = np.geomspace(least, 1.0, 200) if log else np.linspace(0.0, 1.0, 201)
+    ax.plot(at, at, color=MARK, linewidth=0.8, label=COIN, zorder=1)
+    if epsilon is not None:
+        ax.plot(
+            at,
+            _admitted(at, epsilon, delta),
+            linestyle=_GUIDES["bound_tight"],
+            color=MARK,
+            linewidth=1,
+            label=_claimed(epsilon, delta),
+        )
+    else:
+        for name, bound in claims.items():
+            ax.plot(
+                at,
+                roc_height(bound.fpr, bound.tpr, at),
+                linestyle=_GUIDES[name],
+                color=MARK,
+                linewidth=1,
+                label=BOUNDS[name],
+            )
+    for i, line in enumerate(lines):
+        _draw_curve(ax, line, i, least)
+    _roc_axes(ax, lines, least)
+    return ax
+
+
+def _given(
+    report: AttackReport | Sequence[AttackReport] | Mapping[str, Curve],
+) -> tuple[list[_RocLine], dict[str, Curve]]:
+    """Return the curves of attacks, and those of what is claimed."""
+    from cfk_plugin.audit.attack_report import AttackReport, Curve
+
+    if isinstance(report, Mapping):
+        if not all(isinstance(curve, Curve) for curve in report.values()):
+            raise InputError("a mapping must be of names to Curve, such as an AttackReport's curves")
+        drawn = [_RocLine(short(name), curve, None) for name, curve in report.items() if name not in BOUNDS]
+        return drawn, {name: report[name] for name in BOUNDS if name in report}
+    reports = [report] if isinstance(report, AttackReport) else list(report)
+    if not all(isinstance(each, AttackReport) for each in reports):
+        raise InputError("plot_roc draws an AttackReport, several, or curves by name")
+    claims = {name: each.curves[name] for each in reports for name in BOUNDS if name in each.curves}
+    return [line for each in reports for line in _roc_lines(each, several=len(reports) > 1)], claims
+
+
+def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[_RocLine]:
+    for name, curve in report.curves.items():
+        if name in BOUNDS:
+            continue
+        found = next((result for result in report.results if result.attack == name), None)
+        others = None if found is None else found.figures.get("others")
+        area = found is not None and not name.startswith("membership_surrogate")  # whose success is no area
+        title = f"{short(name)}, AUC {found.main.value:.2f}" if found is not None and area else short(name)
+        known = others is not None and np.isfinite(others) and others > 0
+        yield _RocLine(f"{report.subject}: {title}" if several else title, curve, int(others or 0) if known else None)
+
+
+def _least(line: _RocLine) -> float:
+    """Return the smallest rate of false alarms that could be seen."""
+    if line.others:
+        return 1 / line.others
+    return min((rate for rate in line.curve.fpr if rate > 0), default=0.1)
+
+
+def _draw_curve(ax: Axes, line: _RocLine, place: int, least: float) -> None:
+    start = max(least, _least(line)) if least else 0.0
+    inside = [rate for rate in line.curve.fpr if rate >= start]
+    at = np.unique([start, *inside, 1.0])
+    heights = roc_height(line.curve.fpr, line.curve.tpr, at)
+    shown = heights > 0 if least else np.ones(len(at), dtype=bool)
+    ax.plot(
+        at[shown],
+        heights[shown],
+        _STYLES[place % len(_STYLES)],
+        color=_SHADES[place // len(_STYLES) % len(_SHADES)],
+        linewidth=1.8,
+        label=line.name,
+        zorder=3,
+    )
+
+
+def _roc_axes(ax: Axes, lines: list[_RocLine], least: float) -> None:
+    if least:
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlim(least, 1.0)
+        ax.set_ylim(least, 1.25)
+    else:
+        ax.set_xlim(0.0, 1.0)
+        ax.set_ylim(0.0, 1.02)
+    ax.set_xlabel("share of others taken for members (FPR)")
+    ax.set_ylabel("share of members found (TPR)")
+    known = [line.others for line in lines if line.others]
+    if known and min(known) < _FEW:
+        words = f"{min(known):,} people who are no members:\nnothing below {1 / min(known):.2g} can be seen"
+        ax.set_title(words, loc="left", fontsize=8, color=MARK)
+    ax.legend(loc="lower right", fontsize=8, frameon=False, handlelength=3)
+    clean(ax)
+
+
+def _admitted(at: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
+    from cfk_plugin.audit.membership.bounds import largest_tpr, replace_one
+
+    return largest_tpr(at, *replace_one(epsilon, delta, "replace-one"))
+
+
+def _claimed(epsilon: float, delta: float) -> str:
+    return f"most that ε = {epsilon:g} admits" if not delta else f"most that ε = {epsilon:g}, δ = {delta:g} admits"

@@ -1,1 +1,0 @@
-"""Where reports go: files, MLflow, the model registry, and the comparison with an earlier one."""

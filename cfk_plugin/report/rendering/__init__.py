@@ -1,1 +1,0 @@
-"""From report data to pages: a document first, then HTML, Markdown, PDF, tables."""

@@ -1,0 +1,446 @@
+"""A report in short: CSV, JUnit XML, a model card, a notebook's cell, and what changed since an earlier one."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from cfk_plugin.errors import InputError
+from cfk_plugin.records.run import LONGEST_DESCRIPTION
+from cfk_plugin.report.data import Amount, Check, Group, ReportData, Status
+from cfk_plugin.report.document import STATUS_TEXTS, Kind, kind_of, shown
+from cfk_plugin.report.render import csv_cell, markdown, one_line
+
+COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source", "section", "text")
+"""Columns of the CSV."""
+
+
+def render_csv(data: ReportData) -> str:
+    """Write one line per check, in the order of the report, under a line of names.
+
+    Parameters
+    ----------
+    data : ReportData
+
+    Returns
+    -------
+    str
+        CSV as RFC 4180 has it, with lines that end in CRLF. Numbers have all their digits, what was not measured is
+        empty, and a text that a spreadsheet would take for a formula begins with an apostrophe. Evidence is not in it.
+    """
+    text = io.StringIO(newline="")
+    lines = csv.writer(text, lineterminator="\r\n")
+    lines.writerow(COLUMNS)
+    lines.writerows(_line(check) for check in data.checks)
+    return text.getvalue()
+
+
+def _line(check: Check) -> tuple[str, ...]:
+    measured = check.measured
+    return (
+        csv_cell(check.id),
+        check.status,
+        # Where only a band may be shown, no number is.
+        *(_number(each if measured.band is None else None) for each in (measured.value, measured.low, measured.high)),
+        csv_cell(measured.band or ""),
+        _threshold(check.threshold),
+        csv_cell(check.source),
+        str(check.section),
+        csv_cell(check.text),
+    )
+
+
+def _threshold(amount: Amount) -> str:
+    return csv_cell(amount.band) if amount.band is not None else _number(amount.value)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else str(value)
+
+
+def render_junit(data: ReportData) -> str:
+    """Write each check as a test case.
+
+    Parameters
+    ----------
+    data : ReportData
+
+    Returns
+    -------
+    str
+        XML. A check that fails is a failure. JUnit has no word for a check that a person has to look at, or that was
+        not measured: it is `skipped`, with a message, which is the only state that is neither green nor red.
+    """
+    checks = data.checks
+    counts = {
+        "tests": str(len(checks)),
+        "failures": str(sum(check.status == "fail" for check in checks)),
+        "errors": "0",
+    }
+    name, open_ = one_line(str(data.report["title"])), sum(check.status not in ("pass", "fail") for check in checks)
+    suites = ET.Element("testsuites", {"name": name, **counts})
+    suite = ET.SubElement(suites, "testsuite", {"name": name, **counts, "skipped": str(open_)})
+    properties = ET.SubElement(suite, "properties")
+    for key in ("id", "verdict", "edition", "as_of"):
+        value = one_line(str(data.report[key]))
+        ET.SubElement(properties, "property", {"name": f"cfk.report.{key}", "value": value})
+    for check in checks:
+        _add(suite, check)
+    ET.indent(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+
+
+def _add(suite: ET.Element, check: Check) -> None:
+    case = ET.SubElement(suite, "testcase", {"name": one_line(check.id), "classname": "cfk.report"})
+    if check.status == "pass":
+        return
+    kind = kind_of(check.id)
+    said = f"{STATUS_TEXTS[check.status]}: {one_line(check.text)}"
+    figures = f"measured: {shown(check.measured, kind)}; threshold: {shown(check.threshold, kind)}"
+    if check.status == "fail":
+        found = ET.SubElement(case, "failure", {"type": check.status, "message": said})
+        found.text = one_line(f"{figures}; source: {check.source or 'none'}; section {check.section}")
+    else:
+        ET.SubElement(case, "skipped", {"message": one_line(f"{said} ({figures})")})
+
+
+def render_cell(data: ReportData) -> str:
+    """Return verdict and checks as HTML without style, script or address."""
+    head = "<tr><th>status</th><th>check</th><th>measured</th><th>asked</th></tr>"
+    rows = "".join(_row(check) for check in data.checks)
+    title = escape(str(data.report["title"]))
+    return f"<p><strong>{title}: {data.verdict}</strong></p><table>{head}{rows}</table>"
+
+
+def _row(check: Check) -> str:
+    kind = kind_of(check.id)
+    cells = (STATUS_TEXTS[check.status], check.id, shown(check.measured, kind), shown(check.threshold, kind))
+    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+
+
+_KEY = (
+    "k_min",
+    "k_desired_min",
+    "k_effective_min",
+    "k_intersection_min",
+    "prosecutor_risk_max",
+    "marketer_risk",
+    "pureness_mean",
+    "pureness_min",
+    "ncp_mean",
+    "suppressed_rate",
+    "native_rate",
+    "epsilon",
+    "epsilon_spent",
+)
+"""Metrics that a card shows, in this order."""
+_MOST_GROUPS = 8
+_MOST_CHECKS = 10
+_LONG = 200  # characters of one text
+_SHORTENED = "\n\nShortened: the whole report says more.\n"
+
+
+def render_model_card(data: ReportData, *, where: str = "") -> str:
+    """Write the report in short: verdict, what is not covered, key figures, checks, group differences, limits.
+
+    Parameters
+    ----------
+    data : ReportData
+    where : str
+        Where the whole report is, such as ``artifact cfk/report.html of MLflow run …``. Without it the card names the
+        report's id.
+
+    Returns
+    -------
+    str
+        Markdown, no longer than a registry stores; where that is too short, parts at its end are left out, and the
+        card says so.
+    """
+    parts = [
+        _head(data, where or f"id {data.report['id']}"),
+        _section("Not covered", (f"* {_text(each)}" for each in data.report["not_covered"])),
+        _section("Key figures", _figures(data)),
+        _section("Checks that did not pass", _open_checks(data)),
+        _section("Group differences", _groups(data.groups)),
+        _section("Limits", (f"* {_text(each)}" for each in data.limits)),
+    ]
+    return fitted("\n\n".join(part for part in parts if part) + "\n", LONGEST_DESCRIPTION)
+
+
+def fitted(card: str, room: int) -> str:
+    """Return a card in at most `room` characters: sections at its end are left out, and then it says so.
+
+    An empty text where there is not even room for its head.
+    """
+    if len(card) <= room:
+        return card
+    sections = card.split("\n\n## ")
+    while len(sections) > 1:
+        sections.pop()
+        shorter = "\n\n## ".join(sections) + _SHORTENED
+        if len(shorter) <= room:
+            return shorter
+    return ""
+
+
+def _section(title: str, lines: Iterable[str]) -> str:
+    found = "\n".join(lines)
+    return f"## {title}\n\n{found}" if found else ""
+
+
+def _head(data: ReportData, where: str) -> str:
+    head = data.report
+    said = "\n".join(f"* **{STATUS_TEXTS[status]}**: {_names(found, data)}" for status, found in _by_status(data))
+    edition, as_of = str(head["edition"]).capitalize(), _text(str(head["as_of"]))
+    return (
+        f"# Privacy report: {data.verdict}\n\n{_text(str(head['title']))}. {edition} edition, as of {as_of}. "
+        f"Whole report: {_text(where)}.\n\n{said}"
+    )
+
+
+def _names(checks: Sequence[Check], data: ReportData) -> str:
+    names = ", ".join(_name(check.id, data) for check in checks[:_MOST_CHECKS])
+    return f"{names} and {len(checks) - _MOST_CHECKS} more" if len(checks) > _MOST_CHECKS else names
+
+
+def _by_status(data: ReportData) -> Iterator[tuple[Status, list[Check]]]:
+    """Yield the checks of every status that there is, the worst first."""
+    statuses: tuple[Status, ...] = ("fail", "review", "not_measured", "pass")
+    for status in statuses:
+        if found := [check for check in data.checks if check.status == status]:
+            yield status, found
+
+
+def _open_checks(data: ReportData) -> Iterator[str]:
+    open_ = [check for status, found in _by_status(data) if status != "pass" for check in found]
+    yield from (_check(check, data) for check in open_[:_MOST_CHECKS])
+    if len(open_) > _MOST_CHECKS:
+        yield f"* and {len(open_) - _MOST_CHECKS} more"
+
+
+def _check(check: Check, data: ReportData) -> str:
+    figures = ""
+    if check.measured.measured:
+        asked = f", asked {shown(check.threshold, kind_of(check.id))}" if check.threshold.measured else ""
+        figures = f" {shown(check.measured, kind_of(check.id))}{asked}."
+    return f"* **{STATUS_TEXTS[check.status]}** {_name(check.id, data)}:{figures} {_text(check.text)}"
+
+
+def _figures(data: ReportData) -> Iterator[str]:
+    amounts = {name: data.metric(name) for name in _KEY}
+    if not any(amount.measured for amount in amounts.values()):
+        return
+    yield "| figure | value |\n|---|---|"
+    for name, amount in amounts.items():
+        if amount.measured:
+            yield f"| {_name(name, data)} | {markdown(shown(amount, kind_of(name)))} |"
+
+
+def _groups(groups: Iterable[Group]) -> Iterator[str]:
+    """Show the largest gaps; the whole report has all."""
+    measured = [group for group in groups if group.gap.measured]
+    if not measured:
+        return
+    yield "| group | figure | in it | others | gap |\n|---|---|---|---|---|"
+    for group in sorted(measured, key=lambda group: -_size(group.gap))[:_MOST_GROUPS]:
+        amounts = " | ".join(markdown(shown(amount)) for amount in (group.mean, group.rest, group.gap))
+        yield f"| {_text(group.attribute)}: {_text(group.group)} | {_text(group.metric)} | {amounts} |"
+
+
+def _size(amount: Amount) -> float:
+    return abs(amount.value) if amount.value is not None else 0.0
+
+
+def _name(name: str, data: ReportData) -> str:
+    found = data.definitions.get(name)
+    return _text(found.name if found is not None else name)
+
+
+def _text(text: str) -> str:
+    return markdown(text if len(text) <= _LONG else f"{text[: _LONG - 1]}…")
+
+
+Change = dict[str, str]
+
+_ABSENT = "not in the report"
+_SCHEMA = ("role", "kind", "weight", "bounds_source")
+_POLICY = ("preset", "methods", "guarantees", "generators", "techniques", "seed")
+_MOST = 80  # characters of a setting that are shown
+
+
+def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
+    """Say what changed from one report to a later one.
+
+    Parameters
+    ----------
+    before, after : ReportData
+        Of the same edition.
+
+    Returns
+    -------
+    tuple of dict
+        ``what``, ``before``, ``after`` of every change, as text: verdict, checks whose status or threshold changed,
+        metrics and attacks (and whether their intervals overlap), policy, population, schema, model and other answers
+        of people, plugins and packages. Empty if nothing of that changed. A change that three digits do not show is
+        none.
+
+    Raises
+    ------
+    InputError
+        If one is for the house and the other to be given away: their difference would tell what the second hides.
+    """
+    if before.report["edition"] != after.report["edition"]:
+        raise InputError(
+            f"the {before.report['edition']} and the {after.report['edition']} edition cannot be compared: the "
+            "difference would tell what the external one hides; make both reports in one edition"
+        )
+    found = [
+        *_told("verdict", before.verdict, after.verdict),
+        *_checks(before, after),
+        *_amounts("metric", _metrics(before), _metrics(after)),
+        *_amounts("attack", _attacks(before), _attacks(after)),
+        *_policy(before.policy, after.policy),
+        *_mapping("population", _plain(before.population), _plain(after.population)),
+        *_schema(before, after),
+        *_mapping("answer", before.system, after.system),
+        *_environment(before.environment, after.environment),
+    ]
+    return tuple(found)
+
+
+def render_comparison(before: ReportData, after: ReportData) -> str:
+    """Write what changed between two reports as Markdown; errors as for `compare`."""
+    changes = compare(before, after)
+    head = (
+        "# What changed between two reports\n\n"
+        f"* Before: {_title_of(before)}\n* After: {_title_of(after)}\n* Edition: {after.report['edition']}\n"
+    )
+    if not changes:
+        return f"{head}\nNothing that a report compares changed.\n"
+    lines = [f"| {markdown(c['what'])} | {markdown(c['before'])} | {markdown(c['after'])} |" for c in changes]
+    return f"{head}\n" + "\n".join(["| what | before | after |", "| --- | --- | --- |", *lines]) + "\n"
+
+
+def _title_of(data: ReportData) -> str:
+    head = data.report
+    return f"{markdown(str(head['title']))}, {markdown(str(head['as_of']))}, verdict **{data.verdict}**"
+
+
+def _checks(before: ReportData, after: ReportData) -> Iterator[Change]:
+    old, new = ({check.id: check for check in data.checks} for data in (before, after))
+    for name in {**old, **new}:
+        kind, there, now = kind_of(name), old.get(name), new.get(name)
+        if there is None or now is None or there.status != now.status:
+            yield from _told(f"check {name}", _status(there, kind), _status(now, kind))
+        if there is not None and now is not None:
+            yield from _told(f"threshold of {name}", shown(there.threshold, kind), shown(now.threshold, kind))
+
+
+def _status(check: Check | None, kind: Kind) -> str:
+    if check is None:
+        return _ABSENT
+    status = STATUS_TEXTS[check.status]
+    return f"{status} ({shown(check.measured, kind)})" if check.measured.measured else status
+
+
+def _metrics(data: ReportData) -> dict[str, Amount]:
+    return {metric.id: metric.amount for metric in data.metrics}
+
+
+def _attacks(data: ReportData) -> dict[str, Amount]:
+    return {attack.id: attack.main for attack in data.attacks if attack.judged}
+
+
+def _amounts(part: str, before: Mapping[str, Amount], after: Mapping[str, Amount]) -> Iterator[Change]:
+    for name in {**before, **after}:
+        kind, old, new = kind_of(name), before.get(name), after.get(name)
+        texts = [_ABSENT if amount is None else shown(amount, kind) for amount in (old, new)]
+        if texts[0] != texts[1]:
+            overlap = "" if old is None or new is None else _overlap(old, new)
+            yield {"what": f"{part} {name}{overlap}", "before": texts[0], "after": texts[1]}
+
+
+def _overlap(before: Amount, after: Amount) -> str:
+    """Say whether two intervals overlap, where there are two; that they do not tells a change from chance."""
+    if before.low is None or before.high is None or after.low is None or after.high is None:
+        return ""
+    apart = before.high < after.low or after.high < before.low
+    return " (intervals do not overlap)" if apart else " (intervals overlap)"
+
+
+def _policy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    for name in _POLICY:
+        yield from _told(f"policy: {name}", before.get(name), after.get(name))
+    old, new = (list(policy.get("policies") or ()) for policy in (before, after))
+    if len(old) == len(new) == 1:
+        yield from _mapping("policy", old[0].get("settings") or {}, new[0].get("settings") or {})
+    else:
+        yield from _told("policies", *(sorted(str(each.get("sha256")) for each in policies) for policies in (old, new)))
+
+
+def _schema(before: ReportData, after: ReportData) -> Iterator[Change]:
+    old, new = ({str(each["name"]): each for each in data.attributes} for data in (before, after))
+    for name in {**old, **new}:
+        if name not in old or name not in new:
+            parts = [
+                _ABSENT if each is None else _plain_text(each.get("role")) for each in (old.get(name), new.get(name))
+            ]
+            yield from _told(f"attribute {name}", *parts)
+            continue
+        for part in _SCHEMA:
+            yield from _told(f"attribute {name}: {part}", old[name].get(part), new[name].get(part))
+
+
+def _mapping(part: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    for name in sorted({**before, **after}):
+        yield from _told(f"{part}: {name}", before.get(name, _ABSENT), after.get(name, _ABSENT))
+
+
+def _plain(population: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a population is identified by; its shares are among the metrics."""
+    return {name: population.get(name) for name in ("fingerprint", "people", "rows", "subject_key")}
+
+
+def _environment(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    """Compare plugins and packages one by one, and everything else as a whole, such as the model."""
+    for part in sorted({**before, **after}):
+        old, new = (_versions(each.get(part)) for each in (before, after))
+        if isinstance(old, Mapping) or isinstance(new, Mapping):
+            yield from _mapping(part.removesuffix("s"), old or {}, new or {})
+        else:
+            yield from _told(part, old, new)
+
+
+def _versions(found: Any) -> Any:
+    """Return ``["dice 0.1"]`` as ``{"dice": "0.1"}``."""
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        return {name: version for name, _, version in (str(each).partition(" ") for each in found)}
+    return found
+
+
+def _told(what: str, before: Any, after: Any) -> Iterator[Change]:
+    old, new = _plain_text(before), _plain_text(after)
+    if old != new:
+        yield {"what": what, "before": _short(old), "after": _short(new)}
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, Amount):
+        return shown(value, "count")
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(_plain_text(each) for each in value) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_plain_text(each)}" for name, each in value.items()) or "none"
+    return str(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST else f"{text[: _MOST - 1]}…"
