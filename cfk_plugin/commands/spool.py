@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.records.shipper import Shipper
-from cfk_plugin.records.spool import Spool, SpoolSettings, Waiting, exists, this_process
+from cfk_plugin.records.spool import Shipper, Spool, SpoolSettings, Waiting, exists, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -155,7 +155,7 @@ class RunWriter:
         records: Sequence[RunRecord],
         *,
         planned_before: int | None = None,
-        plan: Callable[[str, int], None] | None = None,
+        plan: Callable[..., None] | None = None,
     ) -> str:
         # Two threads must not count on in one run at the same time.
         lock = _locks.setdefault(self.tracking_uri, threading.Lock())
@@ -172,7 +172,7 @@ class RunWriter:
             with tracking_errors("MLflow did not end the run"):
                 client_of(self.tracking_uri, self.timeout).set_terminated(self.run_id)
 
-    def _write(self, records: Sequence[RunRecord], planned: int | None, plan: Callable[[str, int], None] | None) -> str:
+    def _write(self, records: Sequence[RunRecord], planned: int | None, plan: Callable[..., None] | None) -> str:
         client = client_of(self.tracking_uri, self.timeout)
         self.run_id = run_id = self.run_id or self._found_or_made(client)
         data = client.get_run(run_id).data
@@ -188,7 +188,7 @@ class RunWriter:
             )
         before, after = self._tally, self._tally.plus(records)
         if plan is not None:
-            plan(run_id, before.asked)
+            plan(run_id=run_id, first_step=before.asked)
         _log_files(client, run_id, records, before.asked)
         _log_values(client, run_id, records, before.asked)
         _log_summary(client, run_id, records, after)  # last: from here on the records count

@@ -1,9 +1,12 @@
-"""The spool: records on local disk from the moment an explanation leaves until MLflow has them."""
+"""The spool: records on local disk from the moment an explanation leaves until a thread has sent them to MLflow."""
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
+import math
+import multiprocessing.util
 import os
 import secrets
 import socket
@@ -11,14 +14,17 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.errors import InputError, TrackingError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect
 from cfk_plugin.records.record import RunRecord
+from cfk_plugin.records.run import OtherSettingsError, RunWriter
 
 _MEGABYTES = 1024
 
@@ -100,6 +106,7 @@ LEASE_SECONDS = 90.0
 _FILE = "spool.db"
 _BUSY_SECONDS = 2.0  # that a writer waits for another process
 _PAGE = 4096
+_ALL = 2**63 - 1  # SQLite's largest number
 _TOGETHER = 200  # records that are logged in one go ...
 _BYTES_TOGETHER = 4_000_000  # ... unless they are large
 _TABLES = """
@@ -173,7 +180,7 @@ class Spool:
             db.execute(
                 "INSERT INTO streams (id, target, run_id, holder, until) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO UPDATE SET finished = 0",
-                (stream, json.dumps(target, sort_keys=True), run_id, self.holder, until),
+                (stream, _target_text(target), run_id, self.holder, until),
             )
             db.execute("INSERT INTO records (stream, created, body) VALUES (?, ?, ?)", (stream, record.created, body))
 
@@ -205,23 +212,23 @@ class Spool:
     def batch(self, stream: Stream) -> tuple[list[RunRecord], bool]:
         """Return the next records of a stream, the same ones until they are `delivered`, and whether more may wait."""
         with self._transaction() as db:
-            if stream.upto is not None:
-                rows = db.execute(
-                    "SELECT id, body FROM records WHERE stream = ? AND id <= ? ORDER BY id", (stream.id, stream.upto)
-                ).fetchall()
-                more = True
-            else:
-                found = db.execute(
-                    "SELECT id, body FROM records WHERE stream = ? ORDER BY id LIMIT ?", (stream.id, _TOGETHER + 1)
-                ).fetchall()
-                rows = _of_one_batch(found[:_TOGETHER])
-                more = len(rows) < len(found)
+            last, most = (_ALL, _TOGETHER + 1) if stream.upto is None else (stream.upto, _ALL)
+            rows = found = db.execute(
+                "SELECT id, body FROM records WHERE stream = ? AND id <= ? ORDER BY id LIMIT ?", (stream.id, last, most)
+            ).fetchall()
+            if stream.upto is None:
+                sizes = accumulate(len(body) for _, body in found)
+                small = zip(found[:_TOGETHER], sizes, strict=False)
+                rows = [row for row, size in small if size <= _BYTES_TOGETHER] or found[:1]
                 db.execute("UPDATE streams SET upto = ? WHERE id = ?", (rows[-1][0] if rows else None, stream.id))
+            more = stream.upto is not None or len(rows) < len(found)
         return [RunRecord.from_json(body) for _, body in rows], more
 
-    def plan(self, stream: Stream, run_id: str, first_step: int) -> None:
-        """Note where the batch on its way goes, before anything of it is sent."""
-        self._execute("UPDATE streams SET run_id = ?, first_step = ? WHERE id = ?", run_id, first_step, stream.id)
+    def note(self, stream: str, **columns: Any) -> None:
+        """Put down what is known of a stream by now."""
+        names = ", ".join(f"{name} = ?" for name in columns)
+        with self._transaction() as db:
+            db.execute(f"UPDATE streams SET {names} WHERE id = ?", (*columns.values(), stream))  # noqa: S608 - ours
 
     def delivered(self, stream: Stream) -> None:
         """Delete the batch on its way: MLflow has it."""
@@ -232,24 +239,14 @@ class Spool:
             )
             db.execute("UPDATE streams SET upto = NULL, first_step = NULL, problem = NULL WHERE id = ?", (stream.id,))
 
-    def redirect(self, stream: Stream, target: Mapping[str, Any]) -> None:
-        text = json.dumps(target, sort_keys=True)
-        self._execute("UPDATE streams SET target = ?, run_id = NULL, first_step = NULL WHERE id = ?", text, stream.id)
-
-    def failed(self, stream: Stream, problem: str) -> None:
-        self._execute("UPDATE streams SET problem = ? WHERE id = ?", problem, stream.id)
-
-    def finish(self, streams: Sequence[str]) -> None:
-        """Note that no more records will come."""
-        with self._transaction() as db:
-            db.executemany("UPDATE streams SET finished = 1 WHERE id = ?", [(stream,) for stream in streams])
-
     def forget(self, stream: Stream) -> None:
         """Drop a stream that is finished and delivered."""
-        self._execute(
-            "DELETE FROM streams WHERE id = ? AND finished AND NOT EXISTS (SELECT 1 FROM records WHERE stream = ?)",
-            *(stream.id, stream.id),
-        )
+        with self._transaction() as db:
+            db.execute(
+                "DELETE FROM streams WHERE id = ? AND finished "
+                "AND NOT EXISTS (SELECT 1 FROM records WHERE stream = streams.id)",
+                (stream.id,),
+            )
 
     def waiting(self) -> list[Waiting]:
         """Return streams that have records, or whose run is to end, the oldest first."""
@@ -266,10 +263,6 @@ class Spool:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = self._files = None
-
-    def _execute(self, statement: str, *values: Any) -> None:
-        with self._transaction() as db:
-            db.execute(statement, values)
 
     @contextmanager
     def _transaction(self, *, write: bool = True, keeps: bool = False) -> Iterator[sqlite3.Connection]:
@@ -329,23 +322,189 @@ def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
     return db
 
 
+def _target_text(target: Mapping[str, Any]) -> str:
+    return json.dumps(target, sort_keys=True)
+
+
 def exists(folder: Path) -> bool:
     return (folder / _FILE).is_file()
-
-
-def _of_one_batch(rows: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the first rows, up to the size of a batch; at least one."""
-    size = 0
-    kept: list[tuple[int, str]] = []
-    for row in rows:
-        size += len(row[1])
-        if kept and size > _BYTES_TOGETHER:
-            break
-        kept.append(row)
-    return kept
 
 
 def _explained(error: Exception) -> str:
     if "full" in str(error):
         return "the spool is full, or its disk is; make room, raise CFK_SPOOL_MB, or bring the tracking server back"
     return f"the spool cannot be used ({type(error).__name__}); check its folder, which CFK_SPOOL names"
+
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_HEARTBEAT = 30.0  # seconds between two looks for streams that another process left behind
+_GATHER = 2.0  # seconds that records are gathered before they are sent, as every sending has its price
+_EXIT_SECONDS = 30.0  # to deliver at exit, while the server takes records
+
+
+@dataclass(slots=True, eq=False)
+class Shipper:
+    """Sends the streams of a spool, each in order, from a daemon thread, so that whoever keeps a record waits for none.
+
+    A stream that cannot be sent is tried again after a growing pause, for as long as it takes; nothing is dropped.
+    """
+
+    spool: Spool
+    _runs: dict[str, RunWriter] = field(default_factory=dict)
+    _own: set[str] = field(default_factory=set)  # streams that this process has added to
+    _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a stream: until when, and how long
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _thread: threading.Thread | None = None
+    _due: float = math.inf  # when the thread has to look again
+    _failed: bool = False
+    _closed: bool = False
+    _warned: bool = False
+
+    def submit(self, stream: str, target: Mapping[str, Any], run: RunWriter, record: RunRecord) -> None:
+        self.spool.append(stream, target, run.run_id, record)
+        self._own.add(stream)
+        self._runs.setdefault(stream, run)
+        self.wake()
+
+    def finish(self, streams: Sequence[str]) -> None:
+        """Note that these streams are complete: runs that were made for them end when all is delivered."""
+        for stream in streams:
+            self.spool.note(stream, finished=1)
+        self.wake()
+
+    def wake(self, within: float = _GATHER) -> None:
+        with self._changed:
+            self._due = min(self._due, time.monotonic() + within)
+            if not self._closed and (self._thread is None or not self._thread.is_alive()):
+                self._thread = threading.Thread(target=self._work, name="cfk-tracking", daemon=True)
+                with suppress(RuntimeError):  # the interpreter is ending: what is kept, a later process sends
+                    self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self, seconds: float) -> bool:
+        """Send what this process has kept; return False when `seconds` are over or a server does not take it."""
+        with self._changed:
+            self._pauses.clear()
+            self._failed = False
+        self.wake(within=0)
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: self._failed or not self._waiting(), timeout=seconds)
+            return not self._waiting()
+        except TrackingError as error:
+            _log.warning("%s", error)
+            return False
+
+    def drain(self) -> list[Waiting]:
+        """Send, in this thread, what no running process sends; return what is left."""
+        while self._round():
+            pass
+        return self.spool.waiting()
+
+    def close(self, seconds: float = _EXIT_SECONDS) -> None:
+        """Send what can be sent; the rest stays in the spool for a later process."""
+        if self._closed:
+            return
+        delivered = self._thread is None or self.flush(seconds)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if not delivered:
+            _log.warning(
+                "tracking records were not delivered; they are in %s, and `cfk spool flush` sends them",
+                self.spool.settings.folder,
+            )
+        self.spool.close()
+
+    def _waiting(self) -> list[Waiting]:
+        return [stream for stream in self.spool.waiting() if stream.id in self._own]
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and (rest := self._due - time.monotonic()) > 0:
+                    self._changed.wait(rest)
+                if self._closed:
+                    return
+                self._due = time.monotonic() + _HEARTBEAT
+            more = False
+            try:
+                with quiet("sending raised {}", TrackingError, let=TrackingError):
+                    more = self._round()
+            except TrackingError as error:  # the spool may be back later
+                self._failed = True
+                _log.error("the spool cannot be sent: %s", error)
+                time.sleep(_FIRST_PAUSE)
+            with self._changed:
+                self._due = 0.0 if more else min([self._due, *(until for until, _ in self._pauses.values())])
+                self._changed.notify_all()
+
+    def _round(self) -> bool:
+        """Send one batch of every stream that is due; return whether there may be more to do at once."""
+        streams, more = self.spool.hold(), False
+        held = {stream.id for stream in streams}
+        self._pauses = {id_: pause for id_, pause in self._pauses.items() if id_ in held}
+        for stream in streams:
+            until, pause = self._pauses.get(stream.id, (0.0, 0.0))
+            if self._closed or until > time.monotonic():
+                continue
+            try:
+                more |= self._send(stream)
+            except TrackingError as error:
+                self._postpone(stream, min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE, str(error))
+            else:
+                self._pauses.pop(stream.id, None)
+                self._warned = False
+        return more
+
+    def _send(self, stream: Stream) -> bool:
+        """Send a batch, or end a run that is complete; return whether there may be more to do."""
+        records, more = self.spool.batch(stream)
+        run = self._run_of(stream)
+        if not records:
+            if stream.finished:
+                if stream.target["run_id"] is None:  # else it is somebody's own run
+                    run.finish()
+                self.spool.forget(stream)
+                del self._runs[stream.id]
+            return False
+        try:
+            # Where the batch goes is noted before anything of it is sent.
+            plan = partial(self.spool.note, stream.id)
+            run.write(records, planned_before=stream.first_step, plan=plan)
+        except OtherSettingsError:
+            del self._runs[stream.id]
+            target = {**stream.target, "run_id": None, "run_name": None, "parent": run.run_id}
+            self.spool.note(stream.id, target=_target_text(target), run_id=None, first_step=None)
+            return True
+        self.spool.delivered(stream)
+        return more or stream.finished
+
+    def _run_of(self, stream: Stream) -> RunWriter:
+        run = self._runs.setdefault(stream.id, RunWriter(**stream.target, mark=stream.id))
+        run.run_id = run.run_id or stream.run_id
+        return run
+
+    def _postpone(self, stream: Stream, pause: float, problem: str) -> None:
+        with self._changed:
+            self._failed |= stream.id in self._own
+            self._pauses[stream.id] = (time.monotonic() + pause, pause)
+        self.spool.note(stream.id, problem=problem)
+        if not self._warned:
+            _log.warning("%s; records wait in %s and are sent again later", problem, self.spool.settings.folder)
+            self._warned = True
+
+
+_shippers: dict[tuple[int, Path], Shipper] = {}  # by process: a forked child starts its own
+
+
+def shipper(folder: Path | None = None) -> Shipper:
+    """Return the shipper of a spool folder in this process; its work at exit is registered."""
+    settings = SpoolSettings.of(folder)
+    place = (os.getpid(), settings.folder)
+    if place not in _shippers:
+        own = _shippers[place] = Shipper(Spool(settings, this_process()))
+        atexit.register(own.close)
+        if multiprocessing.parent_process() is not None:  # such a process leaves without running `atexit`
+            multiprocessing.util.Finalize(None, own.close, exitpriority=1)
+    return _shippers[place]

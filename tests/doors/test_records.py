@@ -748,7 +748,7 @@ def test_what_one_request_waits_is_counted_together(
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
     monkeypatch.setenv("CFK_SPOOL_FULL", getattr(request, "param", "suppress"))
-    monkeypatch.setattr("cfk_plugin.records.shipper._shippers", {})
+    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
     return tmp_path / "spool"
 
 

@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 import cfk_plugin.mlflow
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.hookspecs import RawMethod
-from cfk_plugin.records.shipper import shipper
+from cfk_plugin.records.spool import shipper
 from cfk_plugin.serving.autolog import CALLS, GIVEN_OUT
 
 dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")

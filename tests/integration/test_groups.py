@@ -13,7 +13,7 @@ import pytest
 
 from cfk_plugin import DPPrototypes, Explanations, Population, PrivacyPolicy, RunLogger, Schema, Suppressed, protect
 from cfk_plugin.errors import InputError, PrivacyLeakWarning
-from cfk_plugin.records import shipper
+from cfk_plugin.records.spool import shipper
 from spooled import kept
 
 TRAIN = pd.DataFrame({"age": np.arange(60) // 2 + 20, "pay": np.arange(60) * 10 + 1_000, "sex": ["f", "m"] * 30})
@@ -94,9 +94,9 @@ def test_what_is_no_group_is_refused_before_anything_is_asked() -> None:
 
 
 def test_the_explainers_own_methods_are_grouped_by_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipper, "_shippers", {})
+    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", spool=tmp_path, timeout=0.1)
-    with contextlib.closing(shipper.shipper(tmp_path)):
+    with contextlib.closing(shipper(tmp_path)):
         rows = protected(Own(), groups="sex", track=logger).generate_counterfactuals(QUERIES)
         (record,) = kept(tmp_path)
     assert [row["group"] for row in record.recount] == ["f", "m", "f", "m"]

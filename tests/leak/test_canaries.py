@@ -43,7 +43,7 @@ from cfk_plugin.hookspecs import CounterfactualBatch, Proposal, Task
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.partition import NearestCells
-from cfk_plugin.records import shipper
+from cfk_plugin.records.spool import shipper
 from cfk_plugin.release.explanations import Explanations
 
 N = 120
@@ -806,12 +806,12 @@ def test_reports(watch: Watch, population: Population, mlflow_store: str, tmp_pa
 
 
 def test_spool(watch: Watch, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipper, "_shippers", {})
+    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = f"http://127.0.0.1:{server.getsockname()[1]}"
     spool = tmp_path / "spool"
     logger = RunLogger(tracking_uri=nobody, spool=spool, timeout=0.5)
-    with contextlib.closing(shipper.shipper(spool)):
+    with contextlib.closing(shipper(spool)):
         assert logger.submit(explained(watch, population))
         assert not logger.flush(20)
         assert (spool / "spool.db").read_bytes()

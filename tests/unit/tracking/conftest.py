@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cfk_plugin.records import shipper
+from cfk_plugin.records.spool import Shipper, shipper
 
 
 @pytest.fixture(autouse=True)
@@ -15,9 +15,9 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_shipper(spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[shipper.Shipper]:
-    monkeypatch.setattr(shipper, "_shippers", {})
+def own_shipper(spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shipper]:
+    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
     monkeypatch.setattr("cfk_plugin.records.logger._default", [])
-    own = shipper.shipper()
+    own = shipper()
     yield own
     own.close(0)

@@ -18,9 +18,8 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records import shipper
 from cfk_plugin.records.logger import RunLogger, observe, track
-from cfk_plugin.records.spool import spool_folder
+from cfk_plugin.records.spool import Shipper, spool_folder
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Suppressed
 from spooled import COLUMNS, explanations, kept, released
@@ -198,7 +197,7 @@ def test_track_logs_what_is_observed_inside_the_block(mlflow_store: str) -> None
     assert (run.data.metrics["cfk.asked"], run.data.tags["team"], run.info.status) == (6, "risk", "FINISHED")
 
 
-def test_nothing_is_tracked_unless_asked_for(own_shipper: shipper.Shipper) -> None:
+def test_nothing_is_tracked_unless_asked_for(own_shipper: Shipper) -> None:
     observe(explanations())
     assert own_shipper._thread is None
 
@@ -254,7 +253,7 @@ def test_a_dead_server_neither_delays_nor_loses(
     server: str,
     request: pytest.FixtureRequest,
     spool: Path,
-    own_shipper: shipper.Shipper,
+    own_shipper: Shipper,
     connecting: set[int],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -355,7 +354,7 @@ def test_a_protected_explainer_tracks(mlflow_store: str) -> None:
 
 
 def test_a_protected_explainer_does_not_wait_for_a_hanging_server(
-    hanging: str, spool: Path, own_shipper: shipper.Shipper, connecting: set[int]
+    hanging: str, spool: Path, own_shipper: Shipper, connecting: set[int]
 ) -> None:
     queries = pd.DataFrame({"age": [30, 31], "salary": [10, 20]})
     plain, tracked = protected(track=False), protected(track=RunLogger(tracking_uri=hanging))

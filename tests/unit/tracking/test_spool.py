@@ -22,12 +22,12 @@ from typer.testing import CliRunner, Result
 
 from cfk_plugin.cli import app
 from cfk_plugin.errors import CFKError, InputError
-from cfk_plugin.records import run, shipper
+from cfk_plugin.records import run
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.record import RunRecord
-from cfk_plugin.records.shipper import Shipper
 from cfk_plugin.records.spool import (
     LEASE_SECONDS,
+    Shipper,
     Spool,
     SpoolError,
     SpoolSettings,
@@ -222,7 +222,7 @@ def test_a_spool_takes_no_more_room_than_it_may(
     spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CFK_SPOOL_MB", "1")
-    monkeypatch.setattr(shipper, "_shippers", {})  # settings are read once
+    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})  # settings are read once
     fill(spool)
     assert (spool / "spool.db").stat().st_size <= 1_000_000
     before = len(kept(spool))
@@ -237,7 +237,7 @@ def test_the_operator_may_choose_to_release_without_a_record(
 ) -> None:
     monkeypatch.setenv("CFK_SPOOL_MB", "1")
     monkeypatch.setenv("CFK_SPOOL_FULL", "release")
-    monkeypatch.setattr(shipper, "_shippers", {})
+    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
     fill(spool)
     logger = RunLogger()
     assert logger.submit(explanations())
