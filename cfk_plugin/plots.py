@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from cfk_plugin.audit.attack_report import AttackReport, Curve
+    from cfk_plugin.audit.result import AttackReport, Curve
     from cfk_plugin.data.population import Population
 
 
@@ -509,7 +509,7 @@ def _given(
     report: AttackReport | Sequence[AttackReport] | Mapping[str, Curve],
 ) -> tuple[list[_RocLine], dict[str, Curve]]:
     """Return the curves of attacks, and those of what is claimed."""
-    from cfk_plugin.audit.attack_report import AttackReport, Curve
+    from cfk_plugin.audit.result import AttackReport, Curve
 
     if isinstance(report, Mapping):
         if not all(isinstance(curve, Curve) for curve in report.values()):
@@ -579,7 +579,7 @@ def _roc_axes(ax: Axes, lines: list[_RocLine], least: float) -> None:
 
 
 def _admitted(at: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
-    from cfk_plugin.audit.membership.bounds import largest_tpr, replace_one
+    from cfk_plugin.audit.membership import largest_tpr, replace_one
 
     return largest_tpr(at, *replace_one(epsilon, delta, "replace-one"))
 

@@ -4,25 +4,22 @@ They are for the data holder, who knows the training rows: a report says how far
 get, and holds counts and shares alone.
 """
 
-from cfk_plugin.audit.disclosure import homogeneity, uniqueness
-from cfk_plugin.audit.downcoding import downcoding
-from cfk_plugin.audit.epsilon import (
-    EpsilonAudit,
-    canaries_needed,
-    canary_audit,
-    epsilon_from_scores,
-    one_run_audit,
-    runs_needed,
+from cfk_plugin.audit.epsilon import EpsilonAudit, canary_audit, epsilon_from_scores, runs_needed
+from cfk_plugin.audit.inversion import inversion, nearest_row, steering
+from cfk_plugin.audit.linkage import (
+    ATTACKS,
+    AuditReport,
+    downcoding,
+    homogeneity,
+    intersection,
+    linkage,
+    model_filter,
+    run_linkage_audit,
+    uniqueness,
 )
-from cfk_plugin.audit.intersection import intersection
-from cfk_plugin.audit.inversion import inversion
-from cfk_plugin.audit.linkage import linkage
-from cfk_plugin.audit.model_filter import model_filter
-from cfk_plugin.audit.promise import Check
-from cfk_plugin.audit.report import ATTACKS, AuditReport, run_linkage_audit
-from cfk_plugin.audit.result import AuditResult, Rate, rate, to_frame
+from cfk_plugin.audit.one_run import canaries_needed, one_run_audit
+from cfk_plugin.audit.result import AuditResult, Check, Rate, rate, to_frame
 from cfk_plugin.audit.setting import Setting
-from cfk_plugin.audit.steering import nearest_row, steering
 
 __all__ = [
     "ATTACKS",

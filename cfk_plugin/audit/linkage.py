@@ -1,15 +1,40 @@
-"""Explanation linkage: look up who fits the quasi-identifiers of an explanation."""
+"""Attacks that link what is released to people, and all linkage attacks together."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.audit.releases import Mask, Rows
-from cfk_plugin.audit.result import AuditResult, crowd_figures, rate
-from cfk_plugin.audit.setting import Setting
+from cfk_plugin.audit.inversion import Ask, inversion, steering, survivors
+from cfk_plugin.audit.result import AuditResult, Check, Verdict, checks, crowd_figures, metrics, rate, to_frame, verdict
+from cfk_plugin.audit.setting import (
+    Crowd,
+    Mask,
+    Places,
+    Release,
+    Releases,
+    Rows,
+    Setting,
+    is_random,
+    simulation_seed,
+    variant,
+)
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.policy import Objective, PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Part
+from cfk_plugin.errors import InputError
+from cfk_plugin.hookspecs import Progress
+from cfk_plugin.records.run import LoggedReport, ReportContents
+from cfk_plugin.release.explanations import Explanations
 
-SCENARIO = (
+LINKAGE = (
     "Knows the quasi-identifiers of everybody in the training table, receives an explanation, looks up who fits it "
     "and names one of them at random."
 )
@@ -69,7 +94,7 @@ def linkage(setting: Setting) -> AuditResult:
     without = np.full(len(chance), 1.0 / population.n_people)
     return AuditResult(
         "linkage",
-        SCENARIO,
+        LINKAGE,
         rate(chance, setting.seed),
         rate(without, setting.seed),
         control,
@@ -116,3 +141,630 @@ def _journalist(setting: Setting, right: Mask) -> dict[str, float]:
 
 def _mean(values: NDArray[np.float64] | Mask) -> float:
     return float(values.mean()) if len(values) else float("nan")
+
+
+MODEL_FILTER = (
+    "Knows the quasi-identifiers of everybody and may ask the model, asks it about everybody inside the region with "
+    "the private values received, and strikes out whom it does not give the desired outcome."
+)
+
+
+def model_filter(setting: Setting, *, with_inversion: bool = True) -> AuditResult:
+    """Attack a region by asking the model about everybody inside, with the private values that were released.
+
+    Parameters
+    ----------
+    setting : Setting
+    with_inversion : bool
+        Whether the filter is also combined with running the algorithm again, where that is deterministic.
+
+    Returns
+    -------
+    AuditResult
+        `main`: chance to name the right person among those who are left. `baseline`: naming anybody in the region,
+        1 / k. `control`: the same among people of the holdout; a hit is a person who carries the released values by
+        coincidence. Figures: ``k_consistent_...`` over releases, ``struck_out`` (mean share of the people inside who
+        are), and combined with inversion ``k_both_...`` and ``both_success``.
+
+    Notes
+    -----
+    k_consistent(R) = number of people j in R with f(own quasi-identifiers, released private values) = desired.
+    Higher is better. In the published toy example k = 3 and k_consistent = 1. Where only a bin of a private value was
+    released, the counterfactual's own value is used: the attacker is given a right guess.
+
+    References
+    ----------
+    Goethals, Sörensen, Martens (2023), section 5.4 (pureness): cells without the desired outcome are nobody's.
+    """
+    releases, left = setting.releases, setting.consistent
+    chance, counts = releases.found(left), releases.people(left)
+    figures = {
+        **crowd_figures(counts, setting.k, "k_consistent"),
+        "struck_out": float((1 - counts / releases.sizes).mean()) if len(releases) else float("nan"),
+        **(_combined(setting, left) if with_inversion and not is_random(setting) else {}),
+    }
+    control = None
+    if setting.outsiders is not None:
+        places = releases.places(setting.outsiders)
+        outside = places.spread(setting.desired(places, releases))
+        control = rate(releases.coincidence(setting.outsiders, places, outside), setting.seed)
+    return AuditResult(
+        "model_filter",
+        MODEL_FILTER,
+        rate(chance, setting.seed),
+        rate(releases.found(releases.everybody()), setting.seed),
+        control,
+        figures,
+        setting.seed,
+        len(releases),
+    )
+
+
+def _combined(setting: Setting, left: list[Mask]) -> dict[str, float]:
+    """Strike out by both: the algorithm's map with the released private values, and the model."""
+    both = [a & b for a, b in zip(left, survivors(setting, "released"), strict=True)]
+    chance = setting.releases.found(both)
+    return {
+        **crowd_figures(setting.releases.people(both), setting.k, "k_both"),
+        "both_success": float(np.mean(chance)) if len(chance) else float("nan"),
+    }
+
+
+HOMOGENEITY = (
+    "Knows that a person is inside the region and in the training table, and guesses that they have the private value "
+    "that was released."
+)
+UNIQUENESS = (
+    "Knows the private values of everybody in the training table, and names one of those who carry exactly the "
+    "released ones, without looking at the region."
+)
+_NEAR = 0.05  # of a number's range: as good as knowing it
+_SHARE, _LIFT = 0.8, 1.5
+
+
+def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT) -> AuditResult:
+    """Attack everybody inside a region by guessing the released value of each private attribute.
+
+    Parameters
+    ----------
+    setting : Setting
+    share, lift : float
+        A release is flagged for an attribute when more than this share of the people inside hold the released value,
+        and more than `lift` times the share of the whole population.
+
+    Returns
+    -------
+    AuditResult
+        `main`: share of the people inside who hold the released value, mean over attributes and releases.
+        `baseline`: share of the whole population who do. `control`: share of the people of the holdout inside the
+        region who do: what anybody learns of a person from the general pattern, in the table or not (releases with
+        nobody of the holdout inside are left out). Figures: ``flagged`` (share of releases and attributes),
+        ``lift`` (mean of share / base rate), and ``share/<attribute>``, ``lift/<attribute>``,
+        ``flagged/<attribute>``.
+
+    Notes
+    -----
+    A number counts as the released one within 5 % of its range; a value in a released bin counts as released.
+    Shares are in [0, 1]; lower is better. t-closeness compares whole distributions, while one value is released.
+
+    References
+    ----------
+    Wong, Li, Fu, Wang (2006), (alpha, k)-anonymity.
+    """
+    inside: dict[str, list[float]] = {name: [] for name in setting.population.schema.private}
+    anywhere: dict[str, list[float]] = {name: [] for name in inside}
+    main, base, control = [], [], []
+    places = None if setting.outsiders is None else setting.releases.places(setting.outsiders)
+    for i, release in enumerate(setting.releases):
+        names = list(release.entry.released)
+        holds = [_holds(setting.crowd, release, name) for name in names]
+        for name, mask in zip(names, holds, strict=True):
+            inside[name].append(float(mask[release.rows].mean()))
+            anywhere[name].append(float(mask.mean()))
+        if names:
+            main.append(np.mean([inside[name][-1] for name in names]))
+            base.append(np.mean([anywhere[name][-1] for name in names]))
+        if names and places is not None and len(places.rows[i]):
+            rows, crowd = places.rows[i], places.crowd
+            control.append(np.mean([float(_holds(crowd, release, name)[rows].mean()) for name in names]))
+    figures = _homogeneity_figures(inside, anywhere, share, lift)
+    return AuditResult(
+        "homogeneity",
+        HOMOGENEITY,
+        rate(main, setting.seed),
+        rate(base, setting.seed),
+        rate(control, setting.seed) if places is not None else None,
+        figures,
+        setting.seed,
+        len(setting.releases),
+    )
+
+
+def uniqueness(setting: Setting) -> AuditResult:
+    """Attack released private values by looking up who carries exactly them.
+
+    Parameters
+    ----------
+    setting : Setting
+
+    Returns
+    -------
+    AuditResult
+        `main`: chance to name the right person among those of the population who carry the released values.
+        `baseline`: the same guess without the explanation, 1 / people. `control`: share of releases whose values
+        somebody of the holdout carries, too: a look-up there would name a wrong person. Figures:
+        ``private_matches_...`` and ``k_private_...`` (people of the population, and of the region, who carry the
+        released values) over releases, ``private_success`` and ``region_success`` (chance to name the right person
+        with and without the region's help).
+
+    Notes
+    -----
+    No region protects against it: quasi-identifiers are generalised, private values are not, unless the policy
+    releases them as bins or withholds rare ones. Success is in [0, 1]; lower is better.
+    """
+    releases, population = setting.releases, setting.population
+    everyone = np.arange(population.n_rows)
+    carriers = [np.flatnonzero(setting.crowd.carriers(everyone, r.entry.released)) for r in releases]
+    anywhere = np.array([population.people(rows) for rows in carriers], dtype=np.int64)
+    within: list[Mask] = [setting.crowd.carriers(r.rows, r.entry.released) for r in releases]
+    chance = np.array([1.0 / n for n, r in zip(anywhere, releases, strict=True) if len(r.targets)])
+    helped = releases.found(within)
+    figures = {
+        **crowd_figures(anywhere, setting.k, "private_matches"),
+        **crowd_figures(releases.people(within), setting.k, "k_private"),
+        "private_success": float(chance.mean()) if len(chance) else float("nan"),
+        "region_success": float(helped.mean()) if len(helped) else float("nan"),
+    }
+    control = None
+    if setting.outsiders is not None:
+        rows = np.arange(setting.outsiders.people.n_rows)
+        hits = [bool(setting.outsiders.carriers(rows, r.entry.released).any()) for r in releases if len(r.targets)]
+        control = rate(np.array(hits, dtype=float), setting.seed)
+    return AuditResult(
+        "uniqueness",
+        UNIQUENESS,
+        rate(chance, setting.seed),
+        rate(np.full(len(chance), 1.0 / population.n_people), setting.seed),
+        control,
+        figures,
+        setting.seed,
+        len(releases),
+    )
+
+
+def _holds(crowd: Crowd, release: Release, name: str) -> Mask:
+    """Say of every row of a crowd whether it holds what was released of an attribute, or nearly so."""
+    population: Population = crowd.population
+    domain, at = population.domains[name], population.schema.features.index(name)
+    codes, numbers = crowd.coded[0][:, at], crowd.coded[1][:, at]
+    value = release.entry.released[name]
+    if isinstance(value, Interval):
+        return np.asarray(domain.inside(value)[codes] & (codes >= 0))
+    own, number = (part[0] for part in domain.encode(pd.Series([value], dtype=object)))
+    if domain.attribute.kind == "numeric" and not np.isnan(number):
+        width = float(np.ptp(domain.values)) if len(domain.values) else 0.0
+        return _near(numbers, float(number), _NEAR * width)
+    return np.asarray((codes == own) & (own >= 0))
+
+
+def _near(numbers: NDArray[np.float64], number: float, reach: float) -> Mask:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(numbers - number) <= reach * (1 + 1e-9))
+
+
+def _homogeneity_figures(
+    inside: dict[str, list[float]], anywhere: dict[str, list[float]], share: float, lift: float
+) -> dict[str, float]:
+    figures: dict[str, float] = {"flagged": float("nan"), "lift": float("nan")}
+    flags, lifts = [], []
+    for name, values in inside.items():
+        if not values:
+            continue
+        here, there = np.array(values), np.array(anywhere[name])
+        lifted = here / np.maximum(there, 1e-12)
+        flag = (here > share) & (lifted > lift)
+        figures[f"share/{name}"] = float(here.mean())
+        figures[f"lift/{name}"] = float(lifted.mean())
+        figures[f"flagged/{name}"] = float(flag.mean())
+        flags.append(flag)
+        lifts.append(lifted)
+    if flags:
+        figures["flagged"] = float(np.concatenate(flags).mean())
+        figures["lift"] = float(np.concatenate(lifts).mean())
+    return figures
+
+
+DOWNCODING = (
+    "Knows the quasi-identifiers of everybody and that regions are hulls, finds who inside is the only one with the "
+    "value of a border and so must belong to the group, and names one of those."
+)
+
+
+def downcoding(setting: Setting) -> AuditResult:
+    """Attack a region by its borders: each end of a range, and each value of a set, is there because of somebody.
+
+    Parameters
+    ----------
+    setting : Setting
+
+    Returns
+    -------
+    AuditResult
+        `main`: chance to name the right person when guessing among the people whom a border forces to be in the
+        group; among everybody inside where it forces nobody. `baseline`: naming anybody in the region, 1 / k.
+        `control`: the same among people of the holdout; a hit is a person who carries the released values by
+        coincidence. Figures: ``forced_...`` (people forced) over releases, ``has_forced`` (share of regions that
+        force somebody), ``right_forced`` (share of the right people who are forced, where somebody is),
+        ``border_lift`` (that share over the share of all people inside who are forced; above 1: right people are on
+        borders more often than others), ``k_effective_success`` (mean of 1 / k_effective: what guessing among whom the
+        algorithm maps to the region gives), ``beats_k_effective`` (share of releases on which this guess does better).
+
+    Notes
+    -----
+    A person is forced when they are the only one inside with the lowest or highest value of a range attribute, a value
+    of a set, or a missing value: a hull without them would be smaller. For a region made around one counterfactual the
+    argument holds for everybody whom the region needs, and says little of which of them the counterfactual is; for
+    a fixed group it reveals members and not which of them was released. Success is in [0, 1]; lower is better.
+
+    References
+    ----------
+    Cohen (2022), Attacks on Deidentification's Defenses, USENIX Security: downcoding of hierarchical minimal releases.
+    """
+    releases = setting.releases
+    forced = [forced_people(setting.crowd, release, release.rows) for release in releases]
+    left: list[Mask] = [mask if mask.any() else np.ones(len(mask), dtype=bool) for mask in forced]
+    chance = releases.found(left)
+    counts = np.array([setting.population.people(r.rows[m]) for r, m in zip(releases, forced, strict=True)])
+    figures = {
+        **crowd_figures(counts, setting.k, "forced"),
+        "has_forced": float((counts > 0).mean()) if len(counts) else float("nan"),
+        **_borders(releases.sizes, counts, [_is_forced(r, m) for r, m in zip(releases, forced, strict=True)]),
+        **_against_inversion(setting, chance),
+    }
+    control = None
+    if setting.outsiders is not None:
+        places: Places = releases.places(setting.outsiders)
+        outside = [
+            mask if mask.any() else np.ones(len(mask), dtype=bool)
+            for mask in (
+                forced_people(setting.outsiders, release, rows)
+                for release, rows in zip(releases, places.rows, strict=True)
+            )
+        ]
+        control = rate(releases.coincidence(setting.outsiders, places, outside), setting.seed)
+    return AuditResult(
+        "downcoding",
+        DOWNCODING,
+        rate(chance, setting.seed),
+        rate(releases.found(releases.everybody()), setting.seed),
+        control,
+        figures,
+        setting.seed,
+        len(releases),
+    )
+
+
+def forced_people(crowd: Crowd, release: Release, rows: Rows) -> Mask:
+    """Say of the people inside a region who of them is alone on one of its borders."""
+    population: Population = crowd.population
+    forced = np.zeros(len(rows), dtype=bool)
+    for name, part in release.region.items():
+        codes = crowd.coded[0][rows, population.schema.features.index(name)]
+        for code in border_codes(population.domains[name], part):
+            there = np.flatnonzero(codes == code)
+            if len(there) and crowd.people.people(rows[there]) == 1:
+                forced[there] = True
+    return forced
+
+
+def border_codes(domain: Domain, part: Part) -> list[int]:
+    """Return the codes that a part would not reach without somebody who has them; none for a single value."""
+    inside = np.flatnonzero(domain.inside(part)).tolist()
+    if len(inside) < 2:
+        return []
+    if not isinstance(part, Interval):
+        return inside
+    line = [code for code in inside if code < len(domain.values)]
+    ends = {line[0], line[-1]} if line else set()
+    return sorted(ends | {code for code in inside if code >= len(domain.values)})
+
+
+def _is_forced(release: Release, forced: Mask) -> bool | None:
+    """Say whether the right person is forced; None where there is none, or nobody is."""
+    if not len(release.targets) or not forced.any():
+        return None
+    return bool(np.isin(release.targets, release.rows[forced]).any())
+
+
+def _borders(sizes: Rows, counts: Rows, hits: list[bool | None]) -> dict[str, float]:
+    at = np.array([i for i, hit in enumerate(hits) if hit is not None], dtype=np.int64)
+    if not len(at):
+        return {"right_forced": float("nan"), "border_lift": float("nan")}
+    right = float(np.mean([bool(hits[i]) for i in at]))
+    return {"right_forced": right, "border_lift": right / float((counts[at] / sizes[at]).mean())}
+
+
+def _against_inversion(setting: Setting, chance: np.ndarray) -> dict[str, float]:
+    """Compare with guessing among whom the algorithm maps to the region; nothing where it is randomised."""
+    if is_random(setting):
+        return {}
+    mapped = setting.releases.found(survivors(setting, "own"))
+    if not len(mapped):
+        return {}
+    return {
+        "k_effective_success": float(mapped.mean()),
+        "beats_k_effective": float((chance > mapped + 1e-9).mean()),
+    }
+
+
+Again = Callable[[pd.DataFrame, int], Explanations]
+INTERSECTION = (
+    "Knows the quasi-identifiers of everybody, receives the same record several times, recognises it by its private "
+    "values, and keeps whoever is inside all of its regions."
+)
+_OBJECTIVES: tuple[Objective, ...] = ("pureness", "ncp", "weighted")
+
+
+def intersection(
+    setting: Setting, release: Again | None = None, *, times: Sequence[int] = (1, 2, 5, 10)
+) -> AuditResult:
+    """Attack regions by intersecting all that were released for one record.
+
+    Parameters
+    ----------
+    setting : Setting
+    release : callable, optional
+        From a table of counterfactuals and the turn (0, 1, ...) to what is released for them in this turn; give one
+        that asks an anonymizer with a ledger to attack that. Default: `again`.
+    times : sequence of int
+        Numbers of releases after which people are counted; the last one is attacked.
+
+    Returns
+    -------
+    AuditResult
+        `main`: chance to name the right person among those inside all regions. `baseline`: the same after the first
+        release. `control`: the same among people of the holdout; a hit is a person who carries the released values
+        by coincidence. Figures: ``k_after_<t>_...`` over records for every t of `times`, ``released`` (mean number of
+        releases of a record that were recognised).
+
+    Notes
+    -----
+    k_after_t = number of distinct people in the intersection of the first t regions; a suppressed turn, and a turn
+    with other private values (which is not recognised), adds nothing. Higher is better.
+    """
+    wanted = sorted(set(times))
+    if not wanted or wanted[0] < 1:
+        raise InputError("times must hold whole numbers of at least 1")
+    repeat = release if release is not None else again(setting)
+    first = Releases(list(repeat(setting.raw, 0)), setting.raw, setting.crowd)
+    left = first.everybody()
+    outside = None if setting.outsiders is None else first.places(setting.outsiders)
+    beyond: list[Mask] = [] if outside is None else [np.ones(len(rows), dtype=bool) for rows in outside.rows]
+    after: dict[int, list[Mask]] = {1: [mask.copy() for mask in left]}
+    seen = np.ones(len(first))
+    for turn in range(1, wanted[-1]):
+        entries = {r.at: r for r in Releases(list(repeat(setting.raw, turn)), setting.raw, setting.crowd)}
+        for i, one in enumerate(first):
+            other = entries.get(one.at)
+            if other is None or dict(other.entry.released) != dict(one.entry.released):
+                continue
+            seen[i] += 1
+            left[i] &= np.isin(one.rows, other.rows)
+            if outside is not None:
+                beyond[i] &= np.isin(outside.rows[i], outside.crowd.people.members(other.region))
+        after[turn + 1] = [mask.copy() for mask in left]
+    figures = {"released": float(seen.mean()) if len(seen) else float("nan")}
+    for t in wanted:
+        figures |= crowd_figures(first.people(after[t]), setting.k, f"k_after_{t}")
+    control = None
+    if setting.outsiders is not None and outside is not None:
+        control = rate(first.coincidence(setting.outsiders, outside, beyond), setting.seed)
+    return AuditResult(
+        "intersection",
+        INTERSECTION,
+        rate(first.found(left), setting.seed),
+        rate(first.found(after[1]), setting.seed),
+        control,
+        figures,
+        setting.seed,
+        len(first),
+    )
+
+
+def again(setting: Setting) -> Again:
+    """Return what releases the same counterfactuals anew in every turn, the first time as the anonymizer did.
+
+    An algorithm that draws random numbers gets a fresh seed every turn; any other gets another policy, never a weaker
+    one: the objective changes, and every third turn k grows by a fifth.
+    """
+    random = is_random(setting)
+
+    def release(counterfactuals: pd.DataFrame, turn: int) -> Explanations:
+        if turn == 0:
+            return setting.explanations
+        if random:
+            other = variant(setting.anonymizer, seed=simulation_seed(setting, turn))
+        else:
+            other = variant(
+                setting.anonymizer, policy=policy_of(setting.anonymizer.policy_, turn, setting.population.n_people)
+            )
+        return other.transform(counterfactuals, setting.factuals)
+
+    return release
+
+
+def policy_of(policy: PrivacyPolicy, turn: int, people: int) -> PrivacyPolicy:
+    """Return the policy of a turn: objectives in a circle, k growing with every round up to the number of people."""
+    start = _OBJECTIVES.index(policy.objective)
+    k = policy.k + (turn // len(_OBJECTIVES)) * max(1, policy.k // 5)
+    return replace(policy, objective=_OBJECTIVES[(start + turn) % len(_OBJECTIVES)], k=min(k, people))
+
+
+ARTIFACT = "cfk/audit-linkage.json"
+SCHEMA_VERSION = 1
+"""Version of the layout of `AuditReport.to_json`."""
+
+ATTACKS: Mapping[str, Callable[..., AuditResult]] = {
+    "linkage": linkage,
+    "inversion_own": functools.partial(inversion, rerun="own"),
+    "inversion_released": functools.partial(inversion, rerun="released"),
+    "model_filter": model_filter,
+    "steering": steering,
+    "intersection": intersection,
+    "homogeneity": homogeneity,
+    "uniqueness": uniqueness,
+    "downcoding": downcoding,
+}
+"""The attacks by name, in the order in which they are run."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport(LoggedReport):
+    """The results of several attacks on one anonymizer. Counts, shares and settings alone; it may leave the host.
+
+    Attributes
+    ----------
+    results : tuple of AuditResult
+    checks : tuple of Check
+        What the policy's guarantee promises, and what was found.
+    policy : mapping
+        Settings of the policy.
+    method : str
+        The protector's name.
+    population : str
+        Keyed fingerprint of the population.
+    asked, released : int
+        Counterfactuals attacked, and released ones among them.
+    seed : int
+    """
+
+    results: tuple[AuditResult, ...]
+    checks: tuple[Check, ...]
+    policy: Mapping[str, Any]
+    method: str
+    population: str
+    asked: int
+    released: int
+    seed: int
+
+    def __iter__(self) -> Iterator[AuditResult]:
+        """Iterate over the results."""
+        return iter(self.results)
+
+    def __getitem__(self, attack: str) -> AuditResult:
+        """Return the result of one attack."""
+        for result in self.results:
+            if result.attack == attack:
+                return result
+        raise KeyError(attack)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return "pass" when every promise holds, "fail" when one is broken, "review" when one was not checked."""
+        return verdict(self.checks)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per attack; see `cfk_plugin.audit.to_frame`."""
+        return to_frame(self.results)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "linkage",
+            "verdict": self.verdict,
+            "checks": [check.to_dict() for check in self.checks],
+            "policy": dict(self.policy),
+            "method": self.method,
+            "population": self.population,
+            "asked": self.asked,
+            "released": self.released,
+            "seed": self.seed,
+            "results": [result.to_dict() for result in self.results],
+        }
+
+    def _contents(self) -> ReportContents:
+        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report."""
+        settings = {
+            "audit.n": self.asked,
+            "audit.seed": self.seed,
+            "audit.attacks": ",".join(result.attack for result in self),
+            "audit.k": self.policy["k"],
+            "audit.guarantee": self.policy["guarantee"],
+            "audit.method": self.method,
+        }
+        marks = {
+            "cfk.audit": "linkage",
+            "cfk.audit.verdict": self.verdict,
+            "cfk.population_fingerprint": self.population,
+        }
+        return ReportContents(
+            text=self.to_json(indent=1),
+            artifact=ARTIFACT,
+            metrics=tuple(metrics(self.results)),
+            params={name: str(value) for name, value in settings.items()},
+            tags=marks,
+        )
+
+
+def run_linkage_audit(
+    setting: Setting,
+    attacks: Sequence[str] | None = None,
+    *,
+    ask: Ask | None = None,
+    release: Again | None = None,
+    simulations: int = 20,
+    progress: Progress | None = None,
+) -> AuditReport:
+    """Run attacks that link explanations to people.
+
+    Parameters
+    ----------
+    setting : Setting
+    attacks : sequence of str, optional
+        Names of `ATTACKS`. Default: all of them.
+    ask : callable, optional
+        What `steering` asks.
+    release : callable, optional
+        What `intersection` is released by.
+    simulations : int
+        Runs per candidate with which a randomised algorithm is inverted.
+    progress : callable, optional
+        Called with (done, total) attacks.
+
+    Returns
+    -------
+    AuditReport
+
+    Raises
+    ------
+    InputError
+        If an attack is unknown.
+    """
+    wanted = list(ATTACKS) if attacks is None else list(dict.fromkeys(attacks))
+    if unknown := [name for name in wanted if name not in ATTACKS]:
+        raise InputError(f"unknown attack {', '.join(map(str, unknown))}; known: {', '.join(ATTACKS)}")
+    options: Mapping[str, dict[str, Any]] = {
+        "inversion_own": {"simulations": simulations},
+        "inversion_released": {"simulations": simulations},
+        "steering": {"ask": ask},
+        "intersection": {"release": release},
+    }
+    results: list[AuditResult] = []
+    for name in wanted:
+        if progress is not None:
+            progress(len(results), len(wanted))
+        results.append(ATTACKS[name](setting, **options.get(name, {})))
+    if progress is not None:
+        progress(len(results), len(wanted))
+    policy = setting.anonymizer.policy_
+    return AuditReport(
+        tuple(results),
+        checks(policy, {result.attack: result for result in results}),
+        policy.to_dict(),
+        setting.anonymizer.method_,
+        setting.population.fingerprint,
+        len(setting.raw),
+        len(setting.releases),
+        setting.seed,
+    )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.intervals import bootstrap, clopper_pearson
+from cfk_plugin.metrics.intervals import auc_interval, balanced_interval, bootstrap, clopper_pearson
+from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 
 NO_BETTER = "no better than the baseline: the attack did not work here, which is no evidence of protection"
 
@@ -198,3 +202,461 @@ def _plain_rate(found: Rate | None) -> dict[str, Any] | None:
 
 def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+_NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics
+
+
+def metrics(results: tuple[AuditResult, ...]) -> Iterator[Value]:
+    """Yield name and value of every figure that is a number; columns are named as MLflow allows."""
+    for result in results:
+        attack = f"audit/{_NOT_ALLOWED.sub('_', result.attack)}"
+        for name in ("main", "baseline", "control"):
+            found = getattr(result, name)
+            for end in ("value", "low", "high") if found is not None else ():
+                value = float(getattr(found, end))
+                if math.isfinite(value):
+                    yield Value(f"{attack}/{name if end == 'value' else f'{name}_{end}'}", value)
+        for name, value in result.figures.items():
+            if math.isfinite(value):
+                yield Value(f"{attack}/{_NOT_ALLOWED.sub('_', name)}", float(value))
+
+
+Verdict = Literal["pass", "fail", "review"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One number that a guarantee promises.
+
+    Attributes
+    ----------
+    name : str
+        Attack and figure, as ``attack/figure``.
+    value : float or None
+        Fewest people that the attack left; None where the attack was not run or nothing was released.
+    needed : int
+        The policy's k.
+    """
+
+    name: str
+    value: float | None
+    needed: int
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether at least k people are left; None where that is not known."""
+        return None if self.value is None else self.value >= self.needed - 1e-9
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return {"name": self.name, "value": self.value, "needed": self.needed, "holds": self.holds}
+
+
+def promised(policy: PrivacyPolicy) -> tuple[str, ...]:
+    """Return the figures that must not be below k.
+
+    Parameters
+    ----------
+    policy : PrivacyPolicy
+
+    Returns
+    -------
+    tuple of str
+        Nominal: people inside the region. Reciprocal: also the people whom the algorithm maps to the same region,
+        for every person of the population, and for every release. Catalogue: also the people whom the model is
+        consistent with. With ``anonymity_set="eligible"``, and with a catalogue, only people with the desired
+        prediction are counted (see `inversion`).
+    """
+    names = ["linkage/k_min"]
+    if policy.guarantee in ("reciprocal", "catalogue"):
+        names += ["inversion_own/k_effective_min", "inversion_own/everyone_k_effective_min"]
+    if policy.guarantee == "catalogue":
+        names.append("model_filter/k_consistent_min")
+    return tuple(names)
+
+
+def checks(policy: PrivacyPolicy, results: Mapping[str, AuditResult]) -> tuple[Check, ...]:
+    """Return every promised number with what was found."""
+    found = []
+    for name in promised(policy):
+        attack, figure = name.split("/", 1)
+        value = results[attack].figures.get(figure) if attack in results else None
+        found.append(Check(name, None if value is None or isnan(value) else value, policy.k))
+    return tuple(found)
+
+
+def verdict(found: tuple[Check, ...]) -> Verdict:
+    """Return "fail" when a promise is broken, "review" when one could not be checked, else "pass"."""
+    if any(check.holds is False for check in found):
+        return "fail"
+    return "review" if any(check.holds is None for check in found) else "pass"
+
+
+SCHEMA_VERSION = 1
+"""Version of the layout of `AttackReport.to_json`."""
+
+Kind = Literal["membership", "extraction", "attribute_inference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A receiver operating characteristic: true positive rate over false positive rate, from (0, 0) to (1, 1).
+
+    Attributes
+    ----------
+    fpr, tpr : tuple of float
+        Both ascending, of the same length.
+    """
+
+    fpr: tuple[float, ...]
+    tpr: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackReport(LoggedReport):
+    """What attacks on one service found. Counts, shares and settings alone; it may leave the host.
+
+    Attributes
+    ----------
+    kind : {"membership", "extraction", "attribute_inference"}
+    subject : str
+        What was attacked: the owner's name.
+    results : tuple of AuditResult
+        Names begin with the kind, so that reports find their family.
+    settings : mapping
+        Sizes and choices, as they are logged.
+    curves : mapping
+        Attack to its ROC curve, where it has one.
+    policy : mapping, optional
+        Settings of the policy that protected, where one did.
+    population : str, optional
+        Keyed fingerprint of the population, where one was protected.
+    seconds : float
+        How long it took.
+    """
+
+    kind: Kind
+    subject: str
+    results: tuple[AuditResult, ...]
+    settings: Mapping[str, str | int | float | bool]
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    policy: Mapping[str, Any] | None = None
+    population: str | None = None
+    seconds: float = 0.0
+
+    def __iter__(self) -> Iterator[AuditResult]:
+        """Iterate over the results."""
+        return iter(self.results)
+
+    def __getitem__(self, attack: str) -> AuditResult:
+        """Return the result of one attack."""
+        for result in self.results:
+            if result.attack == attack:
+                return result
+        raise KeyError(attack)
+
+    @property
+    def _place(self) -> str:
+        """Where the report stands in a run: attacks through a copy of the model beside those of the same kind."""
+        through_copy = f"{self.kind}_surrogate"
+        names = [result.attack for result in self.results]
+        return through_copy if names and all(name.startswith(through_copy) for name in names) else self.kind
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per attack, with the subject; see `cfk_plugin.audit.to_frame`."""
+        frame = to_frame(self.results)
+        frame.insert(0, "subject", self.subject)
+        return frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": self.kind,
+            "subject": self.subject,
+            "settings": dict(self.settings),
+            "policy": None if self.policy is None else dict(self.policy),
+            "population": self.population,
+            "seconds": self.seconds,
+            "results": [result.to_dict() for result in self.results],
+            "curves": {name: {"fpr": list(curve.fpr), "tpr": list(curve.tpr)} for name, curve in self.curves.items()},
+        }
+
+    def _contents(self) -> ReportContents:
+        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report.
+
+        A run can hold one report of each kind, and beside it one of the same kind through a copy of the model.
+        """
+        marks = {"cfk.audit": self.kind, "cfk.audit.subject": self.subject}
+        if self.population is not None:
+            marks["cfk.population_fingerprint"] = self.population
+        return ReportContents(
+            text=self.to_json(indent=1),
+            artifact=f"cfk/audit-{self._place}.json",
+            metrics=tuple(metrics(self.results)),
+            params={f"audit.{self._place}.{name}": str(value) for name, value in self.settings.items()},
+            tags=marks,
+        )
+
+
+SHOWN = ("balanced_accuracy", "tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001")
+"""Figures that stand in the table after the main one, where a report has them."""
+
+
+def side_by_side(reports: Sequence[AttackReport], figures: Sequence[str] = SHOWN) -> pd.DataFrame:
+    """Return one row per subject and attack: the success, and figures with their intervals.
+
+    Parameters
+    ----------
+    reports : sequence of AttackReport
+    figures : sequence of str
+        Names of figures. A report that lacks one has NaN there; one that no report has makes no column.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``subject``, ``attack``, ``n``, ``main``, ``main_low``, ``main_high``, ``baseline``, and of each figure
+        its value and the ends of its 95 % interval, ``<figure>_low`` and ``<figure>_high``; NaN where there are none.
+    """
+    known = [name for name in figures if any(name in result.figures for report in reports for result in report)]
+    rows = []
+    for report in reports:
+        for result in report:
+            row: dict[str, Any] = {"subject": report.subject, "attack": result.attack, "n": result.n}
+            row |= {"main": result.main.value, "main_low": result.main.low, "main_high": result.main.high}
+            row["baseline"] = result.baseline.value
+            for name in (end for figure in known for end in (figure, f"{figure}_low", f"{figure}_high")):
+                row[name] = result.figures.get(name, math.nan)
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def readable(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
+    """Return the same table with each value and its interval in one cell: ``0.66 [0.59, 0.72]``.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of `side_by_side`.
+    digits : int
+
+    Returns
+    -------
+    DataFrame
+        Of text, but for the counts.
+    """
+    shown = table[["subject", "attack", "n"]].copy()
+    for name in table.columns.drop(shown.columns):
+        if name.endswith(("_low", "_high")):
+            continue
+        low, high = (table.get(f"{name}{end}", pd.Series(math.nan, index=table.index)) for end in ("_low", "_high"))
+        shown[name] = [_cell(*three, digits) for three in zip(table[name], low, high, strict=True)]
+    return shown
+
+
+def _cell(value: float, low: float, high: float, digits: int) -> str:
+    if math.isnan(value):
+        return "–"
+    text = f"{value:.{digits}f}"
+    return text if math.isnan(low) else f"{text} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+Codes = NDArray[np.int64]
+ALARMS = (0.1, 0.01, 0.001)
+"""False positive rates at which true positives are counted."""
+
+_Z_ERROR, _Z_POWER = 1.959964, 0.841621  # 95 % two-sided; 80 %
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """The most members that are found while at most a share of the others is.
+
+    Attributes
+    ----------
+    allowed : float
+        That share.
+    tpr : Rate
+        Share of members found; NaN where there is a `reason`. The threshold follows from the others alone, so its
+        Clopper-Pearson interval is exact for the members.
+    fpr : Rate
+        Share of the others that was reached, at most `allowed`. Its interval says what the same threshold may reach
+        among further people; with few others that is much more than `allowed`.
+    reason : str or None
+        Why nothing was measured.
+    """
+
+    allowed: float
+    tpr: Rate
+    fpr: Rate
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Roc:
+    """What `measure_roc` measured; the intervals are of 95 %, over people like these, for these models.
+
+    Attributes
+    ----------
+    auc : Rate
+        Area under the curve: the chance that a member scores higher than somebody else, ties count half.
+    balanced_accuracy : Rate
+        (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those that are judged.
+    balanced_accuracy_max : float
+        The same at the best threshold for these very people, as papers print it: too high, by luck alone.
+    points : tuple of OperatingPoint
+        One for each of `ALARMS`.
+    curve : Curve
+    members, others : int
+    """
+
+    auc: Rate
+    balanced_accuracy: Rate
+    balanced_accuracy_max: float
+    points: tuple[OperatingPoint, ...]
+    curve: Curve
+    members: int
+    others: int
+
+    def figures(self) -> dict[str, float]:
+        """Return everything but the area by the names of ``docs/reference/audits.md``."""
+        found = {
+            "balanced_accuracy_max": self.balanced_accuracy_max,
+            **_ends("balanced_accuracy", self.balanced_accuracy),
+        }
+        for point in self.points:
+            name = f"tpr_at_{point.allowed:g}".replace(".", "_")
+            found |= _ends(name, point.tpr)
+            found |= {f"{name}_fpr": point.fpr.value, f"{name}_fpr_high": point.fpr.high}
+        sizes = {"members": float(self.members), "others": float(self.others)}
+        return found | sizes | {"detectable_auc": detectable_auc(self.members, self.others)}
+
+
+def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
+    """Measure how well scores tell members from others, where a larger score speaks for a member.
+
+    Parameters
+    ----------
+    members, others : array of float
+        One score per person. Infinite ones are scores; equal ones cannot be told apart.
+    seed : int
+        Of the halves on which thresholds are chosen and judged.
+
+    Returns
+    -------
+    Roc
+        Everything is NaN with intervals of (0, 1) where there is nobody on one side.
+
+    Raises
+    ------
+    InputError
+        If a score is NaN.
+
+    Notes
+    -----
+    AUC: see `auc_interval` for its interval. Balanced accuracy: members and others are halved at random; the threshold
+    that is best on one half (a score halfway between two of its people) judges the other half, and the other way round;
+    see `balanced_interval`. TPR at a false positive rate x: members that score higher than the (floor(x n) + 1)-th of n
+    others; NaN below 1/x others.
+
+    Examples
+    --------
+    >>> measure_roc([3, 4, 5], [0, 1, 3]).auc.value
+    0.9444444444444444
+    """
+    inside, outside = (np.asarray(scores, dtype=np.float64).reshape(-1) for scores in (members, others))
+    if np.isnan(inside).any() or np.isnan(outside).any():
+        raise InputError("a score is NaN; give people about whom nothing is known a neutral one")
+    m, n = len(inside), len(outside)
+    codes = np.unique(np.concatenate([inside, outside]), return_inverse=True)[1].reshape(-1).astype(np.int64)
+    inside_codes, outside_codes = codes[:m], codes[m:]
+    fpr, tpr = _curve(inside_codes, outside_codes)
+    area = float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1]) / 2)) if m and n else math.nan
+    return Roc(
+        auc=Rate(area, *auc_interval(inside_codes, outside_codes), m + n),
+        balanced_accuracy=_balanced(inside_codes, outside_codes, seed),
+        balanced_accuracy_max=float((tpr + 1 - fpr).max() / 2) if m and n else math.nan,
+        points=tuple(_point(inside_codes, outside_codes, allowed) for allowed in ALARMS),
+        curve=Curve(tuple(fpr.tolist()), tuple(tpr.tolist())),
+        members=m,
+        others=n,
+    )
+
+
+def detectable_auc(members: int, others: int) -> float:
+    """Return the smallest area that so many people tell from chance, four times of five.
+
+    Parameters
+    ----------
+    members, others : int
+
+    Returns
+    -------
+    float
+        0.5 + (1.96 + 0.84) sqrt((m + n + 1) / (12 m n)), at most 1: an attack of that true area has an interval above
+        0.5 with a chance of about 80 %.
+    """
+    if not members or not others:
+        return 1.0
+    spread = math.sqrt((members + others + 1) / (12 * members * others))
+    return min(0.5 + (_Z_ERROR + _Z_POWER) * spread, 1.0)
+
+
+def _curve(inside: Codes, outside: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the corners of the curve from (0, 0) to (1, 1), without those on a line between their neighbours."""
+    if not len(inside) or not len(outside):
+        return np.array([0.0, 1.0]), np.array([0.0, 1.0])
+    hits, alarms = _above(inside, outside)
+    across, up = np.diff(alarms), np.diff(hits)
+    corner = np.concatenate([[True], across[1:] * up[:-1] != across[:-1] * up[1:], [True]])
+    return alarms[corner] / len(outside), hits[corner] / len(inside)
+
+
+def _above(inside: Codes, outside: Codes) -> tuple[Codes, Codes]:
+    """Count members and others at or above every code, from above all of them down to the lowest."""
+    size = int(max(inside.max(), outside.max())) + 1
+    counts = (np.bincount(codes, minlength=size)[::-1].cumsum() for codes in (inside, outside))
+    hits, alarms = (np.concatenate([[0], count]).astype(np.int64) for count in counts)
+    return hits, alarms
+
+
+def _balanced(inside: Codes, outside: Codes, seed: int) -> Rate:
+    m, n = len(inside), len(outside)
+    if min(m, n) < 2:
+        return Rate(math.nan, 0.0, 1.0, m + n)
+    random = np.random.default_rng(seed)
+    halves = [np.array_split(random.permutation(codes), 2) for codes in (inside, outside)]
+    hits = rejects = 0
+    for learnt, judged in ((0, 1), (1, 0)):
+        threshold = _best_threshold(halves[0][learnt], halves[1][learnt])
+        hits += int((halves[0][judged] >= threshold).sum())
+        rejects += int((halves[1][judged] < threshold).sum())
+    return Rate((hits / m + rejects / n) / 2, *balanced_interval(hits, m, rejects, n), m + n)
+
+
+def _best_threshold(inside: Codes, outside: Codes) -> float:
+    """Return where TPR - FPR is largest, halfway to the next score below it; the highest of equally good ones."""
+    hits, alarms = _above(inside, outside)
+    best = int(np.argmax(hits / len(inside) - alarms / len(outside)))
+    present = np.unique(np.concatenate([inside, outside]))
+    lowest = len(hits) - 1 - best  # hits[i] counts who has at least the code len(hits) - 1 - i
+    below = present[present < lowest]
+    return (lowest + float(below[-1])) / 2 if len(below) else -math.inf
+
+
+def _point(inside: Codes, outside: Codes, allowed: float) -> OperatingPoint:
+    m, n = len(inside), len(outside)
+    if not m or n * allowed < 1 - 1e-9:
+        reason = (
+            "no members" if not m else f"{n} others cannot show a rate of {allowed:g}; it takes {round(1 / allowed)}"
+        )
+        return OperatingPoint(allowed, Rate(math.nan, 0.0, 1.0, m), Rate(math.nan, 0.0, 1.0, n), reason)
+    threshold = np.sort(outside)[::-1][math.floor(allowed * n + 1e-9)]
+    found, alarms = int((inside > threshold).sum()), int((outside > threshold).sum())
+    tpr = Rate(found / m, *clopper_pearson(found, m), m)
+    return OperatingPoint(allowed, tpr, Rate(alarms / n, *clopper_pearson(alarms, n), n))
+
+
+def _ends(name: str, found: Rate) -> dict[str, float]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

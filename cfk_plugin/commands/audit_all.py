@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from cfk_plugin.audit.planning import AUDITS, AuditTask, Plan, Report, can_detect, plan, run_planned, said, seconds_of
-from cfk_plugin.audit.running import Kept
+from cfk_plugin.audit.targets import Kept
 from cfk_plugin.commands.attacked import Case, Inputs
 from cfk_plugin.commands.files import check_report, write_report
 from cfk_plugin.commands.protect import progress_bar

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from cfk_plugin.audit.attack_report import Curve
+from cfk_plugin.audit.result import Curve
 from cfk_plugin.plots import plot_roc
 
 HERE = Path(__file__).resolve().parent

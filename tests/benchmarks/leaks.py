@@ -25,15 +25,12 @@ from sklearn.neural_network import MLPClassifier
 from cfk_adapters.c_chvae import CChvae
 from cfk_adapters.growing_spheres import GrowingSpheres
 from cfk_adapters.scfe import Scfe
-from cfk_plugin.audit.attack_report import AttackReport
-from cfk_plugin.audit.attacked import Owner, RawOwner, Sample, full_depth_forest, network, standard_owners
 from cfk_plugin.audit.attribute_inference import attribute_inference
-from cfk_plugin.audit.extraction import (
-    attribute_inference_through_surrogate,
-    extraction,
-    membership_through_surrogate,
-)
+from cfk_plugin.audit.extraction import extraction
 from cfk_plugin.audit.membership import HypercubePopulation, membership
+from cfk_plugin.audit.result import AttackReport
+from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
+from cfk_plugin.audit.targets import Owner, RawOwner, Sample, full_depth_forest, network, standard_owners
 from cfk_plugin.plugins import generator
 from tables import read
 

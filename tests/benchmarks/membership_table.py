@@ -26,9 +26,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin import Schema
-from cfk_plugin.audit.attacked import Owner, Sample, full_depth_forest, standard_owners
-from cfk_plugin.audit.membership import HeomSum, Parts, measure_roc, membership
-from cfk_plugin.audit.side_by_side import compare, readable, side_by_side
+from cfk_plugin.audit.membership import HeomSum, Parts, membership
+from cfk_plugin.audit.result import measure_roc, readable, side_by_side
+from cfk_plugin.audit.targets import Owner, Sample, compare, full_depth_forest, standard_owners
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.reproduction.prepare import Nice

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.audit.attack_report import AttackReport, Curve
-from cfk_plugin.audit.membership.bounds import bound_curves
-from cfk_plugin.audit.result import AuditResult, Rate
+from cfk_plugin.audit.membership import bound_curves
+from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
 
 RATES = {"tpr_at_0_1": 0.1, "tpr_at_0_01": 0.01, "tpr_at_0_001": 0.001}

@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin.audit.attacked import Answers, Sample
-from cfk_plugin.audit.extraction.numbers import RowsAsNumbers
+from cfk_plugin.audit.extraction import RowsAsNumbers
+from cfk_plugin.audit.targets import Answers, Sample
 
 ISLANDS = np.arange(0.1, 1.0, 0.2)  # centres of what is desired
 _WIDTH, _INSIDE = 0.03, 0.0299

@@ -9,8 +9,7 @@ import pandas as pd
 from sklearn.ensemble import RandomForestClassifier
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin.audit.attacked import Sample
-from cfk_plugin.audit.attacked.models import tabular
+from cfk_plugin.audit.targets import Sample, tabular
 
 QUASI = ("age", "town")
 

@@ -10,7 +10,7 @@ import pandas as pd
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import ThreadpoolController
 
-from cfk_plugin.audit.attacked import Answers, Sample
+from cfk_plugin.audit.targets import Answers, Sample
 
 _THREADS = ThreadpoolController()
 _BEYOND = 1e-9  # a boundary point may round to either side

@@ -85,9 +85,9 @@ def test_a_nominal_guarantee_promises_the_look_up_alone() -> None:
 
 
 def test_a_broken_promise_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cfk_plugin.audit import promise
+    from cfk_plugin.audit import result as results
 
-    monkeypatch.setattr(promise, "promised", lambda policy: ("inversion_own/k_releasable_min",))
+    monkeypatch.setattr(results, "promised", lambda policy: ("inversion_own/k_releasable_min",))
     result = cfk(f"{AUDIT} --guarantee reciprocal {FAST}", code=1)
     assert "promised at least 5" in result.stdout
     assert "fail: " in result.stdout

@@ -14,7 +14,7 @@ from attacked import membership, report, result
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, PrivacyReport, Schema, protect
 from cfk_plugin.audit import AuditReport, Setting, run_linkage_audit
-from cfk_plugin.audit.attack_report import AttackReport
+from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.report.data import Check
 
 POLICY = PrivacyPolicy(k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.9)

@@ -10,9 +10,9 @@ import pytest
 
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.audit import Setting, downcoding, intersection, inversion, linkage, model_filter, run_linkage_audit
-from cfk_plugin.audit.downcoding import forced_people
 from cfk_plugin.audit.inversion import survivors
-from cfk_plugin.audit.promise import checks
+from cfk_plugin.audit.linkage import forced_people
+from cfk_plugin.audit.result import checks
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.protection.baselines import GraspProtector
 

@@ -12,7 +12,7 @@ import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.audit import ATTACKS, AuditReport, Setting, nearest_row, run_linkage_audit, steering
-from cfk_plugin.audit.intersection import policy_of
+from cfk_plugin.audit.linkage import policy_of
 from cfk_plugin.errors import InputError, NotFittedError, PolicyError, TrackingError
 
 N = 90

@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
-from cfk_plugin.audit.epsilon.result import Attack
-from cfk_plugin.audit.report import ATTACKS
+from cfk_plugin.audit.epsilon import Attack
+from cfk_plugin.audit.linkage import ATTACKS
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
 from cfk_plugin.release.explanations import Explanations

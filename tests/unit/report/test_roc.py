@@ -13,7 +13,7 @@ import pytest
 
 import reported
 from attacked import membership
-from cfk_plugin.audit.attack_report import AttackReport
+from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.report.build import build
 from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import Amount, Distribution, Edition, ReportData

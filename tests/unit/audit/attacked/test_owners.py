@@ -12,7 +12,7 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from cfk_plugin import PrivacyPolicy
-from cfk_plugin.audit.attacked import (
+from cfk_plugin.audit.targets import (
     KnownArchitecture,
     Owner,
     ProtectedOwner,
@@ -22,8 +22,8 @@ from cfk_plugin.audit.attacked import (
     full_depth_forest,
     measured_schema,
     network,
+    seeded,
 )
-from cfk_plugin.audit.attacked.models import seeded
 from cfk_plugin.errors import InputError, ModelError
 from overfitted import QUASI, forest, nearest, people
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.audit.attacked import reading
+from cfk_plugin.audit import targets
 from cfk_plugin.data.intake import take_in
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import CounterfactualBatch
@@ -46,7 +46,7 @@ def test_the_instance_read_of_a_region_is_as_far_as_the_region(seed: int) -> Non
     heom = Heom.fit(population.frame[names], numeric=numeric)
     for _ in range(5):
         region = Region({name: some_part(population, name, rng) for name in names})
-        read = pd.DataFrame({n: [reading.nearest_inside(region[n], value) for value in asked[n]] for n in names})
+        read = pd.DataFrame({n: [targets.nearest_inside(region[n], value) for value in asked[n]] for n in names})
         assert all(region.contains(row) for row in read.to_dict("records"))
         found = heom.parts(asked[names], read).sum(axis=1)
         codes, numbers = take_in(asked, population.encoder).quasi_identifiers
@@ -73,7 +73,7 @@ def test_the_instance_read_of_a_region_is_as_far_as_the_region(seed: int) -> Non
     ],
 )
 def test_which_value_is_read(part: Any, value: Any, wanted: Any) -> None:
-    assert reading.nearest_inside(part, value) == wanted
+    assert targets.nearest_inside(part, value) == wanted
 
 
 def protected(policy: PrivacyPolicy, **described: Any) -> tuple[KAnonymizer, pd.DataFrame]:
@@ -99,7 +99,7 @@ def test_private_values_are_read_as_released() -> None:
     explanations = anonymizer.transform(asked)
     assert explanations[0].withheld == ("illness",)
     queries = pd.DataFrame({"age": [19], "town": ["A"], "pay": [99], "illness": ["other"], "kept": [7.5]}, index=[3])
-    answers = reading.released(explanations, queries)
+    answers = targets.read_released(explanations, queries)
     assert answers.found.tolist() == [True]
     assert answers.explanations is explanations
     assert answers.rows.index.tolist() == [3]
@@ -114,7 +114,7 @@ def test_private_values_are_read_as_released() -> None:
 def test_what_is_suppressed_is_missing_and_not_found() -> None:
     anonymizer, train = protected(PrivacyPolicy(k=3))
     asked = train.head(2).assign(pay=[10, 90])  # the first has not the desired outcome
-    answers = reading.released(anonymizer.transform(asked), train.tail(2))
+    answers = targets.read_released(anonymizer.transform(asked), train.tail(2))
     assert answers.found.tolist() == [False, True]
     assert answers.rows.iloc[0].isna().all()
     assert answers.rows.iloc[1].notna().all()
@@ -126,17 +126,17 @@ def test_several_or_fewer_answers_are_refused() -> None:
     anonymizer, train = protected(PrivacyPolicy(k=3))
     explanations = anonymizer.transform(train.head(4))
     with pytest.raises(InputError, match="4 counterfactuals for 3 queries"):
-        reading.released(explanations, train.head(3))
+        targets.read_released(explanations, train.head(3))
     twice = CounterfactualBatch(train.head(2), np.arange(2), np.array([0, 0]))
     for queries in (train.head(1), train.head(2)):
         with pytest.raises(InputError, match="one each"):
-            reading.raw(twice, queries)
+            targets.read_raw(twice, queries)
 
 
 def test_raw_answers_keep_their_queries() -> None:
     train = pd.DataFrame({"age": [20, 30, 40], "town": ["A", "B", "C"]})
     batch = CounterfactualBatch(train.iloc[[2, 0]], np.array([2, 0]), np.arange(3))
-    answers = reading.raw(batch, train.set_axis([7, 8, 9]))
+    answers = targets.read_raw(batch, train.set_axis([7, 8, 9]))
     assert answers.found.tolist() == [True, False, True]
     assert answers.rows["town"].tolist()[::2] == ["A", "C"]
     assert answers.rows.loc[9, "age"] == 40

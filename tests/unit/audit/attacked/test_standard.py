@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from cfk_plugin.audit.attack_report import AttackReport
-from cfk_plugin.audit.attacked import Owner, PrototypeOwner, Sample, standard_owners
-from cfk_plugin.audit.result import AuditResult, Rate
-from cfk_plugin.audit.side_by_side import compare, readable, side_by_side
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, readable, side_by_side
+from cfk_plugin.audit.targets import Owner, PrototypeOwner, Sample, compare, standard_owners
 from cfk_plugin.errors import InputError
 from overfitted import QUASI, forest, nearest, people
 

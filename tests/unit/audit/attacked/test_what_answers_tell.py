@@ -10,19 +10,19 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import PrivacyPolicy
-from cfk_plugin.audit.attacked import (
+from cfk_plugin.audit.membership import HeomSum, Parts, membership
+from cfk_plugin.audit.result import Rate, Roc, measure_roc, side_by_side
+from cfk_plugin.audit.targets import (
     Owner,
     ProtectedOwner,
     PrototypeOwner,
     RawOwner,
     Sample,
+    compare,
     full_depth_forest,
     measured_schema,
     standard_owners,
 )
-from cfk_plugin.audit.membership import HeomSum, Parts, Roc, measure_roc, membership
-from cfk_plugin.audit.result import Rate
-from cfk_plugin.audit.side_by_side import compare, side_by_side
 from overfitted import QUASI, forest, nearest, people
 from tables import read
 

@@ -16,10 +16,17 @@ from mlflow import MlflowClient
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import DPPrototypes, Explanations, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.audit.attacked import Answers, Sample
-from cfk_plugin.audit.attribute_inference import attribute_inference, attribute_inference_work
-from cfk_plugin.audit.attribute_inference.counting import ALL, CONTROL_ALL, CONTROL_RIGHT, RIGHT, Run, Setup
-from cfk_plugin.audit.running import Kept
+from cfk_plugin.audit.attribute_inference import (
+    ALL,
+    CONTROL_ALL,
+    CONTROL_RIGHT,
+    RIGHT,
+    Run,
+    Setup,
+    attribute_inference,
+    attribute_inference_work,
+)
+from cfk_plugin.audit.targets import Answers, Kept, Sample
 from cfk_plugin.errors import InputError
 
 LINKAGE, SINGLED_OUT = "attribute_inference_linkage", "attribute_inference_singled_out"

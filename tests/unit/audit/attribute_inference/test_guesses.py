@@ -13,11 +13,8 @@ import pytest
 
 import toy
 from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy
-from cfk_plugin.audit.attacked import Answers
-from cfk_plugin.audit.attribute_inference.answered import Answered, Said, said_by
-from cfk_plugin.audit.attribute_inference.baseline import baseline
-from cfk_plugin.audit.attribute_inference.guesses import guesses
-from cfk_plugin.audit.attribute_inference.register import Register
+from cfk_plugin.audit.attribute_inference import Answered, Register, Said, baseline, guesses, said_by
+from cfk_plugin.audit.targets import Answers
 from cfk_plugin.data.region import Part, part_contains
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Proposal, Task

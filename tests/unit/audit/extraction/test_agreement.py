@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cfk_plugin.audit.extraction.agreement import balanced, deviation, gain, share
+from cfk_plugin.audit.extraction import balanced, deviation, gain, share
 from cfk_plugin.metrics import clopper_pearson
 
 YES, NO = True, False

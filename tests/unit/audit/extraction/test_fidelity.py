@@ -12,13 +12,17 @@ import pytest
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 
-from cfk_plugin.audit.attacked import Answers, Sample
-from cfk_plugin.audit.extraction import Network, extraction, extraction_work
-from cfk_plugin.audit.extraction.architecture import architectures
-from cfk_plugin.audit.extraction.drawing import ExtractionTask, matched
-from cfk_plugin.audit.extraction.numbers import RowsAsNumbers
-from cfk_plugin.audit.extraction.sets import draw_sets
-from cfk_plugin.audit.running import Kept
+from cfk_plugin.audit.extraction import (
+    ExtractionTask,
+    Network,
+    RowsAsNumbers,
+    architectures,
+    draw_sets,
+    extraction,
+    matched,
+)
+from cfk_plugin.audit.planning import extraction_work
+from cfk_plugin.audit.targets import Answers, Kept, Sample
 from cfk_plugin.errors import InputError, ModelError
 from copied_owners import IslandOwner, IslandService, island_people
 

@@ -8,21 +8,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.audit.attack_report import AttackReport
-from cfk_plugin.audit.attacked import Sample
-from cfk_plugin.audit.extraction import (
+from cfk_plugin.audit.extraction import draw_sets
+from cfk_plugin.audit.planning import attribute_inference_through_surrogate_work, membership_through_surrogate_work
+from cfk_plugin.audit.result import AttackReport
+from cfk_plugin.audit.surrogate import (
+    KNOWING,
     LAYERS,
+    MOST,
+    Extracted,
+    People,
     attribute_inference_through_surrogate,
-    attribute_inference_through_surrogate_work,
+    best_threshold,
+    by_threshold,
+    guess,
     membership_through_surrogate,
-    membership_through_surrogate_work,
+    predictions,
+    values_of,
 )
-from cfk_plugin.audit.extraction.guessing import KNOWING, People, guess
-from cfk_plugin.audit.extraction.sets import draw_sets
-from cfk_plugin.audit.extraction.shadows import Extracted
-from cfk_plugin.audit.extraction.telling import best_threshold, by_threshold, predictions
-from cfk_plugin.audit.extraction.values import MOST, values_of
-from cfk_plugin.audit.running import Kept
+from cfk_plugin.audit.targets import Kept, Sample
 from cfk_plugin.errors import InputError
 from copied_owners import IslandOwner, RememberingOwner, island_people, noisy_people
 

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.audit.attacked import Answers
-from cfk_plugin.audit.extraction.numbers import RowsAsNumbers
-from cfk_plugin.audit.extraction.transfer import ask, fit
+from cfk_plugin.audit.extraction import RowsAsNumbers, ask, fit
+from cfk_plugin.audit.targets import Answers
 from cfk_plugin.errors import ModelError
 
 QUERIES = pd.DataFrame({"age": [10, 50, 20, 60, 30], "job": ["a", "b", "a", "b", None]}, index=[7, 3, 9, 1, 5])

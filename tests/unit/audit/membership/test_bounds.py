@@ -11,10 +11,10 @@ from cfk_plugin.audit.membership import (
     bound_curves,
     largest_balanced_accuracy,
     largest_tpr,
-    measure_roc,
     published_balanced_accuracy,
     replace_one,
 )
+from cfk_plugin.audit.result import measure_roc
 from cfk_plugin.errors import InputError
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.audit.membership import HeomSum, l1
-from cfk_plugin.audit.membership.distance import choose_distance
-from cfk_plugin.audit.membership.synthetic import HypercubePopulation
+from cfk_plugin.audit.membership import HeomSum, HypercubePopulation, choose_distance, l1
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.heom import Heom
 

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.audit.attacked import Answers, Sample
-from cfk_plugin.audit.membership import l1, membership, play
-from cfk_plugin.audit.membership.synthetic import HypercubePopulation
+from cfk_plugin.audit.membership import HypercubePopulation, l1, membership, play
+from cfk_plugin.audit.targets import Answers, Sample
 from cfk_plugin.errors import InputError
 from small_owner import LinearOwner
 

@@ -12,11 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.audit.attack_report import AttackReport
-from cfk_plugin.audit.attacked import Answers, Sample
-from cfk_plugin.audit.membership import ATTACKS, Parts, membership, membership_work
-from cfk_plugin.audit.membership.synthetic import HypercubePopulation
-from cfk_plugin.audit.running import Kept
+from cfk_plugin.audit.membership import ATTACKS, HypercubePopulation, Parts, membership, membership_work
+from cfk_plugin.audit.result import AttackReport
+from cfk_plugin.audit.targets import Answers, Kept, Sample
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.heom import Heom
 from small_owner import LinearOwner, LinearService

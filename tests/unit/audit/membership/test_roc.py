@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from cfk_plugin.audit.membership import ALARMS, detectable_auc, measure_roc
+from cfk_plugin.audit.result import ALARMS, detectable_auc, measure_roc
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import auc_interval, balanced_interval, bootstrap, clopper_pearson
 

@@ -13,9 +13,9 @@ from cfk_plugin.audit.membership import (
     confidence_scores,
     distance_ratio_scores,
     distance_scores,
-    measure_roc,
     random_scores,
 )
+from cfk_plugin.audit.result import measure_roc
 
 ALL = np.ones(4, dtype=bool)
 

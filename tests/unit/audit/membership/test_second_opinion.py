@@ -10,16 +10,16 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from cfk_plugin.audit.membership import (
-    ALARMS,
     ATTACKS,
     HypercubePopulation,
     Parts,
-    Roc,
+    ask_target,
     l1,
-    measure_roc,
+    seen_by_attacker,
+    shadow_call,
+    together,
 )
-from cfk_plugin.audit.membership.asking import ask_target, shadow_call, together
-from cfk_plugin.audit.membership.measuring import seen_by_attacker
+from cfk_plugin.audit.result import ALARMS, Roc, measure_roc
 from small_owner import LinearOwner
 
 with warnings.catch_warnings():

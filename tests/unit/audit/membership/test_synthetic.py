@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cfk_plugin.audit.attack_report import AttackReport
 from cfk_plugin.audit.membership import HypercubePopulation, membership
+from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.errors import InputError
 from small_owner import LinearOwner
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfk_plugin.audit.planning.budget import said, seconds_of
+from cfk_plugin.audit.planning import said, seconds_of
 from cfk_plugin.errors import InputError
 
 

@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.audit.attacked import Answers, Sample
-from cfk_plugin.audit.planning import STEPS, AuditTask, Plan, Scope, Sizes, can_detect, plan
-from cfk_plugin.audit.planning.detectable import half_width, unseen_rate
+from cfk_plugin.audit.planning import STEPS, AuditTask, Plan, Scope, Sizes, can_detect, half_width, plan, unseen_rate
+from cfk_plugin.audit.targets import Answers, Sample
 from cfk_plugin.errors import InputError
 
 SAMPLE = Sample(pd.DataFrame({"age": np.arange(4_000.0), "debt": np.zeros(4_000)}), np.arange(4_000) % 2 == 0)

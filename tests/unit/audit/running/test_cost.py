@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.audit.attacked import Answers, Sample
-from cfk_plugin.audit.running import Speed, Work, measure_speed
+from cfk_plugin.audit.targets import Answers, Sample, Speed, Work, measure_speed
 
 PEOPLE = Sample(pd.DataFrame({"age": np.arange(300.0)}), np.arange(300) % 2 == 0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfk_plugin.audit.running import Kept, Piece, run_pieces
+from cfk_plugin.audit.targets import Kept, Piece, run_pieces
 from cfk_plugin.errors import InputError
 
 

@@ -1,0 +1,745 @@
+"""Attribute inference: what explanations tell of private attributes of people in the training table."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, check_seed
+from cfk_plugin.audit.targets import Answers, Found, Kept, Owner, Piece, Sample, Service, Work, run_pieces
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import to_number
+from cfk_plugin.errors import InputError
+from cfk_plugin.hookspecs import Progress
+from cfk_plugin.metrics.intervals import clustered_share, difference
+
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+
+
+class Register:
+    """Everybody's features, coded. Host side only: its `repr` shows counts, and it refuses to be pickled.
+
+    Distinct combinations of quasi-identifiers are called *cells*. An answer that fits one person of a cell fits all
+    of them, so that everything is looked up and guessed per cell.
+
+    Parameters
+    ----------
+    people : DataFrame
+        All features; numbers and dates are told from categories by dtype.
+    quasi_identifiers : sequence of str
+
+    Attributes
+    ----------
+    cell_of : int array, shape (n_people,)
+    cells : int array, shape (n_cells, n_quasi_identifiers)
+        Codes.
+    """
+
+    def __init__(self, people: pd.DataFrame, quasi_identifiers: Sequence[str]) -> None:
+        population = Population.from_frame(people, Schema.from_frame(people, quasi_identifiers=quasi_identifiers))
+        self.quasi_identifiers = population.schema.quasi_identifiers
+        self.private = population.schema.private
+        self.cells, self.cell_of = population.cells, population.cell_of(np.arange(len(people)))
+        self._domains = population.domains
+        codes = population.encode(people)[0]
+        self._codes = {name: codes[:, at] for at, name in enumerate(population.schema.features)}
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Register({len(self.cell_of)} people, {len(self.cells)} cells)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold everybody's values."""
+        raise InputError("an audit holds people's values and refuses to be pickled; keep its report")
+
+    def domain(self, name: str) -> Domain:
+        """Return the values that an attribute has."""
+        return self._domains[name]
+
+    def codes(self, name: str, people: Rows) -> NDArray[np.int32]:
+        """Return the codes of some people's values of an attribute."""
+        return self._codes[name][people]
+
+    def fitting(self, parts: Mapping[str, Part]) -> Rows:
+        """Return the cells that fit what an answer says of the quasi-identifiers; what it does not name fits all."""
+        fits = np.ones(len(self.cells), dtype=bool)
+        for at, name in enumerate(self.quasi_identifiers):
+            if name in parts:
+                fits &= holding(self._domains[name], parts[name])[self.cells[:, at]]
+        return np.flatnonzero(fits)
+
+
+def holding(domain: Domain, part: Part) -> Mask:
+    """Say of every value of a domain whether it is inside a part, however the part spells kinds of its own."""
+    if isinstance(part, Interval) and part.levels is not None:
+        part = frozenset([*part.levels, None] if part.missing else part.levels)
+    if not isinstance(part, Interval) or domain.attribute.kind == "numeric":
+        return domain.inside(part)
+    values = [*domain.originals, *([None] if domain.has_missing else [])]
+    return np.array([part_contains(part, value) for value in values], dtype=bool)
+
+
+def near(domain: Domain, part: Part, tolerance: float) -> Mask:
+    """Say of every value of a domain whether a guess at a part is right there.
+
+    Parameters
+    ----------
+    domain : Domain
+    part : Interval or frozenset
+        One value, or several: a bin, a range, a set.
+    tolerance : float
+        Share of the domain's range by which one number may be off.
+    """
+    number = number_of(domain, part)
+    if number is None:
+        return holding(domain, part)
+    right = np.zeros(domain.size, dtype=bool)
+    right[: len(domain.values)] = np.abs(domain.values - number) <= tolerance * width(domain) * (1 + 1e-9)
+    return right
+
+
+def number_of(domain: Domain, part: Part) -> float | None:
+    """Return the number that a part of a numeric domain is; None where it is several, missing or no number."""
+    if domain.attribute.kind != "numeric":
+        return None
+    if isinstance(part, Interval):
+        return to_number(part.low) if part.is_single and part.low is not None else None
+    (value, *others) = part
+    return None if others or value is None else to_number(value)
+
+
+def is_one_value(part: Part) -> bool:
+    """Say whether a part is one value alone."""
+    return part.is_single if isinstance(part, Interval) else len(part) == 1
+
+
+def width(domain: Domain) -> float:
+    """Return the range of a numeric domain."""
+    return float(np.ptp(domain.values)) if len(domain.values) else 0.0
+
+
+Said = Mapping[str, Part]
+
+
+def said_by(answers: Answers) -> list[Said]:
+    """Return what each answer that was given says: attribute to one value, bin, range or set.
+
+    Of a protected service what it released, so that a region stays one and a withheld attribute is left out; else the
+    rows as they are.
+    """
+    if answers.explanations is not None:
+        return [entry.parts() for entry in answers.explanations.released]
+    given = answers.rows[answers.found]
+    names = list(given.columns)
+    return [{n: part_of(natural(v)) for n, v in zip(names, row, strict=True)} for row in given.itertuples(index=False)]
+
+
+class Answered:
+    """Distinct answers, and whom they fit. Host side only: its `repr` shows counts, and it refuses to be pickled.
+
+    What answers say of the quasi-identifiers is called a *place*; several answers may say the same there.
+
+    Parameters
+    ----------
+    said : sequence of mapping
+        As `said_by` returns it.
+    register : Register
+    table : int array
+        People of the training table, who are counted.
+
+    Attributes
+    ----------
+    distinct : list of mapping
+        Every answer once, in the order in which they were given first.
+    place_of : int array
+        Place of each distinct answer.
+    times : int array
+        How often each distinct answer was given.
+    cells : list of int array
+        Per place, the cells that fit it.
+    people : int array
+        Per place, the people of the table who fit it.
+    """
+
+    def __init__(self, said: list[Said], register: Register, table: Rows) -> None:
+        found: dict[frozenset[tuple[str, Part]], int] = {}
+        places: dict[frozenset[tuple[str, Part]], int] = {}
+        self.distinct: list[Said] = []
+        where: list[Said] = []
+        place_of: list[int] = []
+        times: list[int] = []
+        for parts in said:
+            known = found.setdefault(frozenset(parts.items()), len(found))
+            if known < len(self.distinct):
+                times[known] += 1
+                continue
+            there = {name: part for name, part in parts.items() if name in register.quasi_identifiers}
+            place_of.append(places.setdefault(frozenset(there.items()), len(places)))
+            if place_of[-1] == len(where):
+                where.append(there)
+            times.append(1)
+            self.distinct.append(parts)
+        self.place_of, self.times = np.array(place_of, dtype=np.int64), np.array(times, dtype=np.int64)
+        self.cells = [register.fitting(parts) for parts in where]
+        crowd = np.bincount(register.cell_of[table], minlength=len(register.cells))
+        self.people = np.array([crowd[cells].sum() for cells in self.cells], dtype=np.int64)
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Answered({len(self.distinct)} distinct answers, {len(self.cells)} places)"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: raw answers may be training rows."""
+        raise InputError("an audit holds answers, which may be training rows, and refuses to be pickled")
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """People of the table who fit, per answer that was given."""
+        return np.repeat(self.people[self.place_of], self.times)
+
+
+_DIGITS = 9  # votes are sums of fractions: equal ones may differ in the last bits
+
+
+class Guesses(NamedTuple):
+    """What is guessed of an attribute, cell by cell.
+
+    Attributes
+    ----------
+    parts : tuple of Interval or frozenset
+        The distinct guesses, in the order in which answers said them first. Host side only.
+    guess : int array, shape (n_cells,)
+        Which of them; -1 where no answer says anything.
+    place : int array, shape (n_cells,)
+        Place of the answer that the guess rests on; -1 where there is none.
+    right : bool array, shape (n_guesses, n_values)
+        Whether a guess is right about somebody who has a value.
+    """
+
+    parts: tuple[Part, ...]
+    guess: Rows
+    place: Rows
+    right: Mask
+
+    def of(self, cells: Rows) -> tuple[Rows, Rows]:
+        """Return which of people in these cells something is guessed of, and the places that the guesses rest on."""
+        about = np.flatnonzero(self.guess[cells] >= 0)
+        return about, self.place[cells[about]]
+
+    def hits(self, cells: Rows, codes: NDArray[np.int32]) -> Mask:
+        """Say of people whom something is guessed of whether the guess is right."""
+        return self.right[self.guess[cells], codes]
+
+
+def guesses(answered: Answered, register: Register, name: str, tolerance: float) -> Guesses:
+    """Guess one attribute of everybody whom an answer fits.
+
+    An answer that fits m people of the table is a vote of 1 / m for what it says: it is the value of one of them. The
+    value with most votes is guessed; of equal ones the one that most distinct answers say, whomever they fit; of those
+    the one that an answer which fits said first.
+
+    Parameters
+    ----------
+    answered : Answered
+    register : Register
+    name : str
+        Private attribute.
+    tolerance : float
+        See `near`.
+
+    Returns
+    -------
+    Guesses
+    """
+    found: dict[Part, int] = {}
+    votes = [
+        (first, place, found.setdefault(said[name], len(found)))
+        for first, (said, place) in enumerate(zip(answered.distinct, answered.place_of.tolist(), strict=True))
+        if name in said
+    ]
+    domain = register.domain(name)
+    right = np.array([near(domain, part, tolerance) for part in found], dtype=bool).reshape(len(found), domain.size)
+    guess, place = np.full((2, len(register.cells)), -1, dtype=np.int64)
+    if votes:
+        winners = _winners(votes, answered)
+        guess[winners["cell"]], place[winners["cell"]] = winners["guess"], winners["place"]
+    return Guesses(tuple(found), guess, place, right)
+
+
+def _winners(votes: list[tuple[int, int, int]], answered: Answered) -> pd.DataFrame:
+    """Return per cell the guess with most votes, and the place of its weightiest vote."""
+    by = {"cell": True, "all": False, "often": False, "first": True, "vote": False, "place": True}  # ascending or not
+    each = pd.DataFrame(votes, columns=["first", "place", "guess"])
+    each["vote"] = 1.0 / np.maximum(answered.people[each["place"]], 1)
+    said = each.groupby(["place", "guess"]).agg(vote=("vote", "sum"), first=("first", "min")).reset_index()
+    said["often"] = said["guess"].map(each["guess"].value_counts())
+    cells = [answered.cells[place] for place in said["place"]]
+    there = said.loc[said.index.repeat([len(own) for own in cells])].assign(cell=np.concatenate(cells))
+    of_guess = there.groupby(["cell", "guess"])
+    there = there.assign(all=of_guess["vote"].transform("sum").round(_DIGITS), first=of_guess["first"].transform("min"))
+    return there.sort_values(list(by), ascending=list(by.values())).drop_duplicates("cell")
+
+
+_TREES, _LEAST, _MOST = 30, 5, 50  # trees; people in a leaf of each; classes, the most frequent ones
+
+
+def baseline(
+    guessed: Guesses, register: Register, name: str, own: Rows, asked: Rows, *, tolerance: float, seed: int
+) -> Mask:
+    """Say of people whether a guess from their quasi-identifiers alone is right, at the width of the answers' guesses.
+
+    Parameters
+    ----------
+    guessed : Guesses
+        What the answers say of the attribute.
+    register : Register
+    name : str
+        The attribute.
+    own : int array
+        People whose values the adversary knows.
+    asked : int array
+        People who are guessed.
+    tolerance : float
+        See `near`.
+    seed : int
+        Of the forest.
+
+    Returns
+    -------
+    bool array
+
+    Notes
+    -----
+    A random forest on the quasi-identifiers chooses among classes. Where answers are single numbers, these are windows
+    of 2 `tolerance` of the range, as wide as a number that may be off by `tolerance`; where they are categories, the
+    categories; where they are bins, ranges or sets, those, with one class for everything outside of all of them. Of
+    more than 50 classes the most frequent ones are chosen among.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+
+    class_of = _classes(guessed, register, name, tolerance)
+    learnt = class_of[register.codes(name, own)]
+    classes, counts = np.unique(learnt, return_counts=True)
+    common = np.isin(learnt, classes[np.argsort(-counts, kind="stable")[:_MOST]])
+    cells, where = np.unique(register.cell_of[asked], return_inverse=True)
+    forest = RandomForestClassifier(_TREES, min_samples_leaf=_LEAST, random_state=seed, n_jobs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # nearly as many classes as people: then there is little to learn
+        forest.fit(register.cells[register.cell_of[own[common]]], learnt[common])
+    chosen = forest.predict(register.cells[cells])
+    return np.asarray(chosen[where] == class_of[register.codes(name, asked)])
+
+
+def _classes(guessed: Guesses, register: Register, name: str, tolerance: float) -> NDArray[np.int64]:
+    """Return the class of every value."""
+    domain = register.domain(name)
+    if not all(map(is_one_value, guessed.parts)):
+        return np.where(guessed.right.any(axis=0), guessed.right.argmax(axis=0), -1)
+    window = 2 * tolerance * width(domain) if domain.attribute.kind == "numeric" else 0.0
+    if window <= 0:
+        return np.arange(domain.size)
+    classes = np.full(domain.size, -1, dtype=np.int64)  # missing
+    classes[: len(domain.values)] = (domain.values - domain.values[0]) // window
+    return classes
+
+
+RIGHT, ALL, BASE, CONTROL_RIGHT, CONTROL_ALL = range(5)
+"""Columns of ``counts``: guesses about the table that are right, all, right without answers; and about the control."""
+
+FEW = 3
+"""An answer that fits at most so many people of the table singles them out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is run.
+
+    Attributes
+    ----------
+    quasi_identifiers, private : tuple of str
+        What the adversary knows of everybody, and what is guessed.
+    n_train, queries : int
+        People of the table, and queries at most.
+    tolerance : float
+        Share of a range by which the guess of a number may be off.
+    seed : int
+    """
+
+    quasi_identifiers: tuple[str, ...]
+    private: tuple[str, ...]
+    n_train: int
+    queries: int
+    tolerance: float
+    seed: int
+
+    def split(self, n: int) -> tuple[Rows, Rows, Rows]:
+        """Return the table, the adversary's own people and the control: disjoint, drawn by the seed."""
+        order = np.random.default_rng(self.seed).permutation(n)
+        own = (n - self.n_train + 1) // 2
+        table, mine, rest = np.split(order, [self.n_train, self.n_train + own])
+        return table, mine, rest
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """The attack on one owner: a piece of an audit, to be called once."""
+
+    owner: Owner
+    sample: Sample
+    setup: Setup
+
+    def __call__(self) -> Found:
+        """Train, ask and count.
+
+        Returns
+        -------
+        mapping
+            ``asked`` and ``answered``: queries. ``sizes``: people of the table who fit, per answer. ``people``: the
+            same per place. ``counts``, shape (n_private, n_places, 5): guesses by the place that they rest on.
+            ``shares``, shape (n_private, n_answers): share of the people who fit an answer and hold what it says; NaN
+            where it says nothing or fits nobody. ``guessed``, shape (2, 2): people of the table and of the control
+            whom anything is guessed of; then those whom answers single out.
+        """
+        table, own, control = self.setup.split(len(self.sample))
+        service = self.owner.train(self.sample.take(table), self.setup.seed)
+        asked, said, given = _ask(service, self.sample.X.take(own), self.setup.queries)
+        register = Register(self.sample.X, self.setup.quasi_identifiers)
+        answered = Answered(said, register, table)
+        link = _Link(register, answered, (table, own, control), self.setup)
+        found = [link.attribute(name) for name in self.setup.private]
+        return {
+            "asked": np.array(asked),
+            "answered": np.array(given),
+            "sizes": answered.sizes,
+            "people": answered.people,
+            "counts": np.array([counts for counts, _ in found]),
+            "shares": np.array([shares for _, shares in found]),
+            "guessed": link.guessed,
+        }
+
+
+def _ask(service: Service, people: pd.DataFrame, queries: int) -> tuple[int, list[Said], int]:
+    """Return how many of the people are undesired and ask, what they are told, and how many get an answer."""
+    undesired = np.flatnonzero(~service.desired(people))[:queries]
+    if not len(undesired):
+        return 0, [], 0
+    answers = service.explain(people.take(undesired).reset_index(drop=True))
+    return len(undesired), said_by(answers), int(answers.found.sum())
+
+
+def few(people: Rows) -> Mask:
+    """Say of numbers of people who fit whether they are singled out."""
+    return (people > 0) & (people <= FEW)
+
+
+class _Link:
+    """Everybody, and the answers that fit them."""
+
+    def __init__(self, register: Register, answered: Answered, people: tuple[Rows, Rows, Rows], setup: Setup) -> None:
+        self._register, self._answered, self._setup = register, answered, setup
+        self._table, self._own, self._control = people
+        self._few = few(answered.people)
+        self._rests_on = np.zeros((2, len(register.cells)), dtype=bool)
+
+    @property
+    def guessed(self) -> Rows:
+        """People of the table and of the control whom anything was guessed of; then those by answers that fit few."""
+        cell_of = self._register.cell_of
+        return np.array(
+            [[cells[cell_of[rows]].sum() for rows in (self._table, self._control)] for cells in self._rests_on]
+        )
+
+    def attribute(self, name: str) -> tuple[Rows, NDArray[np.float64]]:
+        """Return counts of right guesses by place, and the share of right ones by answer."""
+        guessed = guesses(self._answered, self._register, name, self._setup.tolerance)
+        about = np.flatnonzero(guessed.guess >= 0)
+        self._rests_on[0, about] = True
+        self._rests_on[1, about[self._few[guessed.place[about]]]] = True
+        counts = np.zeros((len(self._answered.cells), 5), dtype=np.int64)
+        for rows, right, everybody in ((self._table, RIGHT, ALL), (self._control, CONTROL_RIGHT, CONTROL_ALL)):
+            about, place = guessed.of(self._register.cell_of[rows])
+            people = rows[about]
+            hits = guessed.hits(self._register.cell_of[people], self._register.codes(name, people))
+            np.add.at(counts[:, right], place[hits], 1)
+            np.add.at(counts[:, everybody], place, 1)
+            if everybody == ALL and len(people):
+                np.add.at(counts[:, BASE], place[self._without(guessed, name, people)], 1)
+        return counts, self._shares(name, guessed)
+
+    def _without(self, guessed: Guesses, name: str, people: Rows) -> Mask:
+        setup = self._setup
+        return baseline(guessed, self._register, name, self._own, people, tolerance=setup.tolerance, seed=setup.seed)
+
+    def _shares(self, name: str, guessed: Guesses) -> NDArray[np.float64]:
+        register, answered = self._register, self._answered
+        shares, which = np.full(len(answered.distinct), np.nan), {part: i for i, part in enumerate(guessed.parts)}
+        table_cells, codes = register.cell_of[self._table], register.codes(name, self._table)
+        inside = np.zeros(len(register.cells), dtype=bool)
+        for at, said in enumerate(answered.distinct):
+            place = answered.place_of[at]
+            if name in said and answered.people[place]:
+                inside[answered.cells[place]] = True
+                shares[at] = guessed.right[which[said[name]], codes[inside[table_cells]]].mean()
+                inside[answered.cells[place]] = False
+        return np.repeat(shares, answered.times)
+
+
+NAME, SINGLED_OUT = "attribute_inference_linkage", "attribute_inference_singled_out"
+SCENARIO = (
+    "Knows the quasi-identifiers of everybody in the training table, asks for explanations, looks up who fits them, "
+    "and guesses that those people hold the private values that the explanations say."
+)
+ONLY_FEW = f"{SCENARIO} Guesses only where an explanation fits at most {FEW} people of the table."
+
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def results(found: Found, setup: Setup) -> tuple[AuditResult, ...]:
+    """Return the result over all private attributes, that of answers which single out, and one for each attribute.
+
+    Parameters
+    ----------
+    found : mapping
+        As a `Run` returns it.
+    setup : Setup
+
+    Returns
+    -------
+    tuple of AuditResult
+    """
+    counts, shares = np.asarray(found["counts"]), np.asarray(found["shares"])
+    asked, n, sizes = int(found["asked"]), int(found["answered"]), np.asarray(found["sizes"])
+    places, answers = few(np.asarray(found["people"])), few(sizes)
+    pooled = {
+        "answers": float(n),
+        "unanswered": 1 - n / asked if asked else math.nan,
+        "fits_one": _mean(sizes == 1),
+        "fits_nobody": _mean(sizes == 0),
+        **_people(found["guessed"][0]),
+    }
+    singled = {"share_of_answers": _mean(answers), **_people(found["guessed"][1])}
+    return (
+        _result(NAME, SCENARIO, counts.sum(axis=0), shares, pooled, setup.seed),
+        _result(SINGLED_OUT, ONLY_FEW, counts.sum(axis=0)[places], shares[:, answers], singled, setup.seed),
+        *(
+            _result(
+                f"{NAME}/{name}", SCENARIO, own, shares[[i]], _people(own.sum(axis=0)[[ALL, CONTROL_ALL]]), setup.seed
+            )
+            for i, (name, own) in enumerate(zip(setup.private, counts, strict=True))
+        ),
+    )
+
+
+def _result(
+    name: str, scenario: str, counts: Counts, shares: Floats, figures: dict[str, float], seed: int
+) -> AuditResult:
+    columns = ((RIGHT, ALL), (BASE, ALL), (CONTROL_RIGHT, CONTROL_ALL))
+    main, baseline, control = (_share(counts[:, right], counts[:, total], seed) for right, total in columns)
+    low, high = difference(main[:3], control[:3])
+    told = shares[:, ~np.isnan(shares).all(axis=0)]
+    figures = {
+        **figures,
+        "advantage": main.value - control.value,
+        "advantage_low": low,
+        "advantage_high": high,
+        "each_answer": _mean(np.nanmean(told, axis=0)),
+    }
+    return AuditResult(name, scenario, main, baseline, control, figures, seed, shares.shape[1])
+
+
+def _share(right: Counts, total: Counts, seed: int) -> Rate:
+    """Return the share of right guesses, with an interval over places: people in one place are guessed alike."""
+    n, everybody = int((total > 0).sum()), int(total.sum())
+    value = int(right.sum()) / everybody if everybody else math.nan
+    return Rate(value, *clustered_share(right, total, random_state=seed), n)
+
+
+def _people(guessed: Counts) -> dict[str, float]:
+    return {"people_guessed": float(guessed[0]), "control_people": float(guessed[1])}
+
+
+def _mean(values: Floats | NDArray[np.bool_]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+_TRAIN = 0.6  # share of the sample: the others are needed to ask, to learn the baseline, and as a control
+_PER_ATTRIBUTE, _PER_GUESS = 0.1, 1e-5  # seconds per private attribute, and for each person of the sample
+
+
+def attribute_inference(
+    owner: Owner,
+    sample: Sample,
+    *,
+    quasi_identifiers: Sequence[str],
+    n_train: int | None = None,
+    queries: int = 200,
+    tolerance: float = 0.05,
+    private: Sequence[str] | None = None,
+    seed: int = 0,
+    n_jobs: int = 1,
+    kept: Kept | None = None,
+    progress: Progress | None = None,
+) -> AttackReport:
+    """Attack private attributes of people in the training table through answers that fit their quasi-identifiers.
+
+    The sample is split by the seed: the owner trains on the table; half of the others are the adversary's own people,
+    who ask where they are undesired; the rest are the control. An answer fits everybody whose quasi-identifiers are
+    equal to those of a row or prototype, or inside a region. One value is guessed per person and attribute: the one
+    with most votes, where an answer that fits m people of the table is a vote of 1 / m for what it says.
+
+    Parameters
+    ----------
+    owner : Owner
+    sample : Sample
+    quasi_identifiers : sequence of str
+        What the adversary knows of everybody; it need not be what the owner protects.
+    n_train : int, optional
+        People of the table. Default: 60 % of the sample.
+    queries : int
+        At most; fewer where fewer of the adversary's own people are undesired.
+    tolerance : float
+        Share of a number's range in the sample, below 0.5, by which a guess may be off and is right. A bin, range or
+        set that was released is a guess at all of it and right about everybody inside.
+    private : sequence of str, optional
+        What is guessed. Default: all other features.
+    seed : int
+        Of the split, the owner's training and the baseline.
+    n_jobs : int
+        As in all attacks; this one is a single piece, which runs in this process.
+    kept : Kept, optional
+        Where counts are kept, so that what was run is not run again. Not for several owners of one name.
+    progress : callable, optional
+        Called with (done, total).
+
+    Returns
+    -------
+    AttackReport
+        ``attribute_inference_linkage`` over all attributes; ``attribute_inference_singled_out``: the same of guesses
+        that rest on an answer which fits at most three people of the table; ``attribute_inference_linkage/<attribute>``
+        for each attribute. `main`: share of right guesses about people of the table, over people and attributes.
+        `baseline`: the same guesses by a forest on the quasi-identifiers that learnt from the adversary's own people,
+        without any answer. `control`: the attack's guesses about people of the control whose quasi-identifiers fit:
+        what the answers tell of anybody like that, in the table or not. Figures: ``advantage`` (main - control) and
+        others, see ``docs/reference/audits.md``.
+
+    Raises
+    ------
+    InputError
+        If columns are unknown, named twice, or nothing is left to guess; if a size is out of range.
+    CFKError
+        What the owner raises.
+
+    Notes
+    -----
+    Shares are in [0, 1]; lower is better. Intervals are over places, the distinct sets of quasi-identifiers that
+    answers say, since people who fit the same one are guessed alike; see `clustered_share`. An `advantage` near 0 says
+    that this attack does no better on people in the table than on others; it is no proof that there is none.
+
+    References
+    ----------
+    Goethals, Sörensen, Martens (2023), section 2: prosecutor and journalist. The control follows Giomi, Boenisch,
+    Wehmeyer, Tasnádi (2023), A unified framework for quantifying privacy risk in synthetic data.
+    """
+    started = time.perf_counter()
+    columns = _columns(sample, quasi_identifiers, private)
+    check_seed(seed)
+    _check(len(sample), n_train, queries, tolerance)
+    setup = Setup(*columns, _n_train(len(sample), n_train), queries, float(tolerance), seed)
+    key = f"attribute inference through linkage: {owner.name}, {setup}, sample {sample.fingerprint()}"
+    (found,) = run_pieces([Piece(key, Run(owner, sample, setup))], n_jobs=n_jobs, kept=kept, progress=progress)
+    return AttackReport(
+        kind="attribute_inference",
+        subject=owner.name,
+        results=results(found, setup),
+        settings={
+            "n_train": setup.n_train,
+            "queries": queries,
+            "tolerance": setup.tolerance,
+            "seed": seed,
+            "quasi_identifiers": ", ".join(setup.quasi_identifiers),
+            "private": ", ".join(setup.private),
+        },
+        policy=getattr(owner, "policy", None),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def attribute_inference_work(
+    sample: Sample,
+    *,
+    quasi_identifiers: Sequence[str],
+    n_train: int | None = None,
+    queries: int = 200,
+    private: Sequence[str] | None = None,
+) -> Work:
+    """Return what `attribute_inference` has to do with these sizes.
+
+    Parameters
+    ----------
+    sample : Sample
+    quasi_identifiers, n_train, queries, private
+        As of the attack.
+
+    Returns
+    -------
+    Work
+        One training, the queries (at most), and an estimate of what the guesses take.
+
+    Raises
+    ------
+    InputError
+        As the attack.
+    """
+    guessed = _columns(sample, quasi_identifiers, private)[1]
+    _check(len(sample), n_train, queries, 0.0)
+    own = (len(sample) - _n_train(len(sample), n_train) + 1) // 2
+    return Work(
+        trainings=1, explanations=min(queries, own), seconds=len(guessed) * (_PER_ATTRIBUTE + _PER_GUESS * len(sample))
+    )
+
+
+def _columns(
+    sample: Sample, quasi_identifiers: Sequence[str], private: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return both kinds of columns in the table's order."""
+    features = list(sample.X.columns)
+    if isinstance(quasi_identifiers, str) or isinstance(private, str):
+        raise InputError("quasi_identifiers and private are lists of columns, not one name")
+    known = list(quasi_identifiers)
+    guessed = [name for name in features if name not in known] if private is None else list(private)
+    for what, names in (("quasi-identifiers", known), ("private attributes", guessed)):
+        if not names:
+            raise InputError(f"{what} must be one column at least")
+        if unknown := [name for name in names if name not in features]:
+            raise InputError(f"{what} that are no columns of the sample: {', '.join(map(str, unknown))}")
+    if len({*known, *guessed}) < len(known) + len(guessed):
+        raise InputError("a column is a quasi-identifier or a private attribute, once")
+    return tuple(c for c in features if c in known), tuple(c for c in features if c in guessed)
+
+
+def _check(n: int, n_train: int | None, queries: int, tolerance: float) -> None:
+    for name, value in (("n_train", n_train), ("queries", queries)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise InputError(f"{name} must be a whole number of at least 1")
+    if n - _n_train(n, n_train) < 2:
+        raise InputError(f"a sample of {n} leaves fewer than 2 people outside of the table; take a smaller n_train")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 0.5:
+        raise InputError("tolerance must be a share of the range of at least 0 and below 0.5")
+
+
+def _n_train(n: int, given: int | None) -> int:
+    return round(_TRAIN * n) if given is None else given

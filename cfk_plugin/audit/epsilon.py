@@ -1,0 +1,1130 @@
+"""Lower bounds on epsilon: how much a function really gives away about one person, at least.
+
+An audit can refute a claim of differential privacy and never prove it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, metrics
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import conform, is_numeric, to_numbers
+from cfk_plugin.errors import InputError, quiet
+from cfk_plugin.hookspecs import Progress
+from cfk_plugin.metrics.intervals import clopper_pearson, clopper_pearson_table
+from cfk_plugin.records.run import LoggedReport, ReportContents
+
+Relation = Literal["add-remove", "replace-one"]
+"""Which tables are neighbours: one person more or less, or one person in the place of another."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Worlds:
+    """Two tables that differ in one person. Host side only.
+
+    Attributes
+    ----------
+    inside, outside : DataFrame
+        With the canary, and without it.
+    relation : {"add-remove", "replace-one"}
+    """
+
+    inside: pd.DataFrame
+    outside: pd.DataFrame
+    relation: Relation
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Worlds({len(self.inside)} rows inside, {len(self.outside)} outside, {self.relation})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold rows."""
+        raise InputError("neighbouring tables hold training rows and refuse to be pickled")
+
+
+def neighbours(
+    table: pd.DataFrame,
+    canary: pd.DataFrame,
+    schema: Schema | None = None,
+    relation: Relation = "add-remove",
+    seed: int = 0,
+) -> Worlds:
+    """Return the table with and without a canary.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The training rows.
+    canary : DataFrame
+        One made-up person: one row, or all rows of a made-up subject.
+    schema : Schema, optional
+        Names the subject.
+    relation : {"add-remove", "replace-one"}
+        With "replace-one", a person of the table, chosen by the seed, gives way to the canary.
+    seed : int
+
+    Returns
+    -------
+    Worlds
+
+    Raises
+    ------
+    InputError
+        If the canary does not fit the table or the schema, or is no made-up person.
+    """
+    if relation not in get_args(Relation):
+        raise InputError(f"relation must be one of {', '.join(get_args(Relation))}")
+    rows, canary = table.reset_index(drop=True), fitting(table, canary, schema)
+    subject = None if schema is None else schema.subject
+    if subject is None and len(canary) > 1 and schema is not None:
+        raise InputError(f"the canary has {len(canary)} rows, and the schema names no subject whose rows they could be")
+    if subject is not None and canary[subject].nunique(dropna=False) > 1:
+        raise InputError(f"the canary is one person; column {subject!r} names several")
+    outside = rows
+    if relation == "replace-one":
+        outside = rows.copy()
+        chosen = int(np.random.default_rng(seed).integers(len(rows)))
+        gone = rows[subject] == rows[subject].iloc[chosen] if subject is not None else rows.index == chosen
+        rows = rows[~gone]
+    return Worlds(joined(rows, canary), outside, relation)
+
+
+def joined(table: pd.DataFrame, canaries: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with canaries below its rows, in the dtypes that pandas makes of both."""
+    return pd.concat([table, canaries], ignore_index=True) if len(canaries) else table.reset_index(drop=True)
+
+
+def fitting(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None) -> pd.DataFrame:
+    """Return canaries in the columns of the table, and in its dtypes where every value of theirs survives it.
+
+    Anybody may be in a table: with a missing value, a fraction among whole numbers, a text among numbers, something
+    that nobody declared. What pandas makes of the column then is the mechanism's to live with, and the audit's to see.
+
+    Raises
+    ------
+    InputError
+        If columns differ, a subject is one of the table's, or a canary is a row of the table.
+    """
+    if not len(table) or not len(canary):
+        raise InputError("the table and the canary must have at least one row")
+    if set(canary.columns) != set(table.columns) or not canary.columns.is_unique:
+        odd = sorted(map(str, set(canary.columns) ^ set(table.columns)))
+        raise InputError(f"a canary has the columns of the table, each once; check {', '.join(odd) or 'for doubles'}")
+    found = pd.DataFrame({name: conform(canary[name], table[name].dtype) for name in table.columns})
+    if schema is not None and (lost := [n for n in (*schema.features, *schema.names("subject")) if n not in found]):
+        raise InputError(f"the table lacks {', '.join(lost)}, which the schema names")
+    _check_made_up(table, found, schema)
+    return found.reset_index(drop=True)
+
+
+def _check_made_up(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None) -> None:
+    subject = None if schema is None else schema.subject
+    if subject is not None and bool(canary[subject].isin(table[subject]).any()):
+        raise InputError(f"column {subject!r} of the canary names a subject of the table; make one up")
+    names = list(table.columns)
+    if schema is not None:
+        names = [name for name in (*schema.features, *schema.names("target")) if name in names]
+    rows = pd.util.hash_pandas_object(table[names], index=False)
+    if bool(pd.util.hash_pandas_object(canary[names], index=False).isin(rows).any()):
+        raise InputError("the canary is a row of the table; make one up, of values that are rare together")
+
+
+Floats = NDArray[np.float64]
+_NEAR = 0.05  # numbers within this share of the column's range agree
+
+
+class Agreement:
+    """Counts of released rows that agree with a canary in every column and pair of columns.
+
+    A mechanism that draws rows from counts of one or two columns shows a canary there and nowhere else. Numbers agree
+    within 5 % of the column's range; their mean and ends are in the vector as well, and so is the number of rows.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The training rows, for the ranges.
+    canary : DataFrame
+        In the table's dtypes.
+    schema : Schema, optional
+        Says which numbers are codes of categories.
+    """
+
+    def __init__(self, table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None = None) -> None:
+        self._canary = canary
+        self._columns = _columns(table, schema)
+        self._reach = {name: _reach(table[name], canary[name]) for name, numeric in self._columns.items() if numeric}
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Agreement({len(self._canary)} rows, {len(self._columns)} columns)"
+
+    def __call__(self, released: pd.DataFrame) -> Floats:
+        """Return the counts of one released table, a column that it lacks as one without agreement."""
+        parts: list[Floats] = [np.array([len(released)], dtype=np.float64)]
+        upper = np.triu_indices(len(self._columns))
+        for at in range(len(self._canary)):
+            agrees = np.column_stack([self._agrees(released, name, at) for name in self._columns]).astype(np.float64)
+            most = agrees.sum(axis=1)
+            parts += [(agrees.T @ agrees)[upper], np.array([(most == len(self._columns)).sum(), most.max(initial=0.0)])]
+        for name in self._reach:
+            if name in released.columns:
+                numbers, _ = to_numbers(released[name])
+                seen = numbers[np.isfinite(numbers)]
+                parts.append(np.array([seen.mean(), seen.min(), seen.max()]) if len(seen) else np.zeros(3))
+        return np.concatenate(parts)
+
+    def _agrees(self, released: pd.DataFrame, name: str, at: int) -> NDArray[np.bool_]:
+        if name not in released.columns:
+            return np.zeros(len(released), dtype=bool)
+        if name in self._reach:
+            own = float(to_numbers(self._canary[name].iloc[[at]])[0][0])
+            numbers, _ = to_numbers(released[name])
+            return np.isnan(numbers) if np.isnan(own) else np.abs(numbers - own) <= self._reach[name]
+        own_text = _texts(self._canary[name].iloc[[at]])[0]
+        codes, values = pd.factorize(released[name], use_na_sentinel=False)
+        return np.isin(codes, np.flatnonzero(_texts(pd.Series(values, dtype=object)) == own_text))
+
+
+class ManyAgreements:
+    """One number per canary: how much more often than before its values, and pairs of them, are released.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The training rows without any canary.
+    canaries : DataFrame
+        In the table's dtypes.
+    schema : Schema, optional
+
+    Notes
+    -----
+    Sum over columns, pairs of columns and whole rows of (after - before) / sqrt(before + 1 / rows), where before and
+    after are shares of the rows of the table and of the release that agree with the canary there.
+    Numbers are compared in 20 equal bins of the column's range.
+    """
+
+    def __init__(self, table: pd.DataFrame, canaries: pd.DataFrame, schema: Schema | None = None) -> None:
+        self._table, self._canaries = table, canaries
+        self._columns = _columns(table, schema)
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"ManyAgreements({len(self._canaries)} canaries, {len(self._columns)} columns)"
+
+    def __call__(self, released: pd.DataFrame) -> Floats:
+        """Return one number per canary; higher speaks for "in"."""
+        coded = [self._codes(released, name) for name in self._columns if name in released.columns]
+        total, sizes = np.zeros(len(self._canaries)), (len(self._table), max(len(released), 1))
+        for before, own, after in _combinations(coded):
+            base = _counts(before, own) / sizes[0]
+            total += (_counts(after, own) / sizes[1] - base) / np.sqrt(base + 1 / sizes[0])
+        return total
+
+    def _codes(self, released: pd.DataFrame, name: str) -> tuple[NDArray[np.int64], ...]:
+        columns = [frame[name] for frame in (self._table, self._canaries, released)]
+        if self._columns[name]:
+            numbers = [to_numbers(column)[0] for column in columns]
+            known = np.concatenate(numbers[:2])
+            low, width = np.nanmin(known, initial=0.0), _reach(columns[0], columns[1]) or 1.0
+            return tuple(
+                np.nan_to_num(np.floor((n - low) / width), nan=-1.0, posinf=-2.0, neginf=-2.0).astype(np.int64)
+                for n in numbers
+            )
+        codes = pd.factorize(np.concatenate([_texts(column) for column in columns]))[0].astype(np.int64)
+        ends = np.cumsum([len(column) for column in columns])[:-1]
+        return tuple(np.split(codes, ends))
+
+
+def _combinations(coded: list[tuple[NDArray[np.int64], ...]]) -> Iterator[tuple[NDArray[np.int64], ...]]:
+    """Yield the codes of every column, of every pair and of whole rows, for each of the tables."""
+    yield from coded
+    if len(coded) > 2:
+        rows = [np.column_stack(parts) for parts in zip(*coded, strict=True)]
+        whole = np.unique(np.vstack(rows), axis=0, return_inverse=True)[1].ravel()
+        yield tuple(np.split(whole, np.cumsum([len(part) for part in rows])[:-1]))
+    for at, left in enumerate(coded):
+        for right in coded[at + 1 :]:
+            size = max(int(part.max(initial=0)) for part in right) + 3  # codes begin at -2
+            yield tuple(a * size + b for a, b in zip(left, right, strict=True))
+
+
+def _counts(codes: NDArray[np.int64], wanted: NDArray[np.int64]) -> Floats:
+    values, counts = np.unique(codes, return_counts=True)
+    if not len(values):
+        return np.zeros(len(wanted))
+    at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return np.where(values[at] == wanted, counts[at], 0).astype(np.float64)
+
+
+def _columns(table: pd.DataFrame, schema: Schema | None) -> dict[str, bool]:
+    """Return the columns that are compared, and whether each is one of numbers."""
+    if schema is None:
+        return {str(name): is_numeric(table[name]) for name in table.columns}
+    names = [name for name in (*schema.features, *schema.names("target")) if name in table.columns]
+    return {name: schema[name].kind == "numeric" and is_numeric(table[name]) for name in names}
+
+
+def _reach(column: pd.Series, canary: pd.Series) -> float:
+    numbers = np.concatenate([to_numbers(column)[0], to_numbers(canary)[0]])
+    seen = numbers[np.isfinite(numbers)]
+    return _NEAR * float(np.ptp(seen)) if len(seen) else 0.0
+
+
+def _texts(column: pd.Series) -> NDArray[np.object_]:
+    """Spell categories alike whatever the dtype; a missing value is the empty text."""
+    return np.array(["" if pd.isna(value) else to_text(value) for value in column.astype(object)], dtype=object)
+
+
+Score = Callable[[Any], Any]
+
+
+class Statistic:
+    """From an output to a vector.
+
+    Parameters
+    ----------
+    score : callable, optional
+        From an output to a number or to an array of numbers. Default: a number or an array as it is, and of a table
+        what `agreement` says.
+    agreement : Agreement, optional
+        For outputs that are tables.
+    """
+
+    def __init__(self, score: Score | None, agreement: Agreement | None) -> None:
+        self._score = score
+        self._agreement = agreement
+
+    def __call__(self, output: Any) -> Floats:
+        """Return the vector of one output.
+
+        Raises
+        ------
+        InputError
+            If the score fails or nothing can be read as numbers. The message holds the class of its exception alone.
+        """
+        said = "the output is no table, number or array of numbers ({}); say with score= what to look at in it"
+        if self._score is not None:
+            said = "the score failed, or is no number or array of numbers ({})"
+        with quiet(said, InputError):
+            if self._score is not None:
+                output = self._score(output)
+            elif isinstance(output, pd.DataFrame) and self._agreement is not None:
+                output = self._agreement(output)
+            return np.asarray(output, dtype=np.float64).ravel()
+
+
+def matrix(vectors: Sequence[Floats], width: int) -> Floats:
+    """Put vectors below each other as finite numbers, with what that hides in two more columns.
+
+    Parameters
+    ----------
+    vectors : sequence of arrays
+        Of any lengths: a length that depends on the data tells worlds apart.
+    width : int
+        Columns; shorter vectors are filled up with 0, longer ones cut.
+
+    Returns
+    -------
+    array, shape (n, width + 2)
+        The last two columns are the length, and how many numbers are not finite (these are 0).
+    """
+    found = np.zeros((len(vectors), width + 2))
+    for row, vector in zip(found, vectors, strict=True):
+        finite = np.isfinite(vector)
+        kept = np.where(finite, vector, 0.0)[:width]
+        row[: len(kept)] = kept
+        row[width:] = len(vector), len(vector) - finite.sum()
+    return found
+
+
+Fit = Callable[..., Any]
+"""From a table to an output. Where it has a parameter ``random_state``, every run gives it another whole number."""
+
+Backend = Literal["auto", "processes", "threads"]
+"""Where runs are made at the same time. A generator that a function carries would be copied into every process, and
+runs that draw the same numbers look like a leak. So "auto" takes processes for functions with a parameter
+``random_state`` alone, and threads for others; "processes" is for those that draw from the operating system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """How runs are made at the same time.
+
+    Attributes
+    ----------
+    n_jobs : int
+        1 runs one after the other in this thread, -1 on all cores.
+    backend : {"auto", "processes", "threads"}
+    seed : int
+        Of ``random_state``.
+
+    Raises
+    ------
+    InputError
+        If `n_jobs` is 0 or no whole number, or the backend is unknown.
+    """
+
+    n_jobs: int = 1
+    backend: Backend = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the settings before anything runs."""
+        if not isinstance(self.n_jobs, int) or self.n_jobs == 0:
+            raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
+        if self.backend not in get_args(Backend):
+            raise InputError(f"backend must be one of {', '.join(get_args(Backend))}")
+
+
+def measure(
+    fit: Fit,
+    statistic: Statistic,
+    worlds: Worlds,
+    runs: int,
+    jobs: Jobs | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Floats], list[Floats]]:
+    """Run the function in both worlds in turn and return one vector per run.
+
+    Parameters
+    ----------
+    fit : callable
+    statistic : Statistic
+        Applied where the run was, so that outputs are not kept.
+    worlds : Worlds
+    runs : int
+        In each world.
+    jobs : Jobs, optional
+    progress : callable, optional
+        Called with (done, total) runs.
+
+    Returns
+    -------
+    tuple of two lists of arrays
+        With the canary, and without it.
+
+    Raises
+    ------
+    InputError
+        If the function or the score fails; the message holds the class of the exception alone.
+    """
+    jobs, total = jobs or Jobs(), 2 * runs
+    seeds = np.random.SeedSequence(jobs.seed).generate_state(total, np.uint32) if takes_seed(fit) else [None] * total
+    tables = (worlds.inside, worlds.outside)
+    tasks = ((fit, statistic, tables[at % 2], None if s is None else int(s)) for at, s in enumerate(seeds))
+    found: list[Floats] = []
+    for vector in _done(tasks, jobs.n_jobs, _where(jobs.backend, fit, statistic)):
+        found.append(vector)
+        if progress is not None:
+            progress(len(found), total)
+    return found[::2], found[1::2]
+
+
+def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1) -> float:
+    """Time one run in each world and return how many seconds `runs` in each would take.
+
+    Parameters
+    ----------
+    fit : callable
+    worlds : Worlds
+    runs : int
+    n_jobs : int
+        Each is taken for a core of its own.
+
+    Returns
+    -------
+    float
+        A guess: first runs are slower than later ones, and scores come on top.
+    """
+    from joblib import effective_n_jobs
+
+    started = time.perf_counter()
+    for table in (worlds.inside, worlds.outside):
+        run(fit, table, 0 if takes_seed(fit) else None)
+    return (time.perf_counter() - started) * runs / int(effective_n_jobs(n_jobs))
+
+
+def run(fit: Fit, table: pd.DataFrame, seed: int | None) -> Any:
+    """Run the function once, on a copy of the table.
+
+    Raises
+    ------
+    InputError
+        If it fails. The error has no context: text and context may quote rows.
+    """
+    with quiet("the audited function failed ({}); run it on the table by hand to see why", InputError):
+        return fit(table.copy()) if seed is None else fit(table.copy(), random_state=seed)
+
+
+def takes_seed(fit: Fit) -> bool:
+    """Say whether a function has a parameter ``random_state``."""
+    try:
+        return "random_state" in inspect.signature(fit).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _once(fit: Fit, statistic: Statistic, table: pd.DataFrame, seed: int | None) -> Floats:
+    return statistic(run(fit, table, seed))
+
+
+def _done(tasks: Iterable[tuple[Any, ...]], n_jobs: int, where: str) -> Iterable[Floats]:
+    if n_jobs == 1:
+        return (_once(*task) for task in tasks)
+    from joblib import Parallel, delayed
+
+    # Without max_nbytes=None, joblib would write large tables to the disk to hand them over.
+    pool = Parallel(n_jobs, backend=where, return_as="generator", max_nbytes=None)
+    done: Iterable[Floats] = pool(delayed(_once)(*task) for task in tasks)
+    return done
+
+
+def _where(backend: Backend, fit: Fit, statistic: Statistic) -> str:
+    """Return joblib's name of where to run: in processes where that was asked for, or is sure to be right."""
+    if backend == "threads" or (backend == "auto" and not takes_seed(fit)):
+        return "threading"
+    import cloudpickle
+
+    try:
+        with quiet("the function cannot be pickled ({})", InputError):
+            cloudpickle.dumps((fit, statistic))
+    except InputError:
+        return "threading"
+    return "loky"
+
+
+_FOLDS = 5
+_RIDGE = 1e-6  # of the variance: what has no noise at all gets a large weight and not an infinite one
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Discriminant:
+    """A linear score, 0 halfway between two worlds and in units of the noise within each.
+
+    Attributes
+    ----------
+    weights : array, shape (d,)
+    offset : float
+    """
+
+    weights: Floats
+    offset: float
+
+    def __call__(self, vectors: Floats) -> Floats:
+        """Return one score per vector; higher speaks for the canary."""
+        return np.asarray(vectors @ self.weights - self.offset, dtype=np.float64)
+
+
+def learn(inside: Floats, outside: Floats) -> Discriminant:
+    """Learn the linear discriminant of two worlds, with the covariance shrunk as Ledoit and Wolf do.
+
+    Parameters
+    ----------
+    inside, outside : array, shape (n, d)
+        Finite.
+
+    Returns
+    -------
+    Discriminant
+    """
+    from sklearn.covariance import ledoit_wolf
+
+    together = np.vstack([inside, outside])
+    spread = together.std(axis=0)
+    varies = spread > 1e-12 * np.maximum(np.abs(together).max(axis=0), 1e-300)
+    scale = np.where(varies, spread, 1.0)
+    scaled = [np.where(varies, side / scale, 0.0) for side in (inside, outside)]
+    means = [side.mean(axis=0) for side in scaled]
+    within = np.vstack([side - mean for side, mean in zip(scaled, means, strict=True)])
+    covariance, _ = ledoit_wolf(within, assume_centered=True)
+    covariance = np.atleast_2d(covariance) + _RIDGE * np.eye(within.shape[1])
+    weights = np.linalg.solve(covariance, means[0] - means[1])
+    noise = float(np.sqrt(weights @ covariance @ weights)) or 1.0
+    weights = weights / noise
+    return Discriminant(weights / scale, float(weights @ (means[0] + means[1]) / 2))
+
+
+def unseen_scores(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
+    """Score every run by a discriminant that did not see it: those of seen runs lie too far apart.
+
+    Parameters
+    ----------
+    inside, outside : array, shape (n, d)
+
+    Returns
+    -------
+    tuple of two arrays, shape (n,)
+    """
+    scores = (np.empty(len(inside)), np.empty(len(outside)))
+    fold = np.arange(len(inside)) % _FOLDS
+    for held in np.unique(fold):
+        score = learn(inside[fold != held], outside[fold != held])
+        for side, found in zip((inside, outside), scores, strict=True):
+            found[fold == held] = score(side[fold == held])
+    return scores
+
+
+_OUT_OF_REACH = 30.0
+
+
+class EpsilonBound(NamedTuple):
+    """A lower bound on epsilon, and the two rates that it follows from.
+
+    Attributes
+    ----------
+    epsilon : float
+        At least 0. With the stated confidence, nothing that is (epsilon', delta)-differentially private with
+        epsilon' below it behaves as was seen.
+    tpr : Rate
+        Share of the runs with the canary in which it was found.
+    fpr : Rate
+        Share of the runs without it in which it was found all the same.
+    """
+
+    epsilon: float
+    tpr: Rate
+    fpr: Rate
+
+
+def epsilon_bound(
+    found: int, runs_with: int, alarms: int, runs_without: int, delta: float = 0.0, confidence: float = 0.95
+) -> EpsilonBound:
+    """Return a lower bound on epsilon from how often a canary was found with it and without it.
+
+    Parameters
+    ----------
+    found, runs_with : int
+        Runs with the canary in which it was found, and all of them.
+    alarms, runs_without : int
+        Runs without it in which it was found all the same, and all of them.
+    delta : float
+        In [0, 1).
+    confidence : float
+        Of the bound, in (0, 1).
+
+    Returns
+    -------
+    EpsilonBound
+
+    Raises
+    ------
+    InputError
+        If a number is out of its range.
+
+    Notes
+    -----
+    max(ln((tpr_low - delta) / fpr_high), ln((1 - fpr_high - delta) / (1 - tpr_low)), 0), from the definition of
+    differential privacy for "found" and for "not found". Both ends need tpr_low and fpr_high alone; each of the two is
+    a one-sided Clopper-Pearson end that is wrong with probability at most (1 - confidence) / 2, so that both hold with
+    the stated confidence, and with them both logarithms. It holds for a rule that was fixed before these runs, and for
+    runs that are independent.
+
+    References
+    ----------
+    Jagielski, Ullman, Oprea (2020), Auditing differentially private machine learning.
+
+    Examples
+    --------
+    >>> round(epsilon_bound(200, 200, 0, 200).epsilon, 2)
+    3.98
+    """
+    check_delta(delta, confidence)
+    rates = [_rate(found, runs_with, confidence), _rate(alarms, runs_without, confidence)]
+    epsilon = float(log_ratios(np.array(rates[0].low), np.array(rates[1].high), delta))
+    return EpsilonBound(max(epsilon, 0.0), *rates)
+
+
+def log_ratios(tpr_low: Floats, fpr_high: Floats, delta: float) -> Floats:
+    """Return the larger of the two logarithms of `epsilon_bound`; -inf where delta alone explains what was seen."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pairs = ((tpr_low - delta) / fpr_high, (1 - fpr_high - delta) / (1 - tpr_low))
+        logs = [np.log(np.maximum(ratio, 0.0)) for ratio in pairs]
+    return np.asarray(np.maximum(*logs), dtype=np.float64)
+
+
+def ceiling(runs: int, delta: float = 0.0, confidence: float = 0.95) -> float:
+    """Return the largest bound that a canary audit could print: the canary is found always, and never without it.
+
+    Parameters
+    ----------
+    runs : int
+        In each world; the rule is chosen on the first half and counted on the second.
+    delta, confidence : float
+
+    Returns
+    -------
+    float
+    """
+    tested = counted(runs)
+    return epsilon_bound(tested, tested, 0, tested, delta, confidence).epsilon
+
+
+def runs_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
+    """Return the fewest runs in each world with which a canary audit could show a violation of epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        What is claimed.
+    delta, confidence : float
+
+    Returns
+    -------
+    int or None
+        The ceiling of so many runs lies above epsilon. A mechanism that leaks less than everything needs more. None
+        from epsilon = 30 on: nobody can run anything so often.
+
+    Raises
+    ------
+    InputError
+        If a number is out of its range.
+
+    Notes
+    -----
+    Perfect separation in n counted runs gives tpr_low = 1 - fpr_high = a^(1/n), a = (1 - confidence) / 2, and that must
+    exceed (e^epsilon + delta) / (1 + e^epsilon).
+
+    Examples
+    --------
+    >>> runs_needed(1.0), runs_needed(3.0), runs_needed(5.0)
+    (24, 152, 1100)
+    """
+    check_delta(delta, confidence)
+    check_epsilon(epsilon)
+    if epsilon >= _OUT_OF_REACH:
+        return None
+    shrink = math.exp(-epsilon)
+    needed = math.log((1 - confidence) / 2) / -math.log1p((1 - delta) * shrink / (1 + delta * shrink))
+    runs = 2 * max(int(needed), 1)
+    while ceiling(runs, delta, confidence) <= epsilon:
+        runs += 2
+    return runs
+
+
+def counted(runs: int) -> int:
+    """Return how many of the runs of a world are counted: the second half."""
+    return runs - runs // 2
+
+
+def check_delta(delta: float, confidence: float) -> None:
+    """Refuse a delta or a confidence that is none.
+
+    Raises
+    ------
+    InputError
+    """
+    if not 0 <= delta < 1:
+        raise InputError("delta must be at least 0 and below 1")
+    if not 0 < confidence < 1:
+        raise InputError("confidence must be between 0 and 1")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that is no finite number of at least 0.
+
+    Raises
+    ------
+    InputError
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise InputError("epsilon must be a finite number of at least 0")
+
+
+def _rate(successes: int, n: int, confidence: float) -> Rate:
+    low, high = clopper_pearson(successes, n, confidence)
+    return Rate(successes / n if n else math.nan, low, high, n)
+
+
+_SAME = 9  # decimals in which two rules are equally good
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Rule:
+    """Guess "in" where the score is at least the threshold, or below it. A threshold follows from rows: none is shown.
+
+    Attributes
+    ----------
+    threshold : float
+    upward : bool
+        Whether high scores speak for the canary.
+    """
+
+    threshold: float
+    upward: bool
+
+    def __repr__(self) -> str:
+        """Show the direction alone."""
+        return f"Rule(upward={self.upward})"
+
+    def finds(self, scores: Floats) -> int:
+        """Return in how many runs the canary is said to be in."""
+        return int(((scores >= self.threshold) == self.upward).sum())
+
+
+def choose_rule(inside: Floats, outside: Floats, delta: float, confidence: float) -> Rule:
+    """Return the rule with the largest bound on these runs.
+
+    Parameters
+    ----------
+    inside, outside : array
+        Scores with the canary and without it.
+    delta, confidence : float
+
+    Returns
+    -------
+    Rule
+        One that never says "in" where both directions are equally good: then nothing speaks for either. Of thresholds
+        that are equally good the one in the middle, so that nearby scores of other runs fall on the right side.
+    """
+    values = np.unique(np.concatenate([inside, outside]))
+    with np.errstate(invalid="ignore"):  # scores may be infinite
+        middle = values[:-1] / 2 + values[1:] / 2
+    thresholds = np.where(middle > values[:-1], middle, values[1:])
+    if not len(thresholds):
+        return Rule(math.inf, upward=True)
+    (low, _), (_, high) = (clopper_pearson_table(len(scores), confidence) for scores in (inside, outside))
+    over_in, over_out = (len(s) - np.searchsorted(np.sort(s), thresholds, "left") for s in (inside, outside))
+    upward = log_ratios(low[over_in], high[over_out], delta).round(_SAME)
+    downward = log_ratios(low[len(inside) - over_in], high[len(outside) - over_out], delta).round(_SAME)
+    if upward.max() == downward.max():
+        return Rule(math.inf, upward=True)
+    gains = upward if upward.max() > downward.max() else downward
+    best = np.flatnonzero(gains == gains.max())
+    return Rule(float(thresholds[best[len(best) // 2]]), upward=bool(upward.max() > downward.max()))
+
+
+def epsilon_from_scores(
+    inside: ArrayLike, outside: ArrayLike, delta: float = 0.0, confidence: float = 0.95
+) -> EpsilonBound:
+    """Return a lower bound on epsilon from one score per run of two neighbouring worlds.
+
+    Parameters
+    ----------
+    inside, outside : array of float
+        Scores of independent runs with the canary, and without it; equally many. They may be infinite, not NaN.
+    delta, confidence : float
+
+    Returns
+    -------
+    EpsilonBound
+        Threshold and direction come from the first half of each, the counts from the second.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than 4 scores in a world, not equally many, or one is NaN.
+
+    Examples
+    --------
+    >>> round(epsilon_from_scores([1.0] * 400, [0.0] * 400).epsilon, 2)
+    3.98
+    """
+    scores = [np.asarray(side, dtype=np.float64) for side in (inside, outside)]
+    if any(side.ndim != 1 for side in scores) or len(scores[0]) != len(scores[1]) or len(scores[0]) < 4:
+        raise InputError("scores are two lists of equally many numbers, at least 4 each")
+    if any(np.isnan(side).any() for side in scores):
+        raise InputError("a score is NaN; return a number for every output")
+    half = len(scores[0]) // 2
+    rule = choose_rule(scores[0][:half], scores[1][:half], delta, confidence)
+    return bound_of(rule, scores[0][half:], scores[1][half:], delta, confidence)
+
+
+def bound_of(rule: Rule, inside: Floats, outside: Floats, delta: float, confidence: float) -> EpsilonBound:
+    """Count what a rule finds in runs that it was not chosen on."""
+    return epsilon_bound(rule.finds(inside), len(inside), rule.finds(outside), len(outside), delta, confidence)
+
+
+SCHEMA_VERSION = 1
+"""Version of the layout of `EpsilonAudit.to_json`."""
+
+Attack = Literal["epsilon", "epsilon_one_run"]
+
+NO_NOISE = (
+    "every run of a world gave the same output: nothing random is in it, or the function draws the same numbers in "
+    "every run; if it should not, give each run fresh ones"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpsilonAudit(LoggedReport):
+    """A lower bound on the epsilon of a function. Counts, shares and settings alone; it may leave the host.
+
+    An audit can refute a claim and never prove it: "pass" says that this attack, with so many runs, found nothing.
+
+    Attributes
+    ----------
+    attack : {"epsilon", "epsilon_one_run"}
+    scenario : str
+        What the attacker knows and does, in one sentence.
+    relation : str
+        Which tables are neighbours: claim and bound speak of that relation.
+    claimed, delta : float
+        The claim.
+    confidence : float
+        Of the bound.
+    epsilon_low : float
+        The bound.
+    ceiling : float
+        The largest bound that these sizes could print.
+    needed : int or None
+        Runs in each world, or canaries of one run, below which no violation of the claim could be seen; None where
+        no number within reach is enough.
+    runs : int
+        Runs in each world; 1 for a one-run audit.
+    main : Rate
+        Guesses about the canary that were right.
+    tpr, fpr : Rate or None
+        How often the canary was found with it and without it, in the runs that were counted; None for a one-run audit.
+    figures : mapping
+        The attack's own numbers.
+    seed : int
+    constant : bool
+        Whether every run of a world gave the same output.
+    """
+
+    attack: Attack
+    scenario: str
+    relation: str
+    claimed: float
+    delta: float
+    confidence: float
+    epsilon_low: float
+    ceiling: float
+    needed: int | None
+    runs: int
+    main: Rate
+    tpr: Rate | None = None
+    fpr: Rate | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    constant: bool = False
+
+    def __post_init__(self) -> None:
+        """Keep the figures as they were measured."""
+        object.__setattr__(self, "figures", MappingProxyType(dict(self.figures)))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return "fail" when the bound exceeds the claim, "review" when it never could, else "pass": not refuted."""
+        if self.epsilon_low > self.claimed:
+            return "fail"
+        return "review" if self.ceiling <= self.claimed else "pass"
+
+    @property
+    def unit(self) -> str:
+        """What `needed` counts."""
+        return "runs in each world" if self.attack == "epsilon" else "canaries"
+
+    @property
+    def advice(self) -> str:
+        """What follows from the bound, in one sentence."""
+        claim = f"epsilon = {self.claimed:g}" + (f", delta = {self.delta:g}" if self.delta else "")
+        if self.verdict == "fail":
+            return f"the claim {claim} is refuted: the bound exceeds it"
+        if self.verdict == "pass":
+            return f"the claim {claim} is not refuted, which does not prove it"
+        limit = f"this audit cannot fail: it can show at most {self.ceiling:.2f}"
+        if self.needed is None:
+            return f"{limit}, and no number of {self.unit} within reach could refute {claim}"
+        return f"{limit}; to see a violation of {claim} you need at least {self.needed} {self.unit}"
+
+    @property
+    def warning(self) -> str | None:
+        """What to keep in mind when reading the numbers, if anything."""
+        return NO_NOISE if self.constant else self.result.warning
+
+    @property
+    def result(self) -> AuditResult:
+        """The audit in the shape of every attack; its baseline is a coin, its control none."""
+        own = {"epsilon_low": self.epsilon_low, "claimed": self.claimed, "delta": self.delta, "ceiling": self.ceiling}
+        own |= {"confidence": self.confidence, "runs": self.runs}
+        own |= {} if self.needed is None else {"needed": self.needed}
+        for name, rate in (("tpr", self.tpr), ("fpr", self.fpr)):
+            if rate is not None:
+                own |= {name: rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}
+        coin = Rate(0.5, 0.5, 0.5, self.main.n)
+        figures = {**own, **self.figures}
+        return AuditResult(self.attack, self.scenario, self.main, coin, None, figures, self.seed, self.main.n)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": self.attack,
+            "verdict": self.verdict,
+            "advice": self.advice,
+            "warning": self.warning,
+            "relation": self.relation,
+            **self.result.to_dict(),
+        }
+
+    def _contents(self) -> ReportContents:
+        """Return metrics ``audit/<attack>/<figure>``, the claim, the verdict, and the report."""
+        name = f"audit.{self.attack}"
+        params = {
+            f"{name}.claimed": self.claimed,
+            f"{name}.delta": self.delta,
+            f"{name}.confidence": self.confidence,
+            f"{name}.relation": self.relation,
+            f"{name}.runs": self.runs,
+            f"{name}.seed": self.seed,
+        }
+        return ReportContents(
+            text=self.to_json(indent=1),
+            artifact=f"cfk/audit-{self.attack.replace('_', '-')}.json",
+            metrics=tuple(metrics((self.result,))),
+            params={key: str(value) for key, value in params.items()},
+            tags={f"cfk.{name}.verdict": self.verdict},
+        )
+
+
+FEWEST = 20
+"""Runs in each world below which there is nothing to learn a rule from."""
+
+_WITH: Mapping[Relation, str] = {"add-remove": "with", "replace-one": "with, in the place of somebody else,"}
+
+
+def canary_audit(
+    fit: Fit,
+    table: pd.DataFrame,
+    canary: pd.DataFrame,
+    *,
+    claimed: float,
+    delta: float = 0.0,
+    runs: int = 400,
+    score: Score | None = None,
+    schema: Schema | None = None,
+    relation: Relation = "add-remove",
+    confidence: float = 0.95,
+    n_jobs: int = 1,
+    backend: Backend = "auto",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> EpsilonAudit:
+    """Bound the epsilon of any function of a table from below.
+
+    The attacker knows the whole table but for one thing: whether the canary was in it. They know the function, and see
+    one output.
+
+    Parameters
+    ----------
+    fit : callable
+        From a table to an output. It must draw fresh random numbers in every run; where it has a parameter
+        ``random_state``, every run gives it another whole number.
+    table : DataFrame
+        The training rows.
+    canary : DataFrame
+        One made-up person, of values that are rare together; also of values that the table's dtype cannot hold, or that
+        the schema does not declare: whoever is in a table must be protected.
+    claimed : float
+        The epsilon that the function promises, for the same relation.
+    delta : float
+        The delta that it promises.
+    runs : int
+        In each world, at least 20. See `runs_needed`.
+    score : callable, optional
+        From an output to a number that tells the worlds apart, or to an array of numbers, of which a linear
+        discriminant is learnt. Default: a number or an array as it is; of a table, the counts of rows that agree with
+        the canary in every column and pair of columns.
+    schema : Schema, optional
+        Names the subject, if a person has several rows.
+    relation : {"add-remove", "replace-one"}
+        Which tables are neighbours. An (epsilon, delta) for add-remove gives (2 epsilon, (1 + e^epsilon) delta) for
+        replace-one.
+    confidence : float
+        Of the bound.
+    n_jobs : int
+        Runs at the same time; -1 on all cores.
+    backend : {"auto", "processes", "threads"}
+        "auto" takes processes for a function with a parameter ``random_state``, else threads. "processes" is right for
+        one that draws from the operating system, too; a generator that it carries would be copied, and equal numbers
+        in several runs look like a leak. What cannot be pickled runs in threads.
+    seed : int
+        Of ``random_state`` and of the person who gives way.
+    progress : callable, optional
+        Called with (done, total) runs.
+
+    Returns
+    -------
+    EpsilonAudit
+
+    Raises
+    ------
+    InputError
+        If a setting is out of its range, the canary does not fit, or the function or the score fails.
+
+    Notes
+    -----
+    Discriminant, threshold and direction are learnt on the first half of the runs of each world; what they find is
+    counted on the second half. See `epsilon_bound` for the formula and how the 5 % are split. A weak attack gives a
+    small bound: it says nothing about how private the function is.
+    """
+    check_epsilon(claimed)
+    check_delta(delta, confidence)
+    check_seed(seed)
+    jobs = Jobs(n_jobs, backend, seed)
+    if not isinstance(runs, int) or isinstance(runs, bool) or runs < FEWEST:
+        raise InputError(f"runs must be a whole number of at least {FEWEST}")
+    worlds = neighbours(table, canary, schema, relation, seed)
+    statistic = Statistic(score, None if score else Agreement(table, fitting(table, canary, schema), schema))
+    inside, outside = measure(fit, statistic, worlds, runs, jobs, progress)
+    bound = epsilon_from_vectors(inside, outside, delta, confidence)
+    person = "a made-up person" if len(canary) == 1 else f"a made-up person of {len(canary)} rows"
+    return EpsilonAudit(
+        attack="epsilon",
+        scenario=(
+            f"Knows the table and the function, has run it {runs} times {_WITH[relation]} and {runs} times without "
+            f"{person}, sees one more output, and says which of the two it is."
+        ),
+        relation=relation,
+        claimed=float(claimed),
+        delta=delta,
+        confidence=confidence,
+        epsilon_low=bound.epsilon,
+        ceiling=ceiling(runs, delta, confidence),
+        needed=runs_needed(claimed, delta, confidence),
+        runs=runs,
+        main=_right(bound, confidence),
+        tpr=bound.tpr,
+        fpr=bound.fpr,
+        seed=seed,
+        constant=_constant(inside) and _constant(outside) and not np.array_equal(inside[0], outside[0]),
+    )
+
+
+def epsilon_from_vectors(
+    inside: Sequence[Floats], outside: Sequence[Floats], delta: float, confidence: float
+) -> EpsilonBound:
+    """Do as `epsilon_from_scores` for one vector per run, of which the first half learns a discriminant."""
+    lengths = {len(vector) for vector in (*inside, *outside)}
+    if not lengths - {0, 1} and len(lengths) == 1:
+        return epsilon_from_scores(np.concatenate(inside), np.concatenate(outside), delta, confidence)
+    half = len(inside) // 2
+    width = max(len(vector) for vector in (*inside[:half], *outside[:half]))
+    with_canary, without = matrix(inside, width), matrix(outside, width)
+    rule = choose_rule(*unseen_scores(with_canary[:half], without[:half]), delta, confidence)
+    of = learn(with_canary[:half], without[:half])
+    return bound_of(rule, of(with_canary[half:]), of(without[half:]), delta, confidence)
+
+
+def _right(bound: EpsilonBound, confidence: float) -> Rate:
+    """Return the share of counted runs that were guessed right, over both worlds."""
+    right = round(bound.tpr.value * bound.tpr.n) + bound.fpr.n - round(bound.fpr.value * bound.fpr.n)
+    n = bound.tpr.n + bound.fpr.n
+    return Rate(right / n, *clopper_pearson(right, n, confidence), n)
+
+
+def _constant(vectors: Sequence[Floats]) -> bool:
+    return all(np.array_equal(vector, vectors[0], equal_nan=True) for vector in vectors)

@@ -1,0 +1,748 @@
+"""Copying a model from what it answers, and how much better who gets explanations beside outcomes can do so."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+from sklearn.base import BaseEstimator, TransformerMixin
+from threadpoolctl import ThreadpoolController
+
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, check_seed, rate
+from cfk_plugin.audit.targets import (
+    Found,
+    Kept,
+    KnownArchitecture,
+    Mask,
+    Owner,
+    Piece,
+    Rows,
+    Sample,
+    Service,
+    run_pieces,
+)
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.values import conform, is_numeric, to_numbers
+from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
+from cfk_plugin.hookspecs import Progress
+from cfk_plugin.metrics.intervals import bootstrap
+
+if TYPE_CHECKING:
+    from sklearn.neural_network import MLPClassifier
+
+
+T = TypeVar("T")
+
+
+def called(what: str, call: Callable[[], T]) -> T:
+    """Call and return what comes back, without the warnings on the way.
+
+    Linear algebra gets one thread: matrices are small here, pieces run side by side, and results do not depend on it.
+
+    Parameters
+    ----------
+    what : str
+        What is called, for the message.
+    call : callable
+
+    Raises
+    ------
+    ModelError
+        If it fails; with the class of the failure alone.
+    CFKError
+        As it is: our own messages name no values.
+    """
+    failed = f"{what} failed ({{}}); try it on the table without an attack"
+    with quiet(failed, ModelError, let=CFKError), _threads().limit(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
+        return call()
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()  # looks at every loaded library, so it is made once
+
+
+Floats = NDArray[np.float64]
+
+
+class RowsAsNumbers(TransformerMixin, BaseEstimator):
+    """Scale numbers and dates to mean 0 and deviation 1, and give every category a column of 0 and 1.
+
+    A missing number becomes the mean. A missing category, or one that it was not fitted on, has no column.
+    It holds categories of the rows that it was fitted on: host side only.
+    """
+
+    def fit(self, X: pd.DataFrame, y: Any = None) -> RowsAsNumbers:  # noqa: ARG002 - scikit-learn hands it over
+        """Learn means, deviations and categories."""
+        self.numbers_: dict[Any, tuple[float, float]] = {}
+        self.categories_: dict[Any, pd.Index] = {}
+        for name in X:
+            if is_numeric(X[name]):
+                self.numbers_[name] = _scale(_finite(X[name]))
+            else:
+                self.categories_[name] = pd.Index(sorted({text for text in _texts(X[name]) if text is not None}))
+        return self
+
+    def transform(self, X: pd.DataFrame) -> Floats:
+        """Return one row of numbers per row."""
+        columns: list[Floats] = [np.empty((len(X), 0))]
+        for name, (mean, deviation) in self.numbers_.items():
+            columns.append(np.nan_to_num((_finite(X[name]) - mean) / deviation)[:, None])
+        for name, known in self.categories_.items():
+            at = known.get_indexer(pd.Index(_texts(X[name])))
+            columns.append((at[:, None] == np.arange(len(known))).astype(np.float64))
+        return np.hstack(columns)
+
+
+def _finite(column: pd.Series) -> Floats:
+    numbers, bad = to_numbers(column)
+    return np.where(bad, np.nan, numbers)
+
+
+def _scale(numbers: Floats) -> tuple[float, float]:
+    present = numbers[~np.isnan(numbers)]
+    if not len(present):
+        return 0.0, 1.0
+    return float(present.mean()), float(present.std()) or 1.0
+
+
+def _texts(column: pd.Series) -> list[str | None]:
+    return [None if missing else to_text(value) for value, missing in zip(column, column.isna(), strict=True)]
+
+
+Architecture = Callable[[int], Any]
+"""From a seed to a new classifier that takes a DataFrame of features, see `KnownArchitecture`."""
+
+_LAYERS = (64, 32)
+_EPOCHS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network of dense layers on rows as numbers.
+
+    Attributes
+    ----------
+    layers : tuple of int
+        Widths of the hidden layers.
+    epochs : int
+        At most; it stops before when the loss no longer falls.
+    """
+
+    layers: tuple[int, ...] = _LAYERS
+    epochs: int = _EPOCHS
+
+    def __call__(self, seed: int) -> Any:
+        """Return a new one."""
+        from sklearn.pipeline import make_pipeline
+
+        return make_pipeline(RowsAsNumbers(), self.classifier(seed))
+
+    def classifier(self, seed: int) -> MLPClassifier:
+        """Return a new one that takes numbers."""
+        from sklearn.neural_network import MLPClassifier
+
+        return MLPClassifier(self.layers, max_iter=self.epochs, random_state=seed)
+
+
+def architectures(
+    owner: Owner, known: Architecture | None = None, unknown: Architecture | None = None
+) -> dict[str, Architecture]:
+    """Return what an attacker trains who knows the owner's kind of model ("known"), and who does not ("unknown").
+
+    Parameters
+    ----------
+    owner : Owner
+    known : callable, optional
+        Default: what the owner says, see `KnownArchitecture`. Without either there is no "known".
+    unknown : callable, optional
+        Default: a network with hidden layers of 64 and 32; of an owner with a network, the same with one layer more,
+        as wide as its last one.
+    """
+    if known is None and isinstance(owner, KnownArchitecture):
+        known = owner.architecture
+    found = {} if known is None else {"known": known}
+    return found | {"unknown": unknown or _another(known)}
+
+
+def describe(architecture: Architecture) -> str:
+    """Name an architecture with all its settings, for keys of kept results."""
+    return ";".join(_parts(architecture(0)))
+
+
+def name_of(architecture: Architecture) -> str:
+    """Name the class of the classifier, for settings."""
+    return type(_last_step(architecture(0))).__name__
+
+
+def _another(known: Architecture | None) -> Architecture:
+    from sklearn.neural_network import MLPClassifier
+
+    of_owner = None if known is None else _last_step(known(0))
+    if not isinstance(of_owner, MLPClassifier):
+        return Network()
+    layers = tuple(int(width) for width in _tuple(of_owner.hidden_layer_sizes))
+    return Network((*layers, layers[-1] if layers else _LAYERS[0]), of_owner.max_iter)
+
+
+def _last_step(model: Any) -> Any:
+    steps = getattr(model, "steps", None)
+    return steps[-1][1] if steps else model
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _parts(model: Any) -> Iterator[str]:
+    yield type(model).__qualname__
+    settings: Mapping[str, Any] = model.get_params() if hasattr(model, "get_params") else {}
+    for name, value in sorted(settings.items()):
+        if isinstance(value, (str, int, float, tuple, type(None))):
+            yield f"{name}={value!r}"
+
+
+SETS = 4
+LEAST = 10  # people of one half: fewer cannot be attacked
+
+
+class Halves(NamedTuple):
+    """One set, as positions in the sample: who is trained on, and who is not."""
+
+    members: Rows
+    others: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """Who belongs to whom; nobody belongs to two.
+
+    Attributes
+    ----------
+    owners : Halves
+    attackers : tuple of Halves
+        Three sets. The attacker knows everything about them and trains shadow models on their first halves.
+    """
+
+    owners: Halves
+    attackers: tuple[Halves, ...]
+
+    @property
+    def own(self) -> Rows:
+        """Everybody whom the attacker knows."""
+        return np.concatenate([np.concatenate(halves) for halves in self.attackers])
+
+
+def draw_sets(sample: Sample, seed: int) -> Sets:
+    """Split a sample at random into four sets of equal size, and each into two halves.
+
+    Parameters
+    ----------
+    sample : Sample
+        Up to seven people are left over.
+    seed : int
+
+    Raises
+    ------
+    InputError
+        If a half would have fewer than 10 people.
+    """
+    half = len(sample) // (2 * SETS)
+    if half < LEAST:
+        raise InputError(
+            f"{len(sample)} people make halves of {half}, and these attacks need {LEAST}; "
+            f"give at least {2 * SETS * LEAST} people"
+        )
+    order = np.random.default_rng([seed, 0]).permutation(len(sample)).astype(np.int64)
+    parts = [order[at * half : (at + 1) * half] for at in range(2 * SETS)]
+    owners, *attackers = (Halves(parts[at], parts[at + 1]) for at in range(0, 2 * SETS, 2))
+    return Sets(owners, tuple(attackers))
+
+
+def train(owner: Owner, people: Sample, seed: int) -> Service:
+    """Let the owner train; see `called` for what is raised."""
+    return called("the owner's training", lambda: owner.train(people, seed))
+
+
+def outcomes(service: Service, X: pd.DataFrame) -> Mask:
+    """Ask the model whether rows get the desired outcome."""
+    found = called("the owner's model", lambda: np.asarray(service.desired(X), dtype=bool).reshape(-1))
+    if len(found) != len(X):
+        raise ModelError(f"the owner's model gave {len(found)} outcomes for {len(X)} rows; it must give one each")
+    return found
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Transfer:
+    """Queries in the order in which they are asked, and the replies. Holds rows, in memory alone.
+
+    Attributes
+    ----------
+    X : DataFrame, shape (n, n_features)
+    desired : bool array, shape (n,)
+        The model's outcome of each.
+    rows : DataFrame, shape (n_answers, n_features)
+        The counterfactuals.
+    query : int64 array, shape (n_answers,), ascending
+        Position of the query that each answers.
+    """
+
+    X: pd.DataFrame
+    desired: Mask
+    rows: pd.DataFrame
+    query: Rows
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Transfer({len(self.X)} queries, {len(self.query)} answers)"
+
+    def answers(self, queries: int) -> int:
+        """Return how many of the first queries were answered."""
+        return int(np.searchsorted(self.query, queries))
+
+    def undesired(self, queries: int) -> int:
+        """Return how many of the first queries got the undesired outcome."""
+        return int((~self.desired[:queries]).sum())
+
+    def pairs(self, queries: int, *, explained: bool) -> tuple[pd.DataFrame, Mask]:
+        """Return what a surrogate is trained on: the first queries with the model's outcomes, and their answers.
+
+        Answers are labelled with the desired outcome: that is what they are given out for.
+        """
+        X, desired = self.X.iloc[:queries], self.desired[:queries]
+        count = self.answers(queries) if explained else 0
+        if not count:
+            return X, desired
+        both = pd.concat([X, self.rows.iloc[:count]], ignore_index=True)
+        return both, np.concatenate([desired, np.ones(count, dtype=bool)])
+
+
+def ask(service: Service, X: pd.DataFrame, explained: int | None = None) -> Transfer:
+    """Ask the model about rows, and for counterfactuals of those with the undesired outcome.
+
+    Parameters
+    ----------
+    service : Service
+    X : DataFrame
+    explained : int, optional
+        Explanations are asked of the first so many rows alone.
+
+    Returns
+    -------
+    Transfer
+        A value that an answer does not give is the query's own: the advice is to leave it as it is. An answer that
+        gives none is no answer.
+    """
+    X = X.reset_index(drop=True)
+    desired = outcomes(service, X)
+    undesired = np.flatnonzero(~desired[: len(X) if explained is None else explained])
+    queries = X.take(undesired)
+    if not len(queries):
+        return Transfer(X, desired, queries, undesired)
+    answers = called("the owner's explainer", lambda: service.explain(queries))
+    found = np.asarray(answers.found, dtype=bool).reshape(-1)
+    if len(found) != len(queries) or len(answers.rows) != len(queries):
+        raise ModelError(f"the owner's explainer gave {len(answers.rows)} answers to {len(queries)} queries")
+    rows = answers.rows[list(X.columns)].set_axis(queries.index)
+    found = found & rows.notna().any(axis=1).to_numpy()
+    filled = {name: _filled(rows[name][found], queries[name][found]) for name in X}
+    return Transfer(X, desired, pd.DataFrame(filled).reset_index(drop=True), undesired[found])
+
+
+def fit(architecture: Architecture, pairs: tuple[pd.DataFrame, Mask], seed: int) -> Surrogate:
+    """Train a surrogate.
+
+    Parameters
+    ----------
+    architecture : callable
+    pairs : tuple of DataFrame and bool array
+        Rows, and whether each gets the desired outcome.
+    seed : int
+
+    Returns
+    -------
+    Surrogate
+        Where all rows have one outcome, that outcome for everybody: most classifiers refuse to be trained on one.
+    """
+    X, desired = pairs
+    if desired.all() or not desired.any():
+        return Surrogate(None, bool(desired[0]))
+    return Surrogate(called("training the surrogate", lambda: architecture(seed).fit(X, desired)), False)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Surrogate:
+    """A copy of the owner's model, as good as it got.
+
+    Attributes
+    ----------
+    model : classifier or None
+        None: everybody gets `always`.
+    always : bool
+    """
+
+    model: Any
+    always: bool
+
+    def __repr__(self) -> str:
+        """Name the model's class, never a value."""
+        return f"Surrogate({type(self.model).__name__})"
+
+    def desired(self, X: pd.DataFrame) -> Mask:
+        """Say of each row whether it gets the desired outcome."""
+        if self.model is None:
+            return np.full(len(X), self.always)
+        return called("the surrogate", lambda: np.asarray(self.model.predict(X), dtype=bool))
+
+    def confidence(self, X: pd.DataFrame) -> Floats:
+        """Return the probability of the desired outcome, one per row."""
+        if self.model is None:
+            return np.full(len(X), float(self.always))
+        at = list(self.model.classes_).index(True)
+        return called("the surrogate", lambda: np.asarray(self.model.predict_proba(X)[:, at], dtype=np.float64))
+
+
+def _filled(given: pd.Series, own: pd.Series) -> pd.Series:
+    missing = given.isna()
+    if not missing.any():
+        return conform(given, own.dtype)
+    return conform(given.astype(object).where(~missing, own.astype(object)).infer_objects(), own.dtype)
+
+
+class Difference(NamedTuple):
+    """A difference of two shares of the same people, with its 95 % interval; in [-1, 1]."""
+
+    value: float
+    low: float
+    high: float
+
+    def figures(self, name: str) -> dict[str, float]:
+        """Return three figures."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+def share(right: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
+    """Return the share of right guesses over draws.
+
+    Parameters
+    ----------
+    right : sequence of bool arrays
+        One per draw.
+    people : sequence of int arrays
+        Positions of the people behind them; somebody may be in several draws.
+    seed : int
+        Of the bootstrap.
+
+    Returns
+    -------
+    Rate
+        Of people. With one draw the interval covers people alone (Clopper-Pearson). With several it covers both:
+        half-widths over people and over draws are added as the sides of a right angle; over draws with Student's t on
+        the shares of the draws.
+    """
+    found = rate(_per_person([values.astype(np.float64) for values in right], people), seed)
+    spread = _half_width([float(values.mean()) for values in right])
+    low = max(found.value - math.hypot(found.value - found.low, spread), 0.0)
+    high = min(found.value + math.hypot(found.high - found.value, spread), 1.0)
+    return Rate(found.value, low, high, found.n)
+
+
+def gain(first: Sequence[Mask], second: Sequence[Mask], people: Sequence[Rows], seed: int) -> Difference:
+    """Return how much more often the first guesses are right than the second ones, of the same people.
+
+    The interval covers what that of `share` does; over people it is a bootstrap of everybody's difference.
+    """
+    differences = [a.astype(np.float64) - b for a, b in zip(first, second, strict=True)]
+    each = _per_person(differences, people)
+    value, (low, high) = float(each.mean()), bootstrap(each, random_state=seed)
+    spread = _half_width([float(values.mean()) for values in differences])
+    return Difference(
+        value, max(value - math.hypot(value - low, spread), -1.0), min(value + math.hypot(high - value, spread), 1.0)
+    )
+
+
+def deviation(shares: Sequence[float]) -> float:
+    """Return the standard deviation over draws; NaN of one draw."""
+    return float(np.std(shares, ddof=1)) if len(shares) > 1 else math.nan
+
+
+def balanced(right: Sequence[Mask], desired: Sequence[Mask]) -> float:
+    """Return the mean of the shares among the people with either outcome; NaN where an outcome does not occur."""
+    hits, of = np.concatenate(right), np.concatenate(desired)
+    if of.all() or not of.any():
+        return math.nan
+    return float((hits[of].mean() + hits[~of].mean()) / 2)
+
+
+def _per_person(values: Sequence[Floats], people: Sequence[Rows]) -> Floats:
+    who: NDArray[np.intp] = np.unique(np.concatenate(people), return_inverse=True)[1]
+    return np.asarray(np.bincount(who, np.concatenate(values)) / np.bincount(who), dtype=np.float64)
+
+
+def _half_width(shares: Sequence[float]) -> float:
+    if len(shares) < 2:
+        return 0.0
+    quantile = float(special.stdtrit(len(shares) - 1, 0.975))
+    return quantile * deviation(shares) / math.sqrt(len(shares))
+
+
+WAYS = ("explained", "alone", "further")
+"""What a surrogate is trained on: queries and counterfactuals, queries, queries and as many further ones as there were
+counterfactuals."""
+
+_OWN = 1000  # most own people on whom the attacker sets a threshold, the last to be asked about
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ExtractionTask:
+    """One extraction: everything that a draw of queries depends on."""
+
+    owner: Owner
+    sample: Sample
+    sets: Sets
+    sizes: tuple[int, ...]
+    kinds: Mapping[str, Architecture]
+    held_out: int
+    seed: int
+
+    def __repr__(self) -> str:
+        """Name the owner."""
+        return f"ExtractionTask({self.owner.name!r})"
+
+    def key(self, at: int) -> str:
+        """Say what a draw depends on, for its result to be kept."""
+        kinds = "|".join(f"{kind}={describe(architecture)}" for kind, architecture in self.kinds.items())
+        settings = f"{self.sizes}:{self.held_out}:{self.seed}:{at}"
+        return f"extraction:{self.owner.name}:{self.sample.fingerprint()}:{settings}:{kinds}"
+
+    def draw(self, at: int) -> Found:
+        """Draw queries, ask them, train all surrogates; return everybody's outcomes among the held-out people.
+
+        Queries of a smaller size are the first of those of a larger one, so that sizes can be compared. Outcomes come
+        twice, as the surrogate gives them and matched, see `matched`.
+        """
+        random = np.random.default_rng([self.seed, 1, at])
+        order = random.permutation(self.sets.own)
+        service = train(self.owner, self.sample.take(self.sets.owners.members), self.seed)
+        most = self.sizes[-1]
+        asked = self.sample.X.take(order[: 2 * most])
+        transfer = ask(service, asked, explained=most)
+        needed = [size + transfer.answers(size) for size in self.sizes]
+        spent = max(most, *(count for count in needed if count <= len(order)))
+        free = np.concatenate([self.sets.owners.others, order[spent:]])
+        people = random.permutation(free)[: self.held_out]
+        X, known = self.sample.X.take(people), self.sample.X.take(order[-_OWN:])
+        found: dict[str, NDArray[Any]] = {"people": people, "target": outcomes(service, X)}
+        for size, count in zip(self.sizes, needed, strict=True):
+            found[f"replies_{size}"] = np.array([transfer.answers(size), transfer.undesired(size)])
+            for way, pairs in _pairs(transfer, size, count if count <= len(order) else None).items():
+                for kind, architecture in self.kinds.items():
+                    surrogate = fit(architecture, pairs, self.seed + at)
+                    sure, own = surrogate.confidence(X), surrogate.confidence(known)
+                    found[f"{kind}_{size}_{way}"] = surrogate.desired(X)
+                    found[f"{kind}_{size}_{way}_matched"] = matched(sure, own, transfer.desired[:size].mean())
+        return found
+
+
+def matched(confidence: Floats, own: Floats, desired: float) -> Mask:
+    """Say who gets the desired outcome where the attacker corrects what answers did to the shares of the outcomes.
+
+    Answers are all labelled with the desired outcome, so that a surrogate gives it too often. The attacker knows how
+    often the model gave it to the queries, and moves the surrogate's threshold until own people get it as often.
+
+    Parameters
+    ----------
+    confidence : float array
+        The surrogate's, of the people asked about.
+    own : float array
+        The same of the attacker's own people, for whom no reply of the model is needed.
+    desired : float
+        Share of the queries to which the model gave the desired outcome.
+    """
+    limits = np.append(np.unique(own), np.inf)
+    shares = 1 - np.searchsorted(np.sort(own), limits) / len(own)
+    return np.asarray(confidence >= limits[np.abs(shares - desired).argmin()])
+
+
+def _pairs(transfer: Transfer, size: int, further: int | None) -> dict[str, tuple[pd.DataFrame, Mask]]:
+    found = {
+        "explained": transfer.pairs(size, explained=True),
+        "alone": transfer.pairs(size, explained=False),
+    }
+    return found if further is None else found | {"further": transfer.pairs(further, explained=False)}
+
+
+QUERIES = (250, 500, 1000, 2000)
+"""How many are asked in the paper."""
+
+_SCENARIO = (
+    "Knows people of the same population, asks {queries} queries, gets outcomes and counterfactuals of the undesired "
+    "ones, and trains {kind} on both."
+)
+_KINDS = {"known": "a model of the owner's kind", "unknown": "a model of another kind"}
+
+
+def extraction(
+    owner: Owner,
+    sample: Sample,
+    *,
+    queries: Sequence[int] = QUERIES,
+    known: Architecture | None = None,
+    unknown: Architecture | None = None,
+    repeats: int = 3,
+    held_out: int = 2000,
+    seed: int = 0,
+    n_jobs: int = 1,
+    kept: Kept | None = None,
+    progress: Progress | None = None,
+) -> AttackReport:
+    """Copy a model from its outcomes and counterfactuals, and measure what the counterfactuals add.
+
+    The sample is split into four sets of equal size: the owner trains on half of one, the attacker knows three. An
+    attacker who reads answers learns more replies than one who does not: the control asks as many further ordinary
+    queries as there were answers, so that only what is better than both is due to explanations being explanations.
+
+    Parameters
+    ----------
+    owner : Owner
+    sample : Sample
+        At least 80 people.
+    queries : sequence of int
+        One result each. Sizes beyond the people of the attacker are left out, and named in the settings.
+    known, unknown : callable, optional
+        From a seed to a classifier that takes a DataFrame; see `architectures` for the defaults.
+    repeats : int
+        Draws of the queries. The owner trains on the same people with the same seed in all of them.
+    held_out : int
+        Most people on whom agreement is measured, in each draw others: neither trained on nor asked.
+    seed : int
+    n_jobs : int
+        Draws at the same time.
+    kept : Kept, optional
+        Where outcomes of held-out people are kept, by position.
+    progress : callable, optional
+        Called with (done, total) draws.
+
+    Returns
+    -------
+    AttackReport
+        Results ``extraction_known_<queries>`` and ``extraction_unknown_<queries>``. `main`: share of held-out people to
+        whom surrogate and model give the same outcome (fidelity), with explanations; `baseline`: with queries alone;
+        `control`: with further queries, None where the attacker has not enough people. Intervals cover people and, with
+        several repeats, draws of queries; not other trainings of the owner.
+
+    Raises
+    ------
+    InputError
+        If the sample is too small, a size is no whole number above 0, or no size fits.
+    ModelError
+        If training or asking fails; with the class of the failure alone.
+
+    Notes
+    -----
+    Counterfactuals are labelled with the desired outcome, Eq. 22 of the paper. It says nothing about attackers who
+    choose their queries by what they have learnt.
+
+    References
+    ----------
+    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.2.
+    """
+    started = time.perf_counter()
+    check_seed(seed)
+    if repeats < 1 or held_out < 1:
+        raise InputError("repeats and held_out must be at least 1")
+    sets = draw_sets(sample, seed)
+    sizes, left_out = sizes_that_fit(queries, len(sets.own))
+    kinds = architectures(owner, known, unknown)
+    task = ExtractionTask(owner, sample, sets, sizes, kinds, held_out, seed)
+    pieces = [Piece(task.key(at), partial(task.draw, at)) for at in range(repeats)]
+    draws = run_pieces(pieces, n_jobs=n_jobs, kept=kept, progress=progress)
+    settings: dict[str, str | int | float | bool] = {
+        "people": len(sample),
+        "trained_on": len(sets.owners.members),
+        "queries": ", ".join(map(str, sizes)),
+        "queries_left_out": ", ".join(map(str, left_out)),
+        "repeats": repeats,
+        "held_out": held_out,
+        "seed": seed,
+        **{kind: name_of(architecture) for kind, architecture in kinds.items()},
+    }
+    return AttackReport(
+        kind="extraction",
+        subject=owner.name,
+        results=tuple(_result(kind, size, draws, sample.y, seed) for kind in kinds for size in sizes),
+        settings=settings,
+        policy=getattr(owner, "policy", None),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def sizes_that_fit(queries: Sequence[int], people: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the numbers of queries that so many people are enough for, ascending, and the others.
+
+    Raises
+    ------
+    InputError
+        If one is no whole number above 0, or none fits.
+    """
+    sizes = sorted(set(queries))
+    if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
+        raise InputError("queries must be whole numbers above 0")
+    fit_in = tuple(size for size in sizes if size <= people)
+    if not fit_in:
+        raise InputError(f"{sizes[0]} queries need as many people, and the attacker has {people}; ask fewer")
+    return fit_in, tuple(sizes[len(fit_in) :])
+
+
+def _result(kind: str, size: int, draws: Sequence[Found], truth: Mask, seed: int) -> AuditResult:
+    people, target = [draw["people"] for draw in draws], [draw["target"] for draw in draws]
+    ways = [way for way in WAYS if all(f"{kind}_{size}_{way}" in draw for draw in draws)]
+    guessed = {way: [draw[f"{kind}_{size}_{way}"] for draw in draws] for way in ways}
+    right = {way: [a == b for a, b in zip(guessed[way], target, strict=True)] for way in ways}
+    rates = {way: share(right[way], people, seed) for way in ways}
+    corrected = {way: [draw[f"{kind}_{size}_{way}_matched"] == draw["target"] for draw in draws] for way in ways}
+    figures: dict[str, float] = {}
+    for name, of in (("gain", right), ("matched_gain", corrected)):
+        figures |= gain(of["explained"], of["alone"], people, seed).figures(name)
+        if "further" in ways:
+            figures |= gain(of["explained"], of["further"], people, seed).figures(f"{name}_over_further")
+    figures["draws_sd"] = deviation([float(values.mean()) for values in right["explained"]])
+    figures |= _replies(np.array([draw[f"replies_{size}"] for draw in draws]))
+    figures["accuracy_model"] = _accuracy(target, people, truth)
+    for way in ways:
+        name = "" if way == "explained" else f"_{way}"
+        figures[f"matched_fidelity{name}"] = float(np.concatenate(corrected[way]).mean())
+        figures[f"balanced_fidelity{name}"] = balanced(right[way], target)
+        figures[f"accuracy{name}"] = _accuracy(guessed[way], people, truth)
+    return AuditResult(
+        attack=f"extraction_{kind}_{size}",
+        scenario=_SCENARIO.format(queries=size, kind=_KINDS[kind]),
+        main=rates["explained"],
+        baseline=rates["alone"],
+        control=rates.get("further"),
+        figures=figures,
+        seed=seed,
+        n=rates["explained"].n,
+    )
+
+
+def _replies(counts: NDArray[np.int64]) -> dict[str, float]:
+    answers, undesired = counts.sum(axis=0)
+    return {
+        "answers": float(answers / len(counts)),
+        "answered": float(answers / undesired) if undesired else math.nan,
+    }
+
+
+def _accuracy(guessed: Sequence[Mask], people: Sequence[Rows], truth: Mask) -> float:
+    return float(np.mean(np.concatenate([a == truth[who] for a, who in zip(guessed, people, strict=True)])))

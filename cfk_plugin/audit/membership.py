@@ -1,0 +1,1080 @@
+"""Membership inference: telling from what a service answers whether a person is in its training table."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from cfk_plugin.audit.epsilon import Relation, check_delta, check_epsilon
+from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate, Roc, check_seed, measure_roc, rate
+from cfk_plugin.audit.targets import (
+    Answers,
+    Found,
+    Kept,
+    Mask,
+    Owner,
+    Piece,
+    Rows,
+    Sample,
+    Service,
+    Work,
+    plain,
+    run_pieces,
+)
+from cfk_plugin.errors import InputError
+from cfk_plugin.hookspecs import Progress
+from cfk_plugin.metrics.heom import Heom
+
+Floats = NDArray[np.float64]
+
+Direction = Literal["larger", "smaller"]
+"""Which distance speaks for a member. "larger": training pushes the boundary away from who is trained on. "smaller":
+generators that draw answers near to who they were trained on, such as autoencoders."""
+
+_SURE = 1e-8  # confidences nearer to 0 or 1 than this are as near: their logit is finite
+_SAME = 1e-9  # differences of logarithms below this are rounding
+
+
+def distance_scores(distance: Floats, found: Mask, direction: Direction = "larger") -> Floats:
+    """Score by the distance between a person and their counterfactual (CFD).
+
+    Parameters
+    ----------
+    distance : float array, shape (n,)
+        At least 0; not read where nothing was found.
+    found : bool array, shape (n,)
+        Who was answered. Nothing is learnt from an answer that was not given: such people get the middle one of the
+        other scores, so they are never among the first who are named.
+    direction : {"larger", "smaller"}
+
+    Returns
+    -------
+    float array, shape (n,)
+
+    References
+    ----------
+    Pawelczyk, Lakkaraju, Neel (2023), equation 3: at least the threshold is a member.
+    """
+    return _neutral(_turned(distance, direction), found)
+
+
+def distance_ratio_scores(
+    distance: Floats, found: Mask, shadow_distance: Floats, shadow_found: Mask, direction: Direction = "larger"
+) -> Floats:
+    """Score by how far a distance lies outside of what services show that never saw the person (CFD-LRT).
+
+    Parameters
+    ----------
+    distance : float array, shape (n,)
+        Under the service that is attacked.
+    found : bool array, shape (n,)
+    shadow_distance : float array, shape (n_shadows, n)
+        Under services trained on other people.
+    shadow_found : bool array, shape (n_shadows, n)
+        False also where a shadow gives the person the desired outcome and so has nothing to explain: it is left out.
+    direction : {"larger", "smaller"}
+
+    Returns
+    -------
+    float array, shape (n,)
+        (log t - mu) / sigma, with mu and sigma of the person's log distances under the shadows. Who has no answer, or
+        none of any shadow, gets the middle one of the other scores.
+
+    Notes
+    -----
+    Algorithm 1 names a member where t exceeds the 1 - alpha quantile of the log-normal fit: the same as this score
+    above the normal quantile. (It prints the two outputs in the opposite order, against equation 3 and its own text.)
+    sigma is the maximum likelihood estimate, with 1 / N. Where it is 0, or rests on one shadow, the root of the mean
+    variance of everybody takes its place; where that is 0 as well, any difference is infinitely large. A distance of 0
+    counts as half of the smallest positive one.
+    """
+    known = np.concatenate([distance[found], shadow_distance[shadow_found]])
+    positive = known[known > 0]
+    least = positive.min() / 2 if len(positive) else 1.0
+    logs, shadow_logs = (np.log(np.maximum(np.nan_to_num(d, nan=0.0), least)) for d in (distance, shadow_distance))
+    score = standardized(logs, shadow_logs, shadow_found)
+    return _neutral(_turned(score, direction), found & shadow_found.any(axis=0))
+
+
+def confidence_scores(confidence: Floats, outcome: Mask) -> Floats:
+    """Score by the model's confidence in the true outcome (Loss): low loss speaks for a member.
+
+    Parameters
+    ----------
+    confidence : float array, shape (n,) or (n_shadows, n)
+        Probability of the desired outcome.
+    outcome : bool array, shape (n,)
+        Whether the true one is the desired one.
+
+    Returns
+    -------
+    float array
+        ln(p / (1 - p)) of the true outcome's p, which lies at least 1e-8 from 0 and 1. For the order of people that is
+        the negative cross-entropy.
+
+    References
+    ----------
+    Yeom, Giacomelli, Fredrikson, Jha (2018); scaled as by Carlini and others (2022).
+    """
+    right = np.clip(np.where(outcome, confidence, 1 - confidence), _SURE, 1 - _SURE)
+    return np.asarray(np.log(right / (1 - right)), dtype=np.float64)
+
+
+def confidence_ratio_scores(confidence: Floats, shadow_confidence: Floats, outcome: Mask) -> Floats:
+    """Score by how far the confidence lies above that of models that never saw the person (Loss-LRT, offline).
+
+    Parameters
+    ----------
+    confidence : float array, shape (n,)
+    shadow_confidence : float array, shape (n_shadows, n)
+    outcome : bool array, shape (n,)
+
+    Returns
+    -------
+    float array, shape (n,)
+        (l - mu) / sigma of `confidence_scores`; sigma as in `distance_ratio_scores`.
+
+    References
+    ----------
+    Carlini and others (2022), Membership inference attacks from first principles: the offline attack.
+    """
+    shadows = confidence_scores(shadow_confidence, outcome)
+    return standardized(confidence_scores(confidence, outcome), shadows, np.ones(shadows.shape, dtype=bool))
+
+
+def random_scores(n: int, seed: int) -> Floats:
+    """Score by a coin: what guessing reaches."""
+    return np.random.default_rng(seed).random(n)
+
+
+def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
+    """Return (value - mean) / deviation of each column of `shadow`, over the entries that are used.
+
+    Parameters
+    ----------
+    value : float array, shape (n,)
+    shadow : float array, shape (n_shadows, n)
+    used : bool array, shape (n_shadows, n)
+
+    Returns
+    -------
+    float array, shape (n,)
+        See `distance_ratio_scores` for deviations of 0; 0 where nothing is used.
+    """
+    count = used.sum(axis=0)
+    several = np.maximum(count, 1)
+    mean = np.where(used, shadow, 0.0).sum(axis=0) / several
+    variance = (np.where(used, shadow - mean, 0.0) ** 2).sum(axis=0) / several
+    rounding = _SAME * np.maximum(np.abs(mean), 1.0)
+    variance[variance <= rounding**2] = 0.0
+    shared = float(variance[count > 1].mean()) if (count > 1).any() else 0.0
+    deviation = np.sqrt(np.where((count > 1) & (variance > 0), variance, shared))
+    difference = np.where((count > 0) & (np.abs(value - mean) > rounding), value - mean, 0.0)
+    certain = np.where(difference == 0, 0.0, np.copysign(np.inf, difference))
+    return np.where(deviation > 0, difference / np.where(deviation > 0, deviation, 1.0), certain)
+
+
+def _turned(score: Floats, direction: Direction) -> Floats:
+    return score if direction == "larger" else -score
+
+
+def _neutral(score: Floats, known: Mask) -> Floats:
+    """Give the middle one of the known scores to everybody else."""
+    ranked = np.sort(score[known])
+    return np.where(known, score, ranked[len(ranked) // 2] if len(ranked) else 0.0)
+
+
+Distance = Callable[[pd.DataFrame, pd.DataFrame], Floats]
+"""From people and their counterfactuals, row by row, to distances of at least 0; it can be pickled."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class HeomSum:
+    """Sum over features of HEOM's parts, with ranges of a table that the attacker has. Host side only.
+
+    A number differs by |x - y| / range (0 where the range is 0), a category by 0 or 1, as in `Heom`.
+    """
+
+    heom: Heom
+
+    @classmethod
+    def fit(cls, pool: pd.DataFrame) -> HeomSum:
+        """Take kinds of columns and ranges from a table."""
+        return cls(Heom.fit(pool))
+
+    def __call__(self, a: pd.DataFrame, b: pd.DataFrame) -> Floats:
+        """Return the distance of each row of `a` to the row of `b` at its place."""
+        return np.asarray(self.heom.parts(a, b).sum(axis=1))
+
+    def __repr__(self) -> str:
+        """Show no range; they are the data's."""
+        return "HeomSum()"
+
+
+def l1(a: pd.DataFrame, b: pd.DataFrame) -> Floats:
+    """Return the sum of absolute differences, row by row, of tables of numbers.
+
+    Raises
+    ------
+    InputError
+        If a column holds no numbers.
+    """
+    if not plain(a):
+        raise InputError('distance="l1" is for tables of numbers alone; leave it out for mixed ones')
+    return np.asarray(np.abs(_numbers(a) - _numbers(b)).sum(axis=1))
+
+
+def choose_distance(distance: Literal["heom", "l1"] | Distance | None, pool: pd.DataFrame) -> tuple[str, Distance]:
+    """Return a distance and its name.
+
+    Parameters
+    ----------
+    distance : {"heom", "l1"} or callable, optional
+        Default: "heom".
+    pool : DataFrame
+        People of the attacker: the ranges of "heom".
+
+    Raises
+    ------
+    InputError
+        If there is no such distance.
+    """
+    if distance is None or distance == "heom":
+        return "heom", HeomSum.fit(pool)
+    if distance == "l1":
+        return "l1", l1
+    if not callable(distance):
+        raise InputError('distance must be "heom", "l1" or a callable from two tables to an array')
+    return str(getattr(distance, "__qualname__", type(distance).__qualname__)), distance
+
+
+def _numbers(table: pd.DataFrame) -> Floats:
+    return table.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def replace_one(epsilon: float, delta: float = 0.0, relation: Relation = "add-remove") -> tuple[float, float]:
+    """Return the guarantee for tables that differ in one person in the place of another, as in the game.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is guaranteed.
+    relation : {"add-remove", "replace-one"}
+        For which neighbours. One person more or less gives (2 epsilon, (1 + e^epsilon) delta).
+
+    Returns
+    -------
+    epsilon, delta : float
+
+    Raises
+    ------
+    InputError
+        If a number is out of its range.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta, 0.5)
+    if relation == "replace-one":
+        return epsilon, delta
+    return 2 * epsilon, min((1 + math.exp(min(epsilon, 700.0))) * delta, 1.0)
+
+
+def largest_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
+    """Return the largest balanced accuracy that (epsilon, delta) allows; randomised response reaches it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        For neighbours that differ in one person in the place of another: see `replace_one`.
+
+    Returns
+    -------
+    float
+        (e^epsilon + delta) / (1 + e^epsilon).
+
+    References
+    ----------
+    Kairouz, Oh, Viswanath (2015), The composition theorem for differential privacy, theorem 2.1.
+
+    Examples
+    --------
+    >>> round(largest_balanced_accuracy(1.0), 3)
+    0.731
+    """
+    shrink = math.exp(-epsilon)
+    return (1 + delta * shrink) / (1 + shrink)
+
+
+def published_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
+    """Return the bound of the recourse paper: it holds, and no attack comes near it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        For neighbours that differ in one person in the place of another. The paper has delta = 0; its proof gives
+        what is returned for others.
+
+    Returns
+    -------
+    float
+        1/2 + (1 - e^-epsilon (1 - delta)) / 2.
+
+    References
+    ----------
+    Pawelczyk, Lakkaraju, Neel (2023), theorem 1.
+
+    Examples
+    --------
+    >>> round(published_balanced_accuracy(1.0), 3)
+    0.816
+    """
+    return 0.5 + (1 - math.exp(-epsilon) * (1 - delta)) / 2
+
+
+def largest_tpr(fpr: ArrayLike, epsilon: float, delta: float = 0.0) -> NDArray[np.float64]:
+    """Return the largest true positive rate at false positive rates: the upper border of what is allowed.
+
+    Parameters
+    ----------
+    fpr : array of float in [0, 1]
+    epsilon, delta : float
+        For neighbours that differ in one person in the place of another.
+
+    Returns
+    -------
+    float64 array
+        min(e^epsilon FPR + delta, 1 - e^-epsilon (1 - delta - FPR), 1).
+    """
+    rates = np.asarray(fpr, dtype=np.float64)
+    few = math.exp(min(epsilon, 700.0)) * rates + delta
+    many = 1 - math.exp(-epsilon) * np.maximum(1 - delta - rates, 0.0)
+    return np.asarray(np.minimum(np.minimum(few, many), 1.0), dtype=np.float64)
+
+
+def bound_curves(epsilon: float, delta: float = 0.0) -> dict[str, Curve]:
+    """Return the two bounds as curves to draw beside those of attacks: ``bound_tight`` and ``bound_paper``.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        For neighbours that differ in one person in the place of another.
+
+    Returns
+    -------
+    dict
+        At false positive rates that are dense on a logarithmic axis. The paper's: TPR at most FPR + 2 B - 1, with B
+        its bound on the balanced accuracy.
+    """
+    fpr = np.concatenate([[0.0], np.logspace(-4, 0, 81)])
+    lines = {
+        "bound_tight": largest_tpr(fpr, epsilon, delta),
+        "bound_paper": np.minimum(fpr + 2 * published_balanced_accuracy(epsilon, delta) - 1, 1.0),
+    }
+    return {name: Curve(tuple(fpr.tolist()), tuple(tpr.tolist())) for name, tpr in lines.items()}
+
+
+FEWEST = 2
+"""People in each part below which there is nothing to measure."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Parts:
+    """Three disjoint parts of one sample. Host side only.
+
+    Attributes
+    ----------
+    table : Sample
+        The owner's: who is a member.
+    others : Sample
+        Who is none, from the same population.
+    pool : Sample
+        The attacker's, whom shadow services are trained on.
+    """
+
+    table: Sample
+    others: Sample
+    pool: Sample
+
+    @classmethod
+    def cut(cls, sample: Sample, n_train: int | None = None, seed: int = 0) -> Parts:
+        """Draw the parts.
+
+        Parameters
+        ----------
+        sample : Sample
+        n_train : int, optional
+            People in the owner's table. Default: three tenths of the sample.
+        seed : int
+
+        Returns
+        -------
+        Parts
+            Of the rest, up to a third and up to `n_train` are the others, and the pool is everybody else.
+
+        Raises
+        ------
+        InputError
+            If a part would have fewer than two people.
+        """
+        n = len(sample)
+        size = n * 3 // 10 if n_train is None else n_train
+        if not isinstance(size, int) or isinstance(size, bool) or size < FEWEST:
+            raise InputError(f"n_train must be a whole number of at least {FEWEST}")
+        apart = min(size, (n - size) // 3)
+        if apart < FEWEST:
+            raise InputError(
+                f"{n} people leave nobody to compare with beside a table of {size}; take fewer or bring more"
+            )
+        order = np.random.default_rng([seed, 0]).permutation(n)
+        return cls(*(sample.take(rows) for rows in np.split(order, [size, size + apart])))
+
+    @property
+    def shadow_size(self) -> int:
+        """Return on how many people a shadow is trained: as many as the owner has, at most four fifths of the pool.
+
+        Shadows must differ in whom they see. With a pool below 5/4 of the owner's table they are trained on fewer
+        people than the owner, which makes attacks that use them weaker than they could be.
+        """
+        return max(min(len(self.table), len(self.pool) * 4 // 5), 1)
+
+    def shadow_rows(self, shadow: int, seed: int) -> Rows:
+        """Return the positions in the pool of the people of a shadow, drawn without replacement."""
+        return np.random.default_rng([seed, 1, shadow]).choice(len(self.pool), self.shadow_size, replace=False)
+
+
+def ask_target(owner: Owner, parts: Parts, attacked: int, distance: Distance | None, seed: int) -> Found:
+    """Train the service under attack and ask it about members and others whom it gives the undesired outcome.
+
+    Parameters
+    ----------
+    owner : Owner
+    parts : Parts
+    attacked : int
+        Most members, and most others; more are sampled.
+    distance : callable, optional
+        None asks for no explanation.
+    seed : int
+
+    Returns
+    -------
+    mapping
+        ``members`` and ``others``: positions in the table and among the others. ``distance``, ``found``,
+        ``confidence``: members first. ``train_accuracy``, ``test_accuracy``.
+    """
+    service = owner.train(parts.table, seed)
+    sides, accuracies = [], []
+    for number, people in enumerate((parts.table, parts.others)):
+        desired = service.desired(people.X)
+        accuracies.append(float((desired == people.y).mean()))
+        undesired = np.flatnonzero(~desired)
+        if len(undesired) > attacked:
+            undesired = np.sort(np.random.default_rng([seed, 2, number]).choice(undesired, attacked, replace=False))
+        sides.append(undesired)
+    queries = together(parts, *sides).X
+    return {
+        "members": sides[0],
+        "others": sides[1],
+        "train_accuracy": np.array(accuracies[0]),
+        "test_accuracy": np.array(accuracies[1]),
+        **_ask(service, queries, np.ones(len(queries), dtype=bool), distance),
+    }
+
+
+def ask_shadow(
+    owner: Owner, pool: Sample, rows: Rows, queries: pd.DataFrame, distance: Distance | None, seed: int
+) -> Found:
+    """Train a shadow on people of the pool and ask it about the same people as the target.
+
+    Returns
+    -------
+    mapping
+        ``distance``, ``found``, ``confidence``, one per query. Whom the shadow gives the desired outcome has nothing to
+        ask it: nothing is found.
+    """
+    service = owner.train(pool.take(rows), seed)
+    asks = ~service.desired(queries) if distance is not None else np.zeros(len(queries), dtype=bool)
+    return _ask(service, queries, asks, distance)
+
+
+def together(parts: Parts, members: Rows, others: Rows) -> Sample:
+    """Return the people under attack, members first."""
+    inside, outside = parts.table.take(members), parts.others.take(others)
+    return Sample(pd.concat([inside.X, outside.X], ignore_index=True), np.concatenate([inside.y, outside.y]))
+
+
+def shadow_call(
+    owner: Owner, parts: Parts, queries: pd.DataFrame, distance: Distance | None, shadow: int, seed: int
+) -> partial[Found]:
+    """Return `ask_shadow` of a shadow by its number, which decides on whom and with which seed it is trained."""
+    trained = int(np.random.default_rng([seed, 3, shadow]).integers(2**31))
+    return partial(ask_shadow, owner, parts.pool, parts.shadow_rows(shadow, seed), queries, distance, trained)
+
+
+def _ask(service: Service, queries: pd.DataFrame, asks: Mask, distance: Distance | None) -> Found:
+    n = len(queries)
+    measured, found = np.zeros(n), np.zeros(n, dtype=bool)
+    if distance is not None and asks.any():
+        asked = queries[asks].reset_index(drop=True)
+        answers = service.explain(asked)
+        given = np.asarray(answers.found, dtype=bool)
+        if len(given) != len(asked) or len(answers.rows) != len(asked):
+            raise InputError(f"{len(asked)} queries got {len(answers.rows)} answers; a service gives one to each")
+        apart = np.full(len(asked), np.nan)
+        if given.any():
+            apart[given] = distance(asked[given], answers.rows.loc[:, asked.columns][given])
+        known = np.isfinite(apart)
+        measured[asks], found[asks] = np.where(known, apart, 0.0), known
+    confidence = np.asarray(service.confidence(queries), dtype=np.float64) if n else np.empty(0)
+    return {"distance": measured, "found": found, "confidence": confidence}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Seen:
+    """What can be seen of the people under attack; arrays of shape (n,), of shadows (n_shadows, n). Host side only.
+
+    Attributes
+    ----------
+    distance, found : array
+        Between everybody and their counterfactual, and whether there was one.
+    confidence : float array
+        Of the service, in the desired outcome.
+    outcome : bool array
+        Whether the true outcome is the desired one.
+    shadow_distance, shadow_found, shadow_confidence : array
+        The same under shadows.
+    direction : {"larger", "smaller"}
+    seed : int
+    """
+
+    distance: Floats
+    found: Mask
+    confidence: Floats
+    outcome: Mask
+    shadow_distance: Floats
+    shadow_found: Mask
+    shadow_confidence: Floats
+    direction: Direction
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One attack.
+
+    Attributes
+    ----------
+    scenario : str
+        What the attacker knows and does, in one sentence.
+    explains, shadows : bool
+        Whether it looks at counterfactuals, and at shadow services.
+    scores : callable
+        From what is seen to one score per person; larger speaks for a member.
+    """
+
+    scenario: str
+    explains: bool
+    shadows: bool
+    scores: Callable[[Seen], Floats]
+
+
+_ASKS = "Receives one counterfactual of a person who got the undesired outcome, knows nothing of the model, "
+
+ATTACKS: Mapping[str, Attack] = MappingProxyType(
+    {
+        "membership_cfd": Attack(
+            f"{_ASKS}and takes the person for a member of the training table if the counterfactual is far away.",
+            True,
+            False,
+            lambda seen: distance_scores(seen.distance, seen.found, seen.direction),
+        ),
+        "membership_cfd_lrt": Attack(
+            f"{_ASKS}trains the same kind of service on other people of the population, and takes the person for a "
+            "member if the counterfactual is farther away than those services say.",
+            True,
+            True,
+            lambda seen: distance_ratio_scores(
+                seen.distance, seen.found, seen.shadow_distance, seen.shadow_found, seen.direction
+            ),
+        ),
+        "membership_loss": Attack(
+            "Sees the model's confidence in a person whose true outcome is known, and takes the person for a member of "
+            "the training table if the model is sure of that outcome.",
+            False,
+            False,
+            lambda seen: confidence_scores(seen.confidence, seen.outcome),
+        ),
+        "membership_loss_lrt": Attack(
+            "Sees the model's confidence in a person whose true outcome is known, trains the same kind of model on "
+            "other people of the population, and takes the person for a member if the model is surer of that outcome.",
+            False,
+            True,
+            lambda seen: confidence_ratio_scores(seen.confidence, seen.shadow_confidence, seen.outcome),
+        ),
+        "membership_random": Attack(
+            "Knows nothing and takes people for members of the training table by a coin.",
+            False,
+            False,
+            lambda seen: random_scores(len(seen.outcome), seen.seed),
+        ),
+    }
+)
+"""All attacks, in the order in which they are reported; the last one shows what luck reaches at these sizes."""
+
+DEFAULT = tuple(name for name in ATTACKS if name != "membership_random")
+
+
+def choose_attacks(names: Sequence[str] | None) -> dict[str, Attack]:
+    """Return attacks by name, in the order of `ATTACKS`.
+
+    Parameters
+    ----------
+    names : sequence of str, optional
+        Default: all but the coin.
+
+    Raises
+    ------
+    InputError
+        If one is unknown or there is none.
+    """
+    chosen = DEFAULT if names is None else tuple(names)
+    if unknown := [name for name in chosen if name not in ATTACKS]:
+        raise InputError(f"unknown attack {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
+    if not chosen:
+        raise InputError(f"choose at least one attack of {', '.join(ATTACKS)}")
+    return {name: attack for name, attack in ATTACKS.items() if name in chosen}
+
+
+def seen_by_attacker(parts: Parts, target: Found, shadows: list[Found], direction: Direction, seed: int) -> Seen:
+    """Put side by side what the target and the shadows answered.
+
+    Parameters
+    ----------
+    parts : Parts
+    target : mapping
+        Of `ask_target`.
+    shadows : list of mapping
+        Of `ask_shadow`.
+    direction : {"larger", "smaller"}
+    seed : int
+
+    Returns
+    -------
+    Seen
+        Members first.
+    """
+    empty = np.empty((0, len(target["found"])))
+    many = {
+        name: np.stack([shadow[name] for shadow in shadows]) if shadows else empty.astype(target[name].dtype)
+        for name in ("distance", "found", "confidence")
+    }
+    return Seen(
+        distance=target["distance"],
+        found=target["found"],
+        confidence=target["confidence"],
+        outcome=together(parts, target["members"], target["others"]).y,
+        shadow_distance=many["distance"],
+        shadow_found=many["found"],
+        shadow_confidence=many["confidence"],
+        direction=direction,
+        seed=seed,
+    )
+
+
+def shared_figures(target: Found, n_shadows: int, allowed: tuple[float, float] | None) -> dict[str, float]:
+    """Return the figures that all attacks share."""
+    figures = {name: float(target[name]) for name in ("train_accuracy", "test_accuracy")}
+    figures["shadows"] = float(n_shadows)
+    if allowed is not None:
+        figures["bound_tight"] = largest_balanced_accuracy(*allowed)
+        figures["bound_paper"] = published_balanced_accuracy(*allowed)
+    return figures
+
+
+def measure(name: str, attack: Attack, seen: Seen, members: int, shared: dict[str, float]) -> tuple[AuditResult, Curve]:
+    """Return what an attack reached, and its curve.
+
+    Parameters
+    ----------
+    name : str
+    attack : Attack
+    seen : Seen
+        Members first.
+    members : int
+        How many they are.
+    shared : mapping
+        Figures of all attacks.
+    """
+    scores = attack.scores(seen)
+    roc = measure_roc(scores[:members], scores[members:], seen.seed)
+    figures = roc.figures() | shared
+    if not attack.shadows:
+        figures["shadows"] = 0.0
+    if attack.explains:
+        figures |= _unanswered(seen, members, attack.shadows)
+    if "bound_tight" in figures:
+        figures["exceeds_bound"] = float(roc.balanced_accuracy.low > figures["bound_tight"])
+    return AuditResult(
+        attack=name,
+        scenario=attack.scenario,
+        main=roc.auc,
+        baseline=Rate(0.5, 0.5, 0.5, roc.auc.n),
+        control=_control(scores[members:], seen.seed),
+        figures=figures,
+        seed=seen.seed,
+        n=len(scores),
+    ), roc.curve
+
+
+def _control(others: Floats, seed: int) -> Rate:
+    """Take one half of the others for members: nothing tells the halves apart."""
+    first, second = np.array_split(np.random.default_rng([seed, 4]).permutation(others), 2)
+    return measure_roc(first, second, seed).auc
+
+
+def _unanswered(seen: Seen, members: int, shadows: bool) -> dict[str, float]:
+    """Return who got no answer, and what that fact alone tells."""
+    inside, outside = seen.found[:members], seen.found[members:]
+    alone: Roc = measure_roc(inside.astype(float), outside.astype(float), seen.seed)
+    figures = {
+        "unanswered_members": 1 - float(inside.mean()) if len(inside) else np.nan,
+        "unanswered_others": 1 - float(outside.mean()) if len(outside) else np.nan,
+        "unanswered_auc": alone.auc.value,
+        "unanswered_auc_low": alone.auc.low,
+        "unanswered_auc_high": alone.auc.high,
+    }
+    if shadows and seen.shadow_found.size:
+        figures["shadows_answering"] = float(seen.shadow_found.sum(axis=0).mean())
+    return figures
+
+
+Draw = Callable[[int, np.random.Generator], Sample]
+"""Draws people from the population."""
+
+Adversary = Callable[[pd.DataFrame, Answers], bool]
+"""From a person (a table of one row) and the answer to them to whether the person is a member. It may have drawn people
+and trained services before; it has seen neither the owner's table nor the service."""
+
+_TRIES = 1000
+
+
+def play(owner: Owner, draw: Draw, adversary: Adversary, *, n_train: int, rounds: int = 100, seed: int = 0) -> Rate:
+    """Play the recourse-based game of membership and return how often the adversary is right.
+
+    In every round the owner draws a table from the population, trains, and flips a coin. Heads: a person is drawn from
+    the population among those whom the model gives the undesired outcome. Tails: from those of the table. The adversary
+    gets person and counterfactual, and says whether the person is in the table.
+
+    `membership` does not play: it asks about all such members, and as many other people, of one training, which gives
+    the accuracy of these rounds, given the training, as (TPR + 1 - FPR) / 2. That costs one training in place of one
+    for every coin. What it leaves out is how much trainings differ.
+
+    Parameters
+    ----------
+    owner : Owner
+    draw : callable
+        From a number of people and a generator to people of the population, such as ``HypercubePopulation(d).draw``.
+    adversary : callable
+    n_train : int
+        People in the owner's table.
+    rounds : int
+    seed : int
+
+    Returns
+    -------
+    Rate
+        Share of right guesses, with a Clopper-Pearson interval over rounds, which are independent.
+
+    Raises
+    ------
+    InputError
+        If a setting is out of its range, or nobody can be drawn who gets the undesired outcome.
+
+    References
+    ----------
+    Pawelczyk, Lakkaraju, Neel (2023), definition 1.
+    """
+    check_seed(seed)
+    for name, value in (("n_train", n_train), ("rounds", rounds)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1")
+    right = []
+    for number in range(rounds):
+        random = np.random.default_rng([seed, number])
+        table = draw(n_train, random)
+        service = owner.train(table, int(random.integers(2**31)))
+        member = bool(random.random() < 0.5)
+        person = _refused(service, table, random) if member else _refused_outsider(service, draw, random)
+        right.append(bool(adversary(person, service.explain(person))) == member)
+    return rate(right, seed)
+
+
+def _refused(service: Service, people: Sample, random: np.random.Generator) -> pd.DataFrame:
+    undesired = np.flatnonzero(~service.desired(people.X))
+    if not len(undesired):
+        raise InputError("the model gives everybody in the table the desired outcome; the game has nobody to ask about")
+    return people.take(random.choice(undesired, 1)).X
+
+
+def _refused_outsider(service: Service, draw: Draw, random: np.random.Generator) -> pd.DataFrame:
+    """Draw until somebody gets the undesired outcome: that is the conditional distribution."""
+    for _ in range(_TRIES):
+        person = draw(1, random).X
+        if not service.desired(person)[0]:
+            return person
+    raise InputError(
+        f"the model gives {_TRIES} people of the population the desired outcome; the game has nobody to ask about"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HypercubePopulation:
+    """People of two kinds, each a Gaussian cloud of unit variance around a vertex of a hypercube.
+
+    The kind is the true outcome. Both are equally frequent.
+
+    Parameters
+    ----------
+    d : int
+        Features, at least 2.
+    separation : float
+        Distance between the two vertices, which sets the size of the cube. A model that knew both would be right with
+        probability Phi(separation / 2): 0.9987 at 6.
+    seed : int
+        Of the choice of the vertices.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two features or the distance is not positive.
+
+    Notes
+    -----
+    The recourse paper describes its synthetic sets so and leaves the size of the cube open. Its linear models see d =
+    100, 1000, 5000 and 7000 features of 5000 people, its networks d = 50 and 150.
+
+    References
+    ----------
+    Pawelczyk, Lakkaraju, Neel (2023), section 6.1.
+
+    Examples
+    --------
+    >>> HypercubePopulation(d=50).draw(100)
+    Sample(100 people, 50 features)
+    """
+
+    d: int
+    separation: float = 6.0
+    seed: int = 0
+    centres: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Choose the vertices."""
+        if not isinstance(self.d, int) or isinstance(self.d, bool) or self.d < 2:
+            raise InputError("d must be a whole number of at least 2")
+        if not 0 < self.separation < np.inf:
+            raise InputError("separation must be a positive number")
+        corners = np.random.default_rng([self.seed, self.d]).integers(0, 2, (2, self.d)) - 0.5
+        if (corners[0] == corners[1]).all():
+            corners[1, 0] = -corners[0, 0]
+        side = self.separation / np.sqrt((corners[0] != corners[1]).sum())
+        object.__setattr__(self, "centres", corners * side)
+
+    def draw(self, n: int, seed: int | np.random.Generator = 0) -> Sample:
+        """Draw people.
+
+        Parameters
+        ----------
+        n : int
+        seed : int or Generator
+
+        Returns
+        -------
+        Sample
+            Columns are called ``x0``, ``x1``, ...
+        """
+        random = np.random.default_rng(seed)
+        kind = random.random(n) < 0.5
+        X = random.standard_normal((n, self.d))
+        X += self.centres[kind.astype(np.int64)]
+        return Sample(pd.DataFrame(X, columns=[f"x{j}" for j in range(self.d)], copy=False), kind)
+
+
+_SCORING = 0.2  # seconds for scores and intervals of all attacks
+
+
+def membership(
+    owner: Owner,
+    sample: Sample,
+    *,
+    n_train: int | None = None,
+    n_shadows: int = 8,
+    attacked: int = 200,
+    distance: Literal["heom", "l1"] | Distance | None = None,
+    direction: Direction = "larger",
+    attacks: Sequence[str] | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    relation: Relation = "add-remove",
+    seed: int = 0,
+    n_jobs: int = 1,
+    kept: Kept | None = None,
+    progress: Progress | None = None,
+) -> AttackReport:
+    """Attack a service by asking who is in its training table.
+
+    The owner trains on one part of the sample. Members of that part and other people, all of whom the service gives the
+    undesired outcome, are told apart by the attacker, who has a third part to train shadow services on.
+
+    Parameters
+    ----------
+    owner : Owner
+    sample : Sample
+        People of one population.
+    n_train : int, optional
+        People in the owner's table; see `Parts.cut` for the default and for what becomes of the rest.
+    n_shadows : int
+        Services that the attacker trains, at least 2.
+    attacked : int
+        Most members, and most others.
+    distance : {"heom", "l1"} or callable, optional
+        Between people and their counterfactuals. "heom" (default): sum over features of HEOM's parts, with ranges of
+        the attacker's part. "l1": sum of absolute differences, of tables of numbers.
+    direction : {"larger", "smaller"}
+        Which distance speaks for a member; "smaller" for generators that stay near the training rows.
+    attacks : sequence of str, optional
+        Names of `ATTACKS`. Default: all but the coin.
+    epsilon, delta : float, optional
+        Claimed of the whole way from the table to what is asked, the training of the model included.
+    relation : {"add-remove", "replace-one"}
+        Which neighbouring tables the claim speaks of. The game replaces a person, so the first counts twice.
+    seed : int
+    n_jobs : int
+        Shadows at the same time; -1 on all cores.
+    kept : Kept, optional
+        Where results of trainings are kept. Owners of one folder are told apart by their name alone.
+    progress : callable, optional
+        Called with (done, total) trainings.
+
+    Returns
+    -------
+    AttackReport
+        One result per attack: `main` is the area under the ROC curve, `baseline` 0.5, `control` the same attack with
+        one half of the others in the place of members.
+
+    Raises
+    ------
+    InputError
+        If a setting is out of its range, or the sample too small.
+
+    Notes
+    -----
+    Where nobody on one side gets the undesired outcome, nothing is measured: NaN with an interval of (0, 1). Intervals
+    are over people, for these trained services; another training gives other numbers. An attack that does not work is
+    no evidence of protection.
+
+    References
+    ----------
+    Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
+    """
+    started = time.perf_counter()
+    check_seed(seed)
+    chosen, allowed = choose_attacks(attacks), None if epsilon is None else replace_one(epsilon, delta, relation)
+    _check(n_shadows, attacked, direction)
+    n_shadows = n_shadows if any(attack.shadows for attack in chosen.values()) else 0
+    parts = Parts.cut(sample, n_train, seed)
+    name, measured = choose_distance(distance, parts.pool.X)
+    asked = measured if any(attack.explains for attack in chosen.values()) else None
+    run = _Run(owner, parts, asked, n_shadows, attacked, seed, n_jobs, kept, progress)
+    data = "" if kept is None else sample.fingerprint()
+    target, shadows = run.ask(f"membership {owner.name} {data} {len(parts.table)} {name if asked else None} {seed}")
+    seen = seen_by_attacker(parts, target, shadows, direction, seed)
+    shared = shared_figures(target, n_shadows, allowed)
+    results, curves = [], {} if allowed is None else bound_curves(*allowed)
+    for attack, of in chosen.items():
+        result, curves[attack] = measure(attack, of, seen, len(target["members"]), shared)
+        results.append(result)
+    settings: dict[str, str | int | float | bool] = {
+        "n_train": len(parts.table),
+        "n_others": len(parts.others),
+        "n_pool": len(parts.pool),
+        "n_shadows": n_shadows,
+        "shadow_size": parts.shadow_size,
+        "attacked": attacked,
+        "distance": name,
+        "direction": direction,
+        "seed": seed,
+    }
+    if epsilon is not None:
+        settings |= {"epsilon": epsilon, "delta": delta, "relation": relation}
+    seconds = time.perf_counter() - started
+    return AttackReport(
+        kind="membership",
+        subject=owner.name,
+        results=tuple(results),
+        settings=settings,
+        curves=curves,
+        policy=getattr(owner, "policy", None),
+        seconds=seconds,
+    )
+
+
+def membership_work(*, n_shadows: int = 8, attacked: int = 200, attacks: Sequence[str] | None = None) -> Work:
+    """Say what `membership` has to do with the same settings, at most: who is not undesired is not explained."""
+    chosen = choose_attacks(attacks).values()
+    trainings = 1 + (n_shadows if any(attack.shadows for attack in chosen) else 0)
+    explained = 2 * attacked * trainings if any(attack.explains for attack in chosen) else 0
+    return Work(trainings, explained, _SCORING)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Run:
+    """The trainings of one audit. Host side only."""
+
+    owner: Owner
+    parts: Parts
+    distance: Distance | None
+    n_shadows: int
+    attacked: int
+    seed: int
+    n_jobs: int
+    kept: Kept | None
+    progress: Progress | None
+
+    def ask(self, key: str) -> tuple[Found, list[Found]]:
+        """Ask the target, and then the shadows about the same people."""
+        total = 1 + self.n_shadows
+        key = f"{key} {self.attacked}"
+
+        def report(done: int, _: int) -> None:
+            if self.progress is not None:
+                self.progress(done, total)
+
+        def target() -> Found:
+            return ask_target(self.owner, self.parts, self.attacked, self.distance, self.seed)
+
+        first = run_pieces([Piece(f"{key} target", target)], kept=self.kept, progress=report)[0]
+        queries = together(self.parts, first["members"], first["others"]).X
+        calls = [
+            shadow_call(self.owner, self.parts, queries, self.distance, shadow, self.seed)
+            for shadow in range(self.n_shadows)
+        ]
+        pieces = [Piece(f"{key} shadow {shadow}", call) for shadow, call in enumerate(calls)]
+        return first, run_pieces(
+            pieces, n_jobs=self.n_jobs, kept=self.kept, progress=lambda done, _: report(done + 1, total)
+        )
+
+
+def _check(n_shadows: int, attacked: int, direction: str) -> None:
+    for name, value, least in (("n_shadows", n_shadows, 2), ("attacked", attacked, 1)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InputError(f"{name} must be a whole number of at least {least}")
+    if direction not in ("larger", "smaller"):
+        raise InputError('direction must be "larger" or "smaller"')

@@ -1,0 +1,737 @@
+"""Attacks that ask a copy of the model: membership and private attributes through a surrogate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.audit.extraction import (
+    SETS,
+    Architecture,
+    Floats,
+    Halves,
+    Network,
+    RowsAsNumbers,
+    Sets,
+    Surrogate,
+    architectures,
+    ask,
+    called,
+    describe,
+    draw_sets,
+    fit,
+    gain,
+    name_of,
+    outcomes,
+    train,
+)
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, check_seed, measure_roc, rate
+from cfk_plugin.audit.targets import Found, Kept, Mask, Owner, Piece, Rows, Sample, run_pieces
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.values import is_numeric, to_numbers
+from cfk_plugin.errors import InputError
+from cfk_plugin.hookspecs import Progress
+
+WAYS = ("explained", "alone")
+"""Surrogates with counterfactuals, and without."""
+
+Profile = Callable[[Surrogate, pd.DataFrame], Floats]
+"""What an attack asks a surrogate about people: numbers, the first axis people."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Extracted:
+    """How surrogates of the owner's model and of three shadow models are made and asked.
+
+    Shadow models are trained by the owner's own algorithm on the first half of each of the attacker's sets, and
+    extracted as the owner's model is: so that what is learnt on them carries over. A surrogate never asks about people
+    of the set of its own target.
+
+    Attributes
+    ----------
+    owner : Owner
+    sample : Sample
+    sets : Sets
+    architecture : callable
+        Of the surrogates.
+    queries : int
+        Asked of each model; at most two of the four sets, which is what is left to a shadow.
+    attacked : int
+        Most people of each half who are looked at.
+    seed : int
+    """
+
+    owner: Owner
+    sample: Sample
+    sets: Sets
+    architecture: Architecture
+    queries: int
+    attacked: int
+    seed: int
+
+    def __repr__(self) -> str:
+        """Name the owner."""
+        return f"Extracted({self.owner.name!r})"
+
+    def pieces(self, attack: str, profile: Profile) -> list[Piece]:
+        """Return one piece for the owner's model and one for each shadow model."""
+        table = self.sample.fingerprint()
+        settings = f"{self.queries}:{self.attacked}:{self.seed}:{describe(self.architecture)}"
+        return [
+            Piece(f"{attack}:{self.owner.name}:{table}:{settings}:set={at}", partial(self.measured, at, profile))
+            for at in range(SETS)
+        ]
+
+    def halves(self, at: int) -> Halves:
+        """Return whom the model of a set is attacked on, as many members as others."""
+        halves = self._set(at)
+        return Halves(halves.members[: self.attacked], halves.others[: self.attacked])
+
+    def fresh(self) -> Rows:
+        """Return as many of the attacker's people as there are members, neither trained on nor asked about."""
+        return self._order(0)[self.queries :][: len(self.halves(0).members)]
+
+    def measured(self, at: int, profile: Profile) -> Found:
+        """Train the model of a set, extract it, and ask the surrogates about its members, others, and fresh people."""
+        sample, halves = self.sample, self.halves(at)
+        service = train(self.owner, sample.take(self._set(at).members), self.seed)
+        transfer = ask(service, sample.X.take(self._order(at)[: self.queries]))
+        groups = {"members": halves.members, "others": halves.others} | ({} if at else {"fresh": self.fresh()})
+        unseen = sample.X.take(halves.others)
+        truth = outcomes(service, unseen)
+        found: dict[str, Floats] = {}
+        for way in WAYS:
+            pairs = transfer.pairs(self.queries, explained=way == "explained")
+            surrogate = fit(self.architecture, pairs, self.seed)
+            found[f"fidelity_{way}"] = np.array((surrogate.desired(unseen) == truth).mean())
+            found |= {f"{name}_{way}": profile(surrogate, sample.X.take(rows)) for name, rows in groups.items()}
+        return found | {"answers": np.array(float(transfer.answers(self.queries)))}
+
+    def _set(self, at: int) -> Halves:
+        return (self.sets.owners, *self.sets.attackers)[at]
+
+    def _order(self, at: int) -> Rows:
+        """Return everybody who can be asked about, in the order of asking."""
+        sets: Sequence[Halves] = [halves for who, halves in enumerate(self.sets.attackers, 1) if who != at]
+        return np.random.default_rng([self.seed, 2, at]).permutation(np.concatenate([np.concatenate(h) for h in sets]))
+
+
+def most_queries(sets: Sets, queries: int) -> int:
+    """Return how many queries are asked: no more than two sets have people."""
+    return min(queries, 2 * len(np.concatenate(sets.owners)))
+
+
+def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Return a progress of some pieces among more, of which so many are done before."""
+    return None if progress is None else lambda done, _: progress(before + done, total)
+
+
+LAYERS = (64, 32)
+"""Hidden layers of the learned attack."""
+
+PAPER_LAYERS = (1024, 512, 256, 64)
+"""Those of the paper; about a hundred times as slow."""
+
+Scores = Mapping[str, Floats]
+"""By group and way, as ``members_explained``: rows of features, or one number per person, at least 0 for a member."""
+
+
+def predictions(confidence: Floats, truth: Mask | None = None) -> Floats:
+    """Return prediction vectors, the likelier outcome first.
+
+    Parameters
+    ----------
+    confidence : float array, shape (n,)
+        Probability of the desired outcome.
+    truth : bool array, optional
+        Whether the true outcome is the desired one: then its probability is a third column.
+
+    Returns
+    -------
+    float array, shape (n, 2) or (n, 3)
+    """
+    columns = [np.maximum(confidence, 1 - confidence), np.minimum(confidence, 1 - confidence)]
+    if truth is not None:
+        columns.append(np.where(truth, confidence, 1 - confidence))
+    return np.column_stack(columns)
+
+
+def by_threshold(target: Scores, shadows: Sequence[Scores]) -> Scores:
+    """Return how far people are above the threshold that is best on all shadows together.
+
+    Of a prediction vector the last column counts that speaks for a member: the true outcome's, else the likelier one's.
+    """
+    found: dict[str, Floats] = {}
+    for way in WAYS:
+        inside, outside = (np.concatenate([_sure(s[f"{group}_{way}"]) for s in shadows]) for group in _HALVES)
+        limit = best_threshold(inside, outside)
+        found |= {name: _sure(rows) - limit for name, rows in target.items() if name.endswith(way)}
+    return found
+
+
+def best_threshold(members: Floats, others: Floats) -> float:
+    """Return the score from which on people are named as members so that TPR - FPR is largest; the highest of several.
+
+    It lies halfway to the next score below, as scores of further people fall between those of shadows.
+    """
+    scores = np.unique(np.concatenate([members, others]))
+    hits, alarms = (len(group) - np.searchsorted(np.sort(group), scores) for group in (members, others))
+    gains = hits / len(members) - alarms / len(others)
+    best = int(np.flatnonzero(gains >= gains.max() - 1e-12)[-1])
+    return float((scores[best] + scores[best - 1]) / 2) if best else float(scores[0])
+
+
+def learn(shadow: Scores, target: Scores, layers: tuple[int, ...], seed: int) -> Found:
+    """Train a network on a shadow's members and others, per way; return the probabilities of the target's people."""
+    found: dict[str, Floats] = {}
+    for way in WAYS:
+        inside, outside = (shadow[f"{group}_{way}"] for group in _HALVES)
+        rows, member = np.concatenate([inside, outside]), np.repeat([True, False], [len(inside), len(outside)])
+        network = Network(layers).classifier(seed)
+        called("training the attack", lambda: network.fit(rows, member))  # noqa: B023 - called at once
+        for name in (name for name in target if name.endswith(way)):
+            found[name] = np.asarray(network.predict_proba(target[name])[:, 1], dtype=np.float64)
+    return found
+
+
+def by_vote(votes: Sequence[Found]) -> Scores:
+    """Return how far the mean of the networks' probabilities is above one half."""
+    return {name: np.mean([vote[name] for vote in votes], axis=0) - 0.5 for name in votes[0]}
+
+
+_HALVES = ("members", "others")
+
+
+def _sure(rows: Floats) -> Floats:
+    return np.asarray(rows[:, 2] if rows.shape[1] == 3 else rows[:, 0])
+
+
+_KNOWS = "Extracts a surrogate and does the same with three shadow models on own people; names as members whom "
+_SCENARIOS = {
+    "threshold": _KNOWS + "the surrogate is surer of than a threshold that was best on the shadows.",
+    "learned": _KNOWS + "three networks name that learnt from the shadows' predictions.",
+}
+
+
+def membership_through_surrogate(
+    owner: Owner,
+    sample: Sample,
+    *,
+    queries: int = 2000,
+    outcome_known: bool = True,
+    architecture: Architecture | None = None,
+    layers: Sequence[int] = LAYERS,
+    attacked: int = 2000,
+    seed: int = 0,
+    n_jobs: int = 1,
+    kept: Kept | None = None,
+    progress: Progress | None = None,
+) -> AttackReport:
+    """Tell people of the training table from others by what a surrogate predicts of them.
+
+    The attacker never asks the model about the people attacked: only queries of own people, and their explanations,
+    carry anything over. Half of the people attacked are members, and the attacker knows that.
+
+    Parameters
+    ----------
+    owner : Owner
+    sample : Sample
+        At least 80 people; split into four sets, each into members and others.
+    queries : int
+        Asked of each of four models; at most half of the sample.
+    outcome_known : bool
+        Whether the attacker knows the true outcomes of the people attacked. The paper's attacker does not.
+    architecture : callable, optional
+        Of the surrogates, see `extraction`. Default: the owner's kind if the owner says it, else a network.
+    layers : sequence of int
+        Hidden layers of the learned attack; `PAPER_LAYERS` has the paper's.
+    attacked : int
+        Most members, and most others.
+    seed : int
+    n_jobs : int
+        Models at the same time.
+    kept : Kept, optional
+        Where confidences are kept, by position.
+    progress : callable, optional
+        Called with (done, total) of seven trainings: four models, three networks.
+
+    Returns
+    -------
+    AttackReport
+        Results ``membership_surrogate_threshold`` and ``membership_surrogate_learned``. `main`: share of members and
+        others, as many of each, who are told right; `baseline`: 0.5, a coin; `control`: the same with fresh people in
+        the place of members. Intervals are over people, for these trained models.
+
+    Raises
+    ------
+    InputError
+        If the sample is too small.
+    ModelError
+        If training or asking fails; with the class of the failure alone.
+
+    Notes
+    -----
+    The threshold attack's score is the surrogate's confidence in the true outcome, or in the likelier one where that is
+    not known. In the learned one a network per shadow model sees the sorted prediction vector, and the confidence in
+    the true outcome where it is known; the three vote by their mean. Yang et al. train 30 epochs with Adagrad; here it
+    is Adam. An attack that does not work is no evidence of protection: other attacks ask the model itself.
+
+    References
+    ----------
+    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.3.
+    """
+    started = time.perf_counter()
+    check_seed(seed)
+    sets = draw_sets(sample, seed)
+    kind = architecture or next(iter(architectures(owner).values()))
+    extracted = Extracted(owner, sample, sets, kind, most_queries(sets, queries), attacked, seed)
+    first = extracted.pieces("membership", confidence)
+    total = len(first) + len(sets.attackers)
+    measured = run_pieces(first, n_jobs=n_jobs, kept=kept, progress=part_of(progress, 0, total))
+    asked = [_features(extracted, at, found, outcome_known=outcome_known) for at, found in enumerate(measured)]
+    networks = [
+        Piece(
+            f"{first[at].key}:{outcome_known}:{tuple(layers)}",
+            partial(learn, asked[at], asked[0], tuple(layers), seed + at),
+        )
+        for at in range(1, SETS)
+    ]
+    votes = run_pieces(networks, n_jobs=n_jobs, kept=kept, progress=part_of(progress, len(first), total))
+    guessed = {"threshold": by_threshold(asked[0], asked[1:]), "learned": by_vote(votes)}
+    rocs = {
+        attack: {way: measure_roc(scores[f"members_{way}"], scores[f"others_{way}"], seed) for way in WAYS}
+        for attack, scores in guessed.items()
+    }
+    return AttackReport(
+        kind="membership",
+        subject=owner.name,
+        results=tuple(
+            _membership_result(attack, guessed[attack], rocs[attack], measured[0], seed) for attack in guessed
+        ),
+        settings={
+            "people": len(sample),
+            "trained_on": len(sets.owners.members),
+            "queries": extracted.queries,
+            "attacked": len(extracted.halves(0).members),
+            "outcome_known": outcome_known,
+            "architecture": name_of(kind),
+            "layers": ", ".join(map(str, layers)),
+            "seed": seed,
+        },
+        curves={f"membership_surrogate_{attack}": found["explained"].curve for attack, found in rocs.items()},
+        policy=getattr(owner, "policy", None),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def confidence(surrogate: Surrogate, X: pd.DataFrame) -> Floats:
+    """Return what is asked of a surrogate here: the probability of the desired outcome."""
+    return surrogate.confidence(X)
+
+
+def _features(extracted: Extracted, at: int, found: Found, *, outcome_known: bool) -> Scores:
+    """Return the prediction vectors of every group and way, with the confidence in the true outcome where known."""
+    truth = extracted.sample.y
+    groups = {**extracted.halves(at)._asdict()} | ({} if at else {"fresh": extracted.fresh()})
+    return {
+        f"{group}_{way}": predictions(found[f"{group}_{way}"], truth[rows] if outcome_known else None)
+        for group, rows in groups.items()
+        for way in WAYS
+    }
+
+
+def _membership_result(attack: str, scores: Scores, rocs: Mapping[str, Roc], target: Found, seed: int) -> AuditResult:
+    """Compare guesses, which are right above 0, with the truth."""
+    found = {way: _rate(scores[f"members_{way}"], scores[f"others_{way}"], seed) for way in WAYS}
+    n = found["explained"].n
+    figures: dict[str, float] = {}
+    for way, name in (("explained", ""), ("alone", "_alone")):
+        area = rocs[way].auc
+        figures |= {f"auc{name}": area.value, f"auc{name}_low": area.low, f"auc{name}_high": area.high}
+        figures[f"fidelity{name}"] = float(target[f"fidelity_{way}"])
+    alone = found["alone"]
+    figures |= {"accuracy_alone": alone.value, "accuracy_alone_low": alone.low, "accuracy_alone_high": alone.high}
+    return AuditResult(
+        attack=f"membership_surrogate_{attack}",
+        scenario=_SCENARIOS[attack],
+        main=found["explained"],
+        baseline=Rate(0.5, 0.5, 0.5, n),
+        control=_rate(scores["fresh_explained"], scores["others_explained"], seed),
+        figures=figures | {"answers": float(target["answers"])},
+        seed=seed,
+        n=n,
+    )
+
+
+def _rate(members: Floats, others: Floats, seed: int) -> Rate:
+    return rate(np.concatenate([members >= 0, others < 0]), seed)
+
+
+MOST = 10
+"""Most categories that are guessed, from the most frequent down; who has another one is never guessed right."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Values:
+    """The values that an attacker guesses among. Holds values of rows: host side only.
+
+    Attributes
+    ----------
+    examples : sequence of object
+        One value of each, as it stands in the table: the median of a range.
+    categories : tuple of str or None
+        Of a category column, from the most frequent down.
+    edges : float array
+        Of a number column, between its ranges.
+    """
+
+    examples: tuple[Any, ...]
+    categories: tuple[str, ...] | None
+    edges: Floats
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Values({len(self.examples)})"
+
+    def codes(self, column: pd.Series) -> Rows:
+        """Return which of the values each person has; -1: another one, -2: none."""
+        missing = column.isna().to_numpy()
+        if self.categories is not None:
+            texts = pd.Index([to_text(value) for value in column])
+            found = pd.Index(self.categories).get_indexer(texts)
+        else:
+            numbers, bad = to_numbers(column)
+            missing = missing | bad
+            found = np.searchsorted(self.edges, np.where(missing, 0.0, numbers), side="right")
+        return np.where(missing, -2, found).astype(np.int64)
+
+
+def values_of(known: pd.Series, edges: Sequence[float] | None = None) -> Values:
+    """Return what is guessed, learnt from people whom the attacker knows.
+
+    Parameters
+    ----------
+    known : Series
+    edges : sequence of float, optional
+        Between ranges of a number, ascending; a range begins with its edge. Default: terciles.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two values to choose from, or a range is empty, or edges are given for categories.
+    """
+    if not is_numeric(known):
+        if edges is not None:
+            raise InputError(f"column {known.name!r} holds categories, which have no edges")
+        return _categories(known)
+    numbers, bad = to_numbers(known)
+    usable = ~bad & ~np.isnan(numbers)
+    present, numbers = known[usable], numbers[usable]
+    at = np.unique(np.asarray(edges, dtype=np.float64)) if edges is not None else _terciles(numbers)
+    where = np.searchsorted(at, numbers, side="right")
+    counts = np.bincount(where, minlength=len(at) + 1)
+    if len(counts) < 2 or not counts.all():
+        raise InputError(
+            f"column {known.name!r}: {int((counts > 0).sum())} of {len(counts)} ranges have people; "
+            "guessing needs two ranges or more, all with people: give other edges"
+        )
+    return Values(tuple(_median(present[where == code]) for code in range(len(counts))), None, at)
+
+
+def _terciles(numbers: Floats) -> Floats:
+    if not len(numbers):
+        return np.empty(0)
+    found = np.unique(np.quantile(numbers, [1 / 3, 2 / 3]))
+    return np.asarray(found[found > numbers.min()], dtype=np.float64)  # nobody is below the lowest number
+
+
+def _categories(known: pd.Series) -> Values:
+    present = known.dropna()
+    texts = pd.Series([to_text(value) for value in present], dtype=object)
+    counts = texts.value_counts()
+    frequent = sorted(counts.index, key=lambda text: (-counts[text], text))[:MOST]
+    if len(frequent) < 2:
+        raise InputError(f"column {known.name!r} has fewer than two values; there is nothing to guess")
+    example = dict(zip(reversed(texts.tolist()), reversed(present.tolist()), strict=True))
+    return Values(tuple(example[text] for text in frequent), tuple(frequent), np.empty(0))
+
+
+def _median(column: pd.Series) -> Any:
+    return column.iloc[int(np.argsort(to_numbers(column)[0], kind="stable")[(len(column) - 1) // 2])]
+
+
+KNOWING = ("explained", "alone", "nothing")
+"""What is asked beside what is known anyway: a surrogate with counterfactuals, one without, none."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class People:
+    """People whose attribute is guessed or learnt from. Host side only.
+
+    Attributes
+    ----------
+    X : DataFrame
+        Everything but the attribute.
+    truth : float array, shape (n, 1) or (n, 0)
+        The true outcome, where it is known.
+    profiles : mapping
+        Kind of surrogate to its confidences, one column per value that could be.
+    codes : int array
+        Which value each has; -1 for one that is not guessed.
+    """
+
+    X: pd.DataFrame
+    truth: Floats
+    profiles: Mapping[str, Floats]
+    codes: Rows
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"People({len(self.codes)})"
+
+
+def guess(shadow: People, target: Mapping[str, People], values: int, layers: tuple[int, ...], seed: int) -> Found:
+    """Learn from a shadow's members, and return a probability of every value for the target's people.
+
+    Parameters
+    ----------
+    shadow : People
+    target : mapping
+        Group to people.
+    values : int
+        How many there are.
+    layers : tuple of int
+    seed : int
+
+    Returns
+    -------
+    mapping
+        ``<group>_<knowing>`` to an array of shape (n_people, n_values), for each of `KNOWING`. All zero for a value
+        that no member of the shadow has.
+    """
+    usable = shadow.codes >= 0
+    encoder = RowsAsNumbers().fit(shadow.X[usable])
+    found: dict[str, Floats] = {}
+    for knowing in KNOWING:
+        rows = _inputs(encoder, shadow, knowing)[usable]
+        codes = shadow.codes[usable]
+        for group, people in target.items():
+            found[f"{group}_{knowing}"] = np.zeros((len(people.codes), values))
+        present = np.unique(codes)
+        if len(present) < 2:
+            for group in target:
+                found[f"{group}_{knowing}"][:, present] = 1.0
+            continue
+        network = Network(layers).classifier(seed)
+        called("training the attack", lambda: network.fit(rows, codes))  # noqa: B023 - called at once
+        for group, people in target.items():
+            if len(people.codes):
+                found[f"{group}_{knowing}"][:, present] = network.predict_proba(_inputs(encoder, people, knowing))
+    return found
+
+
+def _inputs(encoder: RowsAsNumbers, people: People, knowing: str) -> Floats:
+    known = [encoder.transform(people.X), people.truth]
+    return np.hstack(known if knowing == "nothing" else [*known, people.profiles[knowing]])
+
+
+_ENOUGH = 10  # members with a value, for its own figures
+_SCENARIO = (
+    "Knows everything about a member of the training table but one attribute, extracts a surrogate, does the same with "
+    "three shadow models on own people, and guesses the value that networks name which learnt on the shadows."
+)
+
+
+def attribute_inference_through_surrogate(
+    owner: Owner,
+    sample: Sample,
+    *,
+    attribute: str,
+    edges: Sequence[float] | None = None,
+    queries: int = 2000,
+    outcome_known: bool = True,
+    architecture: Architecture | None = None,
+    layers: Sequence[int] = LAYERS,
+    attacked: int = 2000,
+    seed: int = 0,
+    n_jobs: int = 1,
+    kept: Kept | None = None,
+    progress: Progress | None = None,
+) -> AttackReport:
+    """Guess an attribute of people of the training table from what a surrogate predicts for each of its values.
+
+    Parameters
+    ----------
+    owner : Owner
+    sample : Sample
+        At least 80 people; split into four sets, each into members and others.
+    attribute : str
+        The private one. Guessed are the ten most frequent categories, or ranges of a number.
+    edges : sequence of float, optional
+        Between ranges of a number. Default: terciles of the attacker's own people.
+    queries : int
+        Asked of each of four models; at most half of the sample.
+    outcome_known : bool
+        Whether the attacker knows the true outcomes of the people attacked.
+    architecture : callable, optional
+        Of the surrogates. Default: the owner's kind if the owner says it, else a network.
+    layers : sequence of int
+        Hidden layers of the networks that guess.
+    attacked : int
+        Most members, and most others.
+    seed : int
+    n_jobs : int
+        Models at the same time.
+    kept : Kept, optional
+        Where confidences are kept, by position.
+    progress : callable, optional
+        Called with (done, total) of seven trainings: four models, three networks.
+
+    Returns
+    -------
+    AttackReport
+        Result ``attribute_inference_surrogate``. `main`: share of members guessed right; `baseline`: the same by the
+        same networks, which learnt from the same people, without any surrogate: what their other attributes tell;
+        `control`: the attack on people who were not trained on. Intervals are over people, for these trained models.
+
+    Raises
+    ------
+    InputError
+        If the sample is too small, the attribute is unknown or has fewer than two values, or edges do not fit it.
+    ModelError
+        If training or asking fails; with the class of the failure alone.
+
+    Notes
+    -----
+    A network sees the other attributes as numbers, the true outcome where it is known, and the surrogate's confidence
+    for every value that could stand in the place of the attribute. Main above baseline says that the model tells
+    something; main above control that it tells more about whom it was trained on.
+
+    References
+    ----------
+    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.3.
+    """
+    started = time.perf_counter()
+    check_seed(seed)
+    if attribute not in sample.X.columns:
+        raise InputError(f"there is no column {attribute!r}")
+    sets = draw_sets(sample, seed)
+    kind = architecture or next(iter(architectures(owner).values()))
+    extracted = Extracted(owner, sample, sets, kind, most_queries(sets, queries), attacked, seed)
+    values = values_of(sample.X[attribute].iloc[sets.own], edges)
+    first = extracted.pieces(f"attribute:{attribute}:{edges}", partial(profile, attribute=attribute, values=values))
+    total = len(first) + len(sets.attackers)
+    measured = run_pieces(first, n_jobs=n_jobs, kept=kept, progress=part_of(progress, 0, total))
+    groups = _groups(extracted, measured, attribute, values, outcome_known=outcome_known)
+    networks = [
+        Piece(
+            f"{first[at].key}:{outcome_known}:{tuple(layers)}",
+            partial(guess, groups[at]["members"], groups[0], len(values.examples), tuple(layers), seed + at),
+        )
+        for at in range(1, SETS)
+    ]
+    votes = run_pieces(networks, n_jobs=n_jobs, kept=kept, progress=part_of(progress, len(first), total))
+    return AttackReport(
+        kind="attribute_inference",
+        subject=owner.name,
+        results=(_attribute_result(votes, groups[0]["members"].codes, groups[0]["others"].codes, measured[0], seed),),
+        settings={
+            "people": len(sample),
+            "trained_on": len(sets.owners.members),
+            "attribute": attribute,
+            "values": len(values.examples),
+            "queries": extracted.queries,
+            "attacked": len(groups[0]["members"].codes),
+            "outcome_known": outcome_known,
+            "architecture": name_of(kind),
+            "layers": ", ".join(map(str, layers)),
+            "seed": seed,
+        },
+        policy=getattr(owner, "policy", None),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def profile(surrogate: Surrogate, X: pd.DataFrame, *, attribute: str, values: Values) -> Floats:
+    """Return the confidence in the desired outcome with every value in the place of the attribute, a column each."""
+    own = X[attribute]
+    asked = (X.assign(**{attribute: pd.Series([value] * len(X), own.index, own.dtype)}) for value in values.examples)
+    return np.column_stack([surrogate.confidence(rows) for rows in asked])
+
+
+def _groups(
+    extracted: Extracted, measured: Sequence[Found], attribute: str, values: Values, *, outcome_known: bool
+) -> list[dict[str, People]]:
+    """Return members and others of every set."""
+    return [
+        {
+            name: _people(extracted, found, name, rows, attribute, values, outcome_known=outcome_known)
+            for name, rows in extracted.halves(at)._asdict().items()
+        }
+        for at, found in enumerate(measured)
+    ]
+
+
+def _people(
+    extracted: Extracted, found: Found, group: str, rows: Rows, attribute: str, values: Values, *, outcome_known: bool
+) -> People:
+    """Return people who have a value, without it."""
+    sample = extracted.sample.take(rows)
+    codes = values.codes(sample.X[attribute])
+    has = codes > -2
+    truth = sample.y[has].astype(np.float64)[:, None] if outcome_known else np.empty((int(has.sum()), 0))
+    profiles = {way: found[f"{group}_{way}"][has] for way in KNOWING if way != "nothing"}
+    return People(sample.X.drop(columns=attribute)[has], truth, profiles, codes[has])
+
+
+def _attribute_result(votes: Sequence[Found], members: Rows, others: Rows, target: Found, seed: int) -> AuditResult:
+    right = {
+        f"{group}_{way}": np.mean([vote[f"{group}_{way}"] for vote in votes], axis=0).argmax(axis=1) == codes
+        for group, codes in (("members", members), ("others", others))
+        for way in KNOWING
+    }
+    who = [np.arange(len(members))]
+    figures: dict[str, float] = {}
+    if len(members):
+        hits = [right["members_explained"]]
+        figures |= gain(hits, [right["members_nothing"]], who, seed).figures("gain")
+        figures |= gain(hits, [right["members_alone"]], who, seed).figures("gain_by_explanations")
+    figures |= {
+        "accuracy_alone": rate(right["members_alone"], seed).value,
+        "control_baseline": rate(right["others_nothing"], seed).value,
+        "fidelity": float(target["fidelity_explained"]),
+        "fidelity_alone": float(target["fidelity_alone"]),
+        "answers": float(target["answers"]),
+        **_by_value(right, members, others),
+    }
+    return AuditResult(
+        attack="attribute_inference_surrogate",
+        scenario=_SCENARIO,
+        main=rate(right["members_explained"], seed),
+        baseline=rate(right["members_nothing"], seed),
+        control=rate(right["others_explained"], seed),
+        figures=figures,
+        seed=seed,
+        n=len(members),
+    )
+
+
+def _by_value(right: dict[str, Mask], members: Rows, others: Rows) -> dict[str, float]:
+    """Return the shares among people with one value each, numbered from 1; who has few people is left out."""
+    found: dict[str, float] = {}
+    for code in np.unique(members[members >= 0]):
+        has, control = members == code, others == code
+        if min(has.sum(), control.sum()) < _ENOUGH:
+            continue
+        name = f"value_{code + 1}"
+        found[f"{name}_people"] = float(has.sum())
+        found[f"{name}_accuracy"] = float(right["members_explained"][has].mean())
+        found[f"{name}_baseline"] = float(right["members_nothing"][has].mean())
+        found[f"{name}_control"] = float(right["others_explained"][control].mean())
+    return found

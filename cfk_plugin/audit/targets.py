@@ -1,0 +1,961 @@
+"""What attacks on models attack: people with outcomes, and whoever trains on them; and how attacks are run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, runtime_checkable
+
+import joblib
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin._protect import protect
+from cfk_plugin.audit.result import AttackReport
+from cfk_plugin.data.intake import select
+from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values, to_text
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import conform, to_number
+from cfk_plugin.dp.domain import infer_domains
+from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
+from cfk_plugin.errors import InputError, ModelError, NominalGuaranteeWarning, PrivacyLeakWarning, quiet
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Progress
+from cfk_plugin.plugins import load_plugins
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.results import Suppressed
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+    from cfk_plugin.release.explanations import Explanations
+
+
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sample:
+    """People drawn from one population. Host side only: its `repr` shows counts.
+
+    Attributes
+    ----------
+    X : DataFrame, shape (n, n_features)
+        Features alone, one row per person; its index is 0 to n - 1.
+    y : bool array, shape (n,)
+        Whether a person's true outcome is the desired one.
+
+    Raises
+    ------
+    InputError
+        If both do not have one entry per person.
+    """
+
+    X: pd.DataFrame
+    y: Mask
+
+    def __post_init__(self) -> None:
+        """Check the lengths and number the rows."""
+        y = np.asarray(self.y, dtype=bool).reshape(-1)
+        if len(y) != len(self.X):
+            raise InputError(f"{len(y)} outcomes for {len(self.X)} people; give one each")
+        object.__setattr__(self, "y", y)
+        object.__setattr__(self, "X", self.X.reset_index(drop=True))
+
+    def __len__(self) -> int:
+        """Return the number of people."""
+        return len(self.X)
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Sample({len(self)} people, {self.X.shape[1]} features)"
+
+    def fingerprint(self) -> str:
+        """Return a digest of people, outcomes and column names: what was measured on others is told apart by it.
+
+        It stays with the table: who can guess the people can check the guess.
+        """
+        digest = hashlib.sha256("\x1f".join(map(str, self.X.columns)).encode())
+        if plain(self.X):
+            digest.update(np.ascontiguousarray(self.X.to_numpy(dtype=np.float64)).data)
+        else:
+            for name in self.X.columns:
+                codes = pd.util.hash_pandas_object(self.X[name].astype(object).astype(str), index=False)
+                digest.update(codes.to_numpy(dtype=np.uint64).data)
+        digest.update(np.ascontiguousarray(self.y).data)
+        return digest.hexdigest()
+
+    def take(self, rows: Rows | Mask) -> Sample:
+        """Return the people at some positions, or where a mask is true."""
+        at = np.arange(len(self))[rows]
+        return Sample(self.X.take(at), self.y[at])
+
+
+def plain(table: pd.DataFrame) -> bool:
+    """Say whether all columns are numpy's numbers: such a table is read as one array, however wide it is."""
+    return all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(table.dtypes))
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Answers:
+    """What a service answered to a table of queries. Host side only: raw answers may be training rows.
+
+    Attributes
+    ----------
+    rows : DataFrame, shape (n_queries, n_features)
+        One instance per query, as an attacker reads the answer: a raw counterfactual as it is; of a region the
+        instance nearest to the query, with the released values. Every value of an answer that was not given is
+        missing. Columns and index are those of the queries.
+    found : bool array, shape (n_queries,)
+        Whether there was an answer.
+    explanations : Explanations, optional
+        What a protected explainer released, where one was asked.
+    """
+
+    rows: pd.DataFrame
+    found: Mask
+    explanations: Explanations | None = None
+
+    def __repr__(self) -> str:
+        """Show counts, never a value."""
+        return f"Answers({int(self.found.sum())} of {len(self.found)})"
+
+
+class Service(Protocol):
+    """A model with an explainer in front of it, as somebody sees it who may ask it."""
+
+    def confidence(self, X: pd.DataFrame) -> Floats:
+        """Return the model's probability of the desired outcome, one per row, in [0, 1]."""
+        ...
+
+    def desired(self, X: pd.DataFrame) -> Mask:
+        """Say of each row whether the model gives it the desired outcome."""
+        ...
+
+    def explain(self, X: pd.DataFrame) -> Answers:
+        """Answer queries that the model does not give the desired outcome."""
+        ...
+
+
+class Owner(Protocol):
+    """Somebody who trains a model on people and explains it: the whole way from a table to answers.
+
+    Attacks train again, on other people, to learn what answers look like without somebody: so an owner must be a
+    function of people and seed alone. It can be pickled where it is to run in several processes.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short, for tables: ``nice``, ``reciprocal``, ``dp``. Also an attribute, which nobody needs to change."""
+        ...
+
+    def train(self, people: Sample, seed: int) -> Service:
+        """Train on these people and return what can be asked."""
+        ...
+
+
+@runtime_checkable
+class KnownArchitecture(Protocol):
+    """An owner who can say what kind of model it trains; optional. Attackers who copy models may know as much."""
+
+    def architecture(self, seed: int) -> Any:
+        """Return a new classifier of the kind that is trained, with its settings, that knows nothing of anybody.
+
+        It follows scikit-learn (``fit``, ``predict``, ``predict_proba``, ``classes_``) and takes a DataFrame with the
+        columns and dtypes of the people.
+        """
+        ...
+
+
+def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough") -> Pipeline:
+    """Return an estimator that takes the features as they are, text as one column per category.
+
+    Parameters
+    ----------
+    features : DataFrame
+        Of which names and dtypes alone are looked at.
+    estimator : scikit-learn estimator
+    numbers : scikit-learn transformer or "passthrough"
+        For the columns that are no text.
+
+    Returns
+    -------
+    Pipeline
+        Not fitted. A category that it was not fitted on has no column.
+    """
+    from sklearn.compose import ColumnTransformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    text = [name for name in features if not pd.api.types.is_numeric_dtype(features[name])]
+    encode = ColumnTransformer([("text", OneHotEncoder(handle_unknown="ignore"), text)], remainder=numbers)
+    return make_pipeline(encode, estimator)
+
+
+def full_depth_forest(features: pd.DataFrame, trees: int = 50) -> Pipeline:
+    """Return a random forest without any limit: it knows nearly every person that it was trained on by heart.
+
+    Parameters
+    ----------
+    features : DataFrame
+        Of which names and dtypes alone are looked at.
+    trees : int
+
+    Returns
+    -------
+    Pipeline
+        Not fitted.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+
+    return tabular(features, RandomForestClassifier(trees, n_jobs=1))
+
+
+def network(features: pd.DataFrame, width: int = 200, epochs: int = 400) -> Pipeline:
+    """Return a network of one hidden layer without regularisation, on standardised numbers.
+
+    Parameters
+    ----------
+    features : DataFrame
+        Of which names and dtypes alone are looked at. Numbers without missing values.
+    width : int
+    epochs : int
+        At most; it stops before when the loss no longer falls.
+
+    Returns
+    -------
+    Pipeline
+        Not fitted.
+    """
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.preprocessing import StandardScaler
+
+    return tabular(features, MLPClassifier((width,), alpha=0.0, max_iter=epochs), StandardScaler())
+
+
+def seeded(model: Any, seed: int) -> Any:
+    """Return a copy of an estimator that is not fitted, with the seed wherever a step takes a ``random_state``."""
+    from sklearn.base import clone
+
+    copy = clone(model)
+    places = [name for name in copy.get_params() if name.split("__")[-1] == "random_state"]
+    return copy.set_params(**dict.fromkeys(places, seed))
+
+
+DESIRED = True
+"""The label of the desired outcome, in all models that owners train."""
+
+
+class Trained:
+    """A fitted model and a way to answer. Host side only: it refuses to be pickled, as answers come from rows.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted by `fitted`.
+    answer : callable
+        From undesired queries to `Answers`.
+    """
+
+    def __init__(self, model: Any, answer: Callable[[pd.DataFrame], Answers]) -> None:
+        self._model, self._answer = model, answer
+        self._at = list(model.classes_).index(DESIRED)
+
+    def __repr__(self) -> str:
+        """Name the model's class, never a value."""
+        return f"Trained({type(self._model).__name__})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: what answers may hold training rows."""
+        raise InputError("a trained service holds training rows and refuses to be pickled; train it where it runs")
+
+    def confidence(self, X: pd.DataFrame) -> Floats:
+        """Return the model's probability of the desired outcome, one per row."""
+        return np.asarray(self._model.predict_proba(X)[:, self._at], dtype=np.float64)
+
+    def desired(self, X: pd.DataFrame) -> Mask:
+        """Say of each row whether the model gives it the desired outcome."""
+        return np.asarray(self._model.predict(X) == DESIRED, dtype=bool)
+
+    def explain(self, X: pd.DataFrame) -> Answers:
+        """Answer queries that the model does not give the desired outcome."""
+        if not len(X):
+            return Answers(X, np.zeros(0, dtype=bool))
+        return self._answer(X)
+
+
+def fitted(model: Any, people: Sample, seed: int) -> Any:
+    """Return a copy of an estimator, fitted on people and seed alone.
+
+    Parameters
+    ----------
+    model : scikit-learn classifier or pipeline
+        With ``predict_proba``; takes a DataFrame.
+    people : Sample
+    seed : int
+
+    Raises
+    ------
+    InputError
+        If all people have the same outcome.
+    ModelError
+        If it cannot be fitted. The message has the class of the failure alone.
+    """
+    if people.y.all() or not people.y.any():
+        raise InputError(f"all {len(people)} people of a training table have the same outcome; train on more of them")
+    copy = seeded(model, seed)
+    if not hasattr(copy, "predict_proba"):
+        raise ModelError(f"{type(copy).__name__} has no predict_proba, which attacks ask; wrap it in a calibrated one")
+    what = "the model cannot be fitted on the people ({}); try it on the table without an attack"
+    with quiet(what, ModelError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
+        return copy.fit(people.X, people.y)
+
+
+def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
+    """Read what an explainer found, as it is.
+
+    Parameters
+    ----------
+    batch : CounterfactualBatch
+        Of one counterfactual asked per query.
+    queries : DataFrame, shape (n_queries, n_features)
+
+    Returns
+    -------
+    Answers
+        May be training rows.
+
+    Raises
+    ------
+    InputError
+        If the explainer gave several counterfactuals to a query, or skipped one without saying that it found none.
+    """
+    if not np.array_equal(np.sort(batch.query), np.arange(len(queries))):
+        raise InputError(_one_each(len(batch.query), len(queries)))
+    row_of = np.full(len(queries), -1)
+    row_of[batch.query[batch.slot]] = np.arange(len(batch.frame))
+    given = select(batch.frame, list(queries.columns), renumber=False)
+    given = given.reindex(row_of)  # -1 is in no index: missing values
+    if plain(given) and (given.dtypes == queries.dtypes).all():  # thousands of columns are not read one by one
+        return Answers(given.set_axis(queries.index), row_of >= 0)
+    return _answers({name: given[name].tolist() for name in queries}, row_of >= 0, queries)
+
+
+def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
+    """Read what a protected explainer released; of a region the instance nearest to the query.
+
+    Of a range the query's own number, else the nearer end. Of a set of categories, or of ranks, the query's own one,
+    else the first: categories in the order of their text, ranks from the lowest. Of a query without a value, a missing
+    one where the region holds it, else the lower end or first category. Private values as they are released; of a bin
+    the number nearest to the query's, its ends included. Of an attribute that is withheld, or that explanations say
+    nothing of, the query's own value: an attacker reads nothing there, so that it counts for no distance.
+
+    Parameters
+    ----------
+    explanations : Explanations
+        One entry per query, in order.
+    queries : DataFrame, shape (n_queries, n_features)
+
+    Returns
+    -------
+    Answers
+
+    Raises
+    ------
+    InputError
+        If there are several entries, or none, for a query.
+    """
+    if [entry.query for entry in explanations] != list(range(len(queries))):
+        raise InputError(_one_each(len(explanations), len(queries)))
+    parts = [None if isinstance(entry, Suppressed) else entry.parts() for entry in explanations]
+    found = np.array([part is not None for part in parts], dtype=bool)
+    rows = {
+        name: [None if said is None else _read(said, name, own) for said, own in zip(parts, queries[name], strict=True)]
+        for name in queries
+    }
+    return _answers(rows, found, queries, explanations)
+
+
+def nearest_inside(part: Part, value: Any) -> Any:
+    """Return the value inside one part of a region that is nearest to a value: itself where it is inside.
+
+    Parameters
+    ----------
+    part : Interval or frozenset
+    value : object
+        Of a query; may be missing.
+
+    Returns
+    -------
+    object
+        None for a missing value. See `released` for which one is taken of several that are equally near.
+    """
+    if not isinstance(part, Interval):
+        return value if part_contains(part, value) else sorted_values(part)[0]
+    if part.low is None or (part.missing and pd.isna(value)):
+        return None
+    if part.levels is not None:
+        return value if not pd.isna(value) and to_text(value) in part.levels else part.levels[0]
+    if pd.isna(value):
+        return part.low
+    number = to_number(value)
+    if number < to_number(part.low):
+        return part.low
+    return part.high if number > to_number(part.high) else value
+
+
+def _read(said: Mapping[str, Part], name: Any, own: Any) -> Any:
+    return nearest_inside(said[name], own) if name in said else own
+
+
+def _answers(
+    values: Mapping[Any, list[Any]], found: Mask, queries: pd.DataFrame, explanations: Explanations | None = None
+) -> Answers:
+    """Put values side by side in the queries' own dtypes, as far as those can hold a missing value."""
+    rows = pd.DataFrame({name: _typed(values[name], queries[name].dtype) for name in queries})
+    return Answers(rows.set_axis(queries.index), found, explanations)
+
+
+def _typed(values: list[Any], dtype: Any) -> pd.Series:
+    column = pd.Series(values, dtype=object)
+    return conform(column.dropna().infer_objects(), dtype).reindex(column.index)
+
+
+def _one_each(given: int, asked: int) -> str:
+    return f"{given} counterfactuals for {asked} queries; attacks read one per query, so ask the explainer for one each"
+
+
+class ExplainerFactory(Protocol):
+    """Makes an explainer of what was trained. It can be pickled where attacks run in several processes."""
+
+    def __call__(self, train: pd.DataFrame, labels: Mask, model: Any, desired: Any, seed: int) -> Any:
+        """Return anything that `protect` can wrap: an explainer that a plugin knows, or a callable.
+
+        Parameters
+        ----------
+        train : DataFrame
+            Features of the training people.
+        labels : bool array
+            Their true outcomes.
+        model : estimator
+            Fitted; its labels are True and False.
+        desired : True
+        seed : int
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RawOwner:
+    """Trains a model and answers with raw counterfactuals: what is leaked without any protection.
+
+    Parameters
+    ----------
+    name : str
+    model : scikit-learn classifier or pipeline
+        Not fitted; takes a DataFrame; cloned and seeded for every training.
+    explainer : ExplainerFactory
+    """
+
+    name: str
+    model: Any
+    explainer: ExplainerFactory
+
+    def __repr__(self) -> str:
+        """Name the owner."""
+        return f"RawOwner({self.name!r})"
+
+    @property
+    def policy(self) -> Mapping[str, Any] | None:
+        """None: nothing is protected."""
+        return None
+
+    def architecture(self, seed: int) -> Any:
+        """Return the kind of model that is trained; see `KnownArchitecture`."""
+        return seeded(self.model, seed)
+
+    def train(self, people: Sample, seed: int) -> Service:
+        """Train on these people and return what can be asked.
+
+        Raises
+        ------
+        InputError, ModelError
+            As `fitted`.
+        AdapterError
+            If no adapter knows the explainer; when asked, if it raises or its answers cannot be read.
+        """
+        model = fitted(self.model, people, seed)
+        explainer = self.explainer(people.X, people.y, model, DESIRED, seed)
+        source = load_plugins().adapt(explainer, AdaptContext(tuple(people.X.columns), None))
+
+        def answer(queries: pd.DataFrame) -> Answers:
+            return read_raw(source.generate(queries.reset_index(drop=True)), queries)
+
+        return Trained(model, answer)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ProtectedOwner:
+    """Trains a model and answers with what `protect` releases; or from the catalogue, without an explainer.
+
+    Parameters
+    ----------
+    name : str
+    model : scikit-learn classifier or pipeline
+        Not fitted; takes a DataFrame; cloned and seeded for every training.
+    explainer : ExplainerFactory, optional
+        None: queries are answered from the catalogue, which needs ``guarantee="catalogue"``.
+    quasi_identifiers : tuple of str
+        Kinds and domains of all columns are then read from each training table, as `Schema.from_frame` does.
+    schema : Schema, optional
+        One for all trainings, in the place of `quasi_identifiers`.
+    rules : PrivacyPolicy
+    method : str
+        See `KAnonymizer`.
+    """
+
+    name: str
+    model: Any
+    explainer: ExplainerFactory | None
+    quasi_identifiers: tuple[str, ...] = ()
+    schema: Schema | None = None
+    rules: PrivacyPolicy = field(default_factory=PrivacyPolicy)
+    method: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse what no training could make up for."""
+        if (self.schema is None) == (not self.quasi_identifiers):
+            raise InputError(f"owner {self.name!r}: give quasi_identifiers or a schema, one of both")
+        if self.explainer is None and self.rules.guarantee != "catalogue":
+            raise InputError(f'owner {self.name!r}: answers without an explainer need guarantee="catalogue"')
+
+    def __repr__(self) -> str:
+        """Name the owner."""
+        return f"ProtectedOwner({self.name!r})"
+
+    @property
+    def policy(self) -> Mapping[str, Any]:
+        """Settings of the policy, for reports."""
+        return self.rules.to_dict()
+
+    def architecture(self, seed: int) -> Any:
+        """Return the kind of model that is trained; see `KnownArchitecture`."""
+        return seeded(self.model, seed)
+
+    def train(self, people: Sample, seed: int) -> Service:
+        """Train on these people and return what can be asked.
+
+        Raises
+        ------
+        InputError, ModelError
+            As `fitted`.
+        CFKError
+            If people, policy and explainer do not fit together; see `protect`.
+        """
+        model = fitted(self.model, people, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NominalGuaranteeWarning)  # for who releases; here it is measured
+            explain = self._explain(model, people, seed)
+
+        def answer(queries: pd.DataFrame) -> Answers:
+            return read_released(explain(queries.reset_index(drop=True)), queries)
+
+        return Trained(model, answer)
+
+    def _explain(self, model: Any, people: Sample, seed: int) -> Callable[[pd.DataFrame], Explanations]:
+        schema = self.schema or Schema.from_frame(people.X, quasi_identifiers=self.quasi_identifiers)
+        population = Population.from_frame(people.X, schema)
+        if self.explainer is None:
+            anonymizer = KAnonymizer(policy=self.rules, method=self.method, seed=seed)
+            return anonymizer.fit(population, model=model, desired=DESIRED).explain
+        explainer = self.explainer(people.X, people.y, model, DESIRED, seed)
+        settings: dict[str, Any] = {"policy": self.rules, "method": self.method, "seed": seed}
+        private = protect(explainer, model=model, population=population, desired=DESIRED, **settings)
+        return private.explain
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PrototypeOwner:
+    """Trains a model and answers with rows of a differentially private model of the people (`DPPrototypes`).
+
+    The model itself is trained without any noise: epsilon covers the rows, not which of them the model accepts.
+
+    Parameters
+    ----------
+    name : str
+    model : scikit-learn classifier or pipeline
+        Not fitted; takes a DataFrame; cloned and seeded for every training.
+    schema : Schema
+        Declares the public domain of every feature; `measured_schema` reads one from a sample, to measure with.
+    epsilon, delta : float
+        Budget of each training.
+    revert : bool
+        Whether rows are moved towards the query, as far as the model allows. It leaks.
+    rows : int
+        Number of rows that are drawn.
+    repeatable : bool
+        Noise by the training's seed, for tests: the owner is then a function of people and seed, and nothing is
+        guaranteed. Otherwise the noise is the operating system's, as where it is served.
+    """
+
+    name: str
+    model: Any
+    schema: Schema
+    epsilon: float = 1.0
+    delta: float = 0.0
+    revert: bool = False
+    rows: int = 60_000
+    repeatable: bool = False
+
+    def __repr__(self) -> str:
+        """Name the owner."""
+        return f"PrototypeOwner({self.name!r}, epsilon={self.epsilon!r})"
+
+    @property
+    def policy(self) -> Mapping[str, Any]:
+        """Settings that the guarantee depends on, for reports."""
+        return policy_of(self._prototypes(0)).to_dict()
+
+    def architecture(self, seed: int) -> Any:
+        """Return the kind of model that is trained; see `KnownArchitecture`."""
+        return seeded(self.model, seed)
+
+    def train(self, people: Sample, seed: int) -> Service:
+        """Train on these people and return what can be asked.
+
+        Raises
+        ------
+        InputError, ModelError
+            As `fitted`.
+        CFKError
+            If people, schema and settings do not fit together; see `DPPrototypes.fit`.
+        """
+        model = fitted(self.model, people, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyLeakWarning)  # for who releases; here it is measured
+            population = Population.from_frame(people.X, self.schema)
+            prototypes = self._prototypes(seed).fit(population, model=model, desired=DESIRED)
+
+        def answer(queries: pd.DataFrame) -> Answers:
+            return read_released(prototypes.explain(queries.reset_index(drop=True)), queries)
+
+        return Trained(model, answer)
+
+    def _prototypes(self, seed: int) -> DPPrototypes:
+        noise = seed if self.repeatable else None
+        return DPPrototypes(self.epsilon, delta=self.delta, rows=self.rows, revert=self.revert, seed=noise)
+
+
+def measured_schema(people: Sample, quasi_identifiers: Sequence[str]) -> Schema:
+    """Read public domains from a whole sample, for measuring alone.
+
+    All tables of an attack are drawn from the sample, so that domains are the same whoever is trained on. But they are
+    read from rows: what is fitted with this schema certifies that nothing is guaranteed. Declare domains instead where
+    there is something to release.
+
+    Parameters
+    ----------
+    people : Sample
+    quasi_identifiers : sequence of str
+
+    Returns
+    -------
+    Schema
+        With bounds and categories marked as learned.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)  # the certificates say so
+        return infer_domains(people.X, Schema.from_frame(people.X, quasi_identifiers=quasi_identifiers))
+
+
+_GUARANTEES: Mapping[str, Guarantee] = {"exact": "nominal", "reciprocal": "reciprocal", "catalogue": "catalogue"}
+
+
+def standard_owners(
+    sample: Sample,
+    model: Any,
+    explainers: Mapping[str, ExplainerFactory],
+    quasi_identifiers: Sequence[str],
+    *,
+    protects: str | None = None,
+    k: int = 10,
+    epsilon: float = 1.0,
+    schema: Schema | None = None,
+    repeatable: bool = False,
+) -> list[Owner]:
+    """Return one owner per way to answer, who all train the same model.
+
+    Parameters
+    ----------
+    sample : Sample
+        Whose columns they are trained on.
+    model : scikit-learn classifier or pipeline
+        Not fitted; takes a DataFrame.
+    explainers : mapping
+        Name to factory; each is a raw owner of that name.
+    quasi_identifiers : sequence of str
+    protects : str, optional
+        The explainer whose answers are protected. Default: the first.
+    k : int
+    epsilon : float
+        Of the differentially private rows, for every training.
+    schema : Schema, optional
+        Declares public domains. Default: `measured_schema`, with which nothing is guaranteed.
+    repeatable : bool
+        See `PrototypeOwner`.
+
+    Returns
+    -------
+    list of Owner
+        The raw ones; ``exact`` (nominal k), ``reciprocal``; ``catalogue``, which answers queries without an explainer;
+        ``dp`` and ``dp-reverted``.
+
+    Raises
+    ------
+    InputError
+        If there is no explainer, or none of the name to protect.
+    """
+    if not explainers or (protects is not None and protects not in explainers):
+        raise InputError(f"`protects` must be one of the explainers given: {', '.join(explainers) or 'there is none'}")
+    found = explainers[protects or next(iter(explainers))]
+    raw = [RawOwner(name, model, explainer) for name, explainer in explainers.items()]
+    protected = [
+        ProtectedOwner(
+            name,
+            model,
+            None if guarantee == "catalogue" else found,
+            tuple(quasi_identifiers),
+            rules=PrivacyPolicy(k=k, guarantee=guarantee),
+        )
+        for name, guarantee in _GUARANTEES.items()
+    ]
+    domains = schema or measured_schema(sample, quasi_identifiers)
+    prototypes = [
+        PrototypeOwner(name, model, domains, epsilon, revert=revert, repeatable=repeatable)
+        for name, revert in (("dp", False), ("dp-reverted", True))
+    ]
+    return [*raw, *protected, *prototypes]
+
+
+Found = Mapping[str, NDArray[Any]]
+"""What a piece found: arrays of numbers by name. Distances, scores, counts: never a row."""
+
+
+class Piece(NamedTuple):
+    """One thing to do.
+
+    Attributes
+    ----------
+    key : str
+        Says what it does, with every setting that its result depends on; unique in a run.
+    call : callable
+        Without arguments, to arrays by name. It can be pickled where several processes run.
+    """
+
+    key: str
+    call: Callable[[], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Results of pieces in a folder, one file each, written whole or not at all.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when it is missing. Holds scores of people by position, so it stays with whoever holds the table.
+    """
+
+    folder: Path
+
+    def get(self, key: str) -> Found | None:
+        """Return what is kept under a key; None where there is nothing."""
+        path = self._path(key)
+        if not path.exists():
+            return None
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+
+    def put(self, key: str, found: Found) -> None:
+        """Keep a result."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(key)
+        unfinished = path.with_suffix(f".{os.getpid()}.part")
+        with unfinished.open("wb") as file:
+            np.savez(file, **{name: np.asarray(array) for name, array in found.items()})  # type: ignore[arg-type]
+        unfinished.replace(path)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
+
+
+def run_pieces(
+    pieces: Sequence[Piece], *, n_jobs: int = 1, kept: Kept | None = None, progress: Progress | None = None
+) -> list[Found]:
+    """Run what was not kept, and return all results in the order of the pieces.
+
+    Parameters
+    ----------
+    pieces : sequence of Piece
+    n_jobs : int
+        Pieces at the same time, each in a process of its own; -1 on all cores. 1 runs them here, one by one.
+    kept : Kept, optional
+    progress : callable, optional
+        Called with (done, total).
+
+    Returns
+    -------
+    list of mapping
+
+    Raises
+    ------
+    InputError
+        If `n_jobs` is 0 or two pieces have one key.
+    """
+    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
+    if len({piece.key for piece in pieces}) != len(pieces):
+        raise InputError("two pieces of a run have the same key")
+    found = {piece.key: known for piece in pieces if kept is not None and (known := kept.get(piece.key)) is not None}
+    if progress is not None:
+        progress(len(found), len(pieces))
+    for key, result in _run([piece for piece in pieces if piece.key not in found], n_jobs):
+        if kept is not None:
+            kept.put(key, result)
+        found[key] = result
+        if progress is not None:
+            progress(len(found), len(pieces))
+    return [found[piece.key] for piece in pieces]
+
+
+def _run(pieces: Sequence[Piece], n_jobs: int) -> Iterator[tuple[str, Found]]:
+    if n_jobs == 1 or len(pieces) < 2:
+        for piece in pieces:
+            yield piece.key, piece.call()
+        return
+    # Large arguments would be written to disk on the way to the processes: they are rows.
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered", max_nbytes=None)
+    yield from parallel(joblib.delayed(_call)(piece) for piece in pieces)
+
+
+def _call(piece: Piece) -> tuple[str, Found]:
+    return piece.key, piece.call()
+
+
+_FEW, _MANY = 10, 100  # queries of a probe
+_PATIENCE = 2.0  # seconds
+
+
+class Work(NamedTuple):
+    """What an attack has to do; the sum of two is the work of both.
+
+    Attributes
+    ----------
+    trainings : int
+        Trainings by the owner, each on as many people as the probe's.
+    explanations : int
+        Queries that are explained.
+    seconds : float
+        Everything else, as measured or estimated by the attack itself.
+    """
+
+    trainings: int = 0
+    explanations: int = 0
+    seconds: float = 0.0
+
+    def plus(self, other: Work) -> Work:
+        """Return the work of both."""
+        return Work(
+            self.trainings + other.trainings, self.explanations + other.explanations, self.seconds + other.seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast an owner is: seconds of one training, and of one explanation."""
+
+    training: float
+    explanation: float
+
+    def seconds(self, work: Work, n_jobs: int = 1) -> float:
+        """Return how long the work takes when so many pieces run at the same time."""
+        one_by_one = work.trainings * self.training + work.explanations * self.explanation + work.seconds
+        return one_by_one / max(n_jobs, 1)
+
+
+def measure_speed(owner: Owner, people: Sample, seed: int = 0) -> Speed:
+    """Train once and explain a few undesired people; more of them where that is quick.
+
+    Parameters
+    ----------
+    owner : Owner
+    people : Sample
+        As many as an attack trains on.
+    seed : int
+
+    Returns
+    -------
+    Speed
+        In seconds of this machine now; another load makes it wrong.
+    """
+    started = time.perf_counter()
+    service = owner.train(people, seed)
+    training = time.perf_counter() - started
+    undesired = np.flatnonzero(~service.desired(people.X))
+    if not len(undesired):
+        return Speed(training, 0.0)
+    few, many = (people.X.take(undesired[:asked]) for asked in (_FEW, _MANY))
+    service.explain(few)  # the first time warms up what is compiled or loaded
+    explanation = _each(service, few)
+    # Of a quick explainer most of the time of few answers is that of the call; attacks ask many at once.
+    return Speed(training, _each(service, many) if explanation * len(many) < _PATIENCE else explanation)
+
+
+def _each(service: Service, queries: pd.DataFrame) -> float:
+    started = time.perf_counter()
+    service.explain(queries)
+    return (time.perf_counter() - started) / len(queries)
+
+
+def compare(
+    owners: Sequence[Owner], sample: Sample, attack: Callable[..., AttackReport], **sizes: Any
+) -> list[AttackReport]:
+    """Run one attack on several owners, who are trained on the same people with the same seed.
+
+    Parameters
+    ----------
+    owners : sequence of Owner
+        Of different names.
+    sample : Sample
+    attack : callable
+        Takes an owner, the sample and `sizes`, `membership_inference` for example. Who is trained on, and who is
+        asked about, must follow from the sample and `sizes` alone, as it does in all attacks of `cfk_plugin.audit`.
+    **sizes
+        Passed on as they are: seed, shadows and so on.
+
+    Returns
+    -------
+    list of AttackReport
+        In the order of the owners.
+
+    Raises
+    ------
+    InputError
+        If two owners have the same name.
+    """
+    if len({owner.name for owner in owners}) != len(owners):
+        raise InputError("two owners have the same name; reports could not be told apart")
+    return [attack(owner, sample, **sizes) for owner in owners]
