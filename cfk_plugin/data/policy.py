@@ -42,7 +42,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "k20": {"k": 20},
     }
 )
-"""Name to the settings that differ from the default ones; their sources: `cfk_plugin.report.statements.presets`."""
+"""Name to the settings that differ from the default ones; their sources: `cfk_plugin.report.inputs`."""
 
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

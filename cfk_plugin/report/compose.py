@@ -26,9 +26,8 @@ from cfk_plugin.report.document import (
     kind_of,
     shown,
 )
-from cfk_plugin.report.inputs.questions import QUESTIONS
-from cfk_plugin.report.statements.curves import BOUNDS, COIN, short
-from cfk_plugin.report.statements.wording import receiver_sentence
+from cfk_plugin.report.inputs import QUESTIONS
+from cfk_plugin.report.statements import BOUNDS, COIN, receiver_sentence, short
 
 
 def compose(data: ReportData, *, address: str | None = None) -> Document:

@@ -3,13 +3,89 @@
 from __future__ import annotations
 
 import json
+import math
+import types
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from cfk_plugin.report.amount import NOT_MEASURED as NOT_MEASURED  # noqa: PLC0414 - part of this module's names
-from cfk_plugin.report.amount import Amount as Amount  # noqa: PLC0414 - as well
-from cfk_plugin.report.attack import Attack as Attack  # noqa: PLC0414 - as well
+from cfk_plugin.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """A number as the report may show it.
+
+    Attributes
+    ----------
+    value : float or int, optional
+        None where it was not measured, and where only a band is shown.
+    low, high : float, optional
+        Ends of its interval.
+    n : int, optional
+        What it is over, where that may be shown.
+    band : str, optional
+        What is shown in its place, such as ``1–10``.
+    """
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    band: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return self.value is not None or self.band is not None
+
+
+NOT_MEASURED = Amount()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """What one attack reached; see `cfk_plugin.audit.AuditResult`.
+
+    Attributes
+    ----------
+    id : str
+        Name of the attack.
+    family : str
+        ``linkage``, ``membership``, ``extraction``, ``attribute_inference`` or ``epsilon``.
+    scenario : str
+        What the attacker knows and does, in one sentence.
+    main, baseline, control : Amount
+    figures : mapping of str to Amount
+        The attack's own numbers.
+    worked : bool
+    covers : bool
+        Whether it was run on the policy and population of all explanations of the report.
+    run : str
+        Id of the run that holds it; empty in the external edition.
+    subject : str
+        Who or what was attacked, where the audit says so: an explainer, with or without protection.
+    concerns : bool
+        Whether its policy is that of any explanation of the report. An explainer without protection has none.
+    judged : bool
+        Whether a check judges it. The same attack on something else is there for comparison.
+    """
+
+    id: str
+    family: str
+    scenario: str
+    main: Amount
+    baseline: Amount
+    control: Amount
+    figures: Mapping[str, Amount] = field(default_factory=dict)
+    worked: bool = False
+    covers: bool = True
+    run: str = ""
+    subject: str = ""
+    concerns: bool = True
+    judged: bool = True
+
 
 SCHEMA_VERSION = 1
 """Version of the layout; the JSON Schema is ``schemas/report-1.schema.json``."""
@@ -247,13 +323,129 @@ class ReportData:
             If a key is missing, unknown or of the wrong form, or `schema_version` is not this release's; the message
             names the key.
         """
-        from cfk_plugin.report.parsing import parse
-
         return parse(content)
 
     @classmethod
     def from_json(cls, text: str) -> ReportData:
         """Return what `to_json` was called on; errors as for `from_dict`."""
-        from cfk_plugin.report.parsing import parse_json
-
         return parse_json(text)
+
+
+_HEAD = ("id", "edition", "title", "verdict", "period", "as_of", "reason", "command", "not_covered")
+_AMOUNT = frozenset(field.name for field in fields(Amount))
+_PLAIN: Mapping[Any, str] = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def parse_json(text: str) -> ReportData:
+    """Read the JSON of a report; see `ReportData.from_json`."""
+    where = ""
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+    except RecursionError:
+        where = "too deeply nested"
+    if where:
+        raise InputError(f"the report is not valid JSON ({where})")
+    return parse(content)
+
+
+def parse(content: Any) -> ReportData:
+    """Read a report from JSON-ready values; see `ReportData.from_dict`."""
+    if not isinstance(content, Mapping):
+        raise InputError("the report is no JSON object; give the JSON that a report was written as")
+    version = content.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        found = version if isinstance(version, int) else "none"
+        raise InputError(
+            f"the report has schema_version {found}, and this release reads {SCHEMA_VERSION}; "
+            "make it again, or read it with the release that wrote it"
+        )
+    data: ReportData = _object(ReportData, content, "")
+    for name in _HEAD:
+        if name not in data.report:
+            _missing(f"report.{name}")
+    _value(Edition, data.report["edition"], "report.edition")
+    _value(Verdict, data.report["verdict"], "report.verdict")
+    return data
+
+
+def _object(kind: Any, content: Any, where: str) -> Any:
+    """Read one of the report's own classes: every key that it needs, and no other."""
+    if not isinstance(content, Mapping):
+        _wrong(where, "an object")
+    hints, needed = _form(kind)
+    for name in content:
+        if name not in hints:
+            raise InputError(f"the report has an unknown key {_path(where, str(name)[:60])}")
+    for name in needed:
+        if name not in content:
+            _missing(_path(where, name))
+    return kind(**{name: _value(hints[name], each, _path(where, name)) for name, each in content.items()})
+
+
+@cache
+def _form(kind: Any) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the types of a class's fields, and the names of those that it cannot do without."""
+    needed = (f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
+    return get_type_hints(kind), tuple(needed)
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """Read a value of the annotated type."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return _free(value)
+    if is_dataclass(hint):
+        return _object(hint, value, where)
+    if origin is Literal:
+        return value if value in args else _wrong(where, f"one of {', '.join(args)}")
+    if origin in (Union, types.UnionType):
+        if value is None and types.NoneType in args:
+            return None
+        return _value(next(arg for arg in args if arg is not types.NoneType), value, where)
+    if origin is Mapping:
+        if not isinstance(value, Mapping):
+            _wrong(where, "an object")
+        return {str(name): _value(args[1], each, _path(where, str(name))) for name, each in value.items()}
+    if origin in (Sequence, tuple):
+        if not isinstance(value, list | tuple):
+            _wrong(where, "a list")
+        return tuple(_value(args[0], each, f"{where}[{place}]") for place, each in enumerate(value))
+    return _plain(hint, value, where)
+
+
+def _plain(hint: Any, value: Any, where: str) -> Any:
+    allowed = (int, float) if hint is float else hint
+    if not isinstance(value, allowed) or (isinstance(value, bool) and hint is not bool):
+        _wrong(where, _PLAIN[hint])
+    if isinstance(value, float) and not math.isfinite(value):
+        _wrong(where, "a finite number")
+    return value
+
+
+def _free(value: Any) -> Any:
+    """Read a value whose form is not fixed: what looks like an amount is one, at any depth."""
+    if isinstance(value, Mapping):
+        if value.keys() == _AMOUNT:
+            return _object(Amount, value, "amount")
+        return {str(name): _free(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_free(each) for each in value)
+    return value
+
+
+def _path(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _missing(where: str) -> NoReturn:
+    raise InputError(f"the report has no {where}")
+
+
+def _wrong(where: str, expected: str) -> NoReturn:
+    raise InputError(f"{where} in the report must be {expected}")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InputError(f"the report holds {name}, which is no JSON")

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, TrackingError
 from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, kind_of, tracking_errors, write
 from cfk_plugin.report.data import ReportData
-from cfk_plugin.report.reading.artifacts import Artifacts
-from cfk_plugin.report.reading.selection import run_named
+from cfk_plugin.report.runs import Artifacts, run_named
 from cfk_plugin.report.summaries import fitted
 
 if TYPE_CHECKING:

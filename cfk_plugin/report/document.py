@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import Literal
 
-from cfk_plugin.report.amount import Amount
-from cfk_plugin.report.data import Edition, Status, Verdict
+from cfk_plugin.report.data import Amount, Edition, Status, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from cfk_plugin.report.document import STATUS_TEXTS
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
     from cfk_plugin.report.document import Document
-    from cfk_plugin.report.evidence import Evidence
     from cfk_plugin.report.inputs import HumanInputs
-    from cfk_plugin.report.reading.period import Moment
+    from cfk_plugin.report.runs import Evidence, Moment
     from cfk_plugin.report.summaries import Change
 
 
@@ -98,7 +97,7 @@ class PrivacyReport:
         TrackingError
             If the store does not answer, or holds something damaged.
         """
-        from cfk_plugin.report.reading.runs import read_runs
+        from cfk_plugin.report.runs import read_runs
 
         wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
         settings = Settings(since, until, edition, preset, inputs, previous)
@@ -125,7 +124,7 @@ class PrivacyReport:
 
         Parameters, result and errors are those of `of_runs`.
         """
-        from cfk_plugin.report.reading.runs import read_experiment
+        from cfk_plugin.report.runs import read_experiment
 
         settings = Settings(since, until, edition, preset, inputs, previous)
         known = settings.read()
@@ -303,8 +302,7 @@ class Settings:
 
     def read(self) -> Known:
         """Read the files that are named, and check everything: no run is read for a report that cannot be made."""
-        from cfk_plugin.report.inputs import HumanInputs
-        from cfk_plugin.report.statements.presets import thresholds
+        from cfk_plugin.report.inputs import HumanInputs, thresholds
 
         if self.edition not in ("internal", "external"):
             raise InputError(f"edition must be internal or external, got {self.edition!r}")

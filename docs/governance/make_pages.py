@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cfk_plugin.report.data import Definition
-from cfk_plugin.report.statements.controls import controls
-from cfk_plugin.report.statements.definitions import GROUPS
+from cfk_plugin.report.statements import GROUPS, controls
 
 HERE = Path(__file__).resolve().parent
 

@@ -110,7 +110,7 @@ def measure(uri: str, expected: int) -> dict[str, float]:
     """Read everything, and return the seconds and the peak memory of this process in GB."""
     import mlflow
 
-    from cfk_plugin.report.reading.runs import read_experiment
+    from cfk_plugin.report.runs import read_experiment
 
     mlflow.set_tracking_uri(uri)
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

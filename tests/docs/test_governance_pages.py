@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cfk_plugin.report.inputs import HumanInputs
-from cfk_plugin.report.statements.presets import PRESETS, thresholds
+from cfk_plugin.report.inputs import PRESETS, HumanInputs, thresholds
 
 GOVERNANCE = Path(__file__).resolve().parents[2] / "docs" / "governance"
 WRITTEN = runpy.run_path(str(GOVERNANCE / "make_pages.py"))["pages"]()

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import PrivacyPolicy
-from cfk_plugin.report.evidence import Evidence, RunEvidence
-from cfk_plugin.report.inputs import HumanInputs
-from cfk_plugin.report.inputs.questions import QUESTIONS, SIGNERS
+from cfk_plugin.report.inputs import QUESTIONS, SIGNERS, HumanInputs
+from cfk_plugin.report.runs import Evidence, RunEvidence
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")

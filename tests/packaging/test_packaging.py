@@ -137,7 +137,10 @@ UNFINISHED_MODULES: dict[str, int] = {
     "cfk_plugin/audit/planning.py": 422,
     "cfk_plugin/audit/surrogate.py": 419,
     "cfk_plugin/protection/group_kernels.py": 475,
+    "cfk_plugin/report/checks.py": 542,
     "cfk_plugin/report/compose.py": 930,
+    "cfk_plugin/report/figures.py": 453,
+    "cfk_plugin/report/runs.py": 567,
 }
 UNFINISHED_ROOMS = {"cli", "commands", "report", "reproduction", "serving"}
 

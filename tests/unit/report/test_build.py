@@ -18,8 +18,8 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.report.build import build
 from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import ReportData
-from cfk_plugin.report.evidence import Evidence
 from cfk_plugin.report.render import render_html, render_markdown
+from cfk_plugin.report.runs import Evidence
 
 SCHEMA = json.loads((files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8"))
 EDITIONS = ("internal", "external")

@@ -10,11 +10,10 @@ import pytest
 
 import reported
 from cfk_plugin import PrivacyPolicy
-from cfk_plugin.report.assessment.checks import verdict
-from cfk_plugin.report.assessment.checks.quality import draws_needed
 from cfk_plugin.report.build import build
+from cfk_plugin.report.checks import draws_needed, verdict
 from cfk_plugin.report.data import Check, ReportData
-from cfk_plugin.report.evidence import Evidence
+from cfk_plugin.report.runs import Evidence
 
 ALL = {
     "k_min",

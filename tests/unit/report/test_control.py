@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin.report.assessment.control import FEW, HIDDEN, Control, Figure, population_band, share_band
+from cfk_plugin.report.disclosure import FEW, HIDDEN, Control, Figure, population_band, share_band
 
 
 def possible(shown: dict[str, object], total: int) -> dict[str, set[int]]:

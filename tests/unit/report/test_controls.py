@@ -6,8 +6,7 @@ import datetime as dt
 
 import pytest
 
-from cfk_plugin.report.statements.controls import STATUSES, VERIFIED, controls
-from cfk_plugin.report.statements.texts import load
+from cfk_plugin.report.statements import STATUSES, VERIFIED, controls, load
 
 FIELDS = {"control", "requires", "section", "status", "verified", "checked_on"}
 SECTIONS = {*map(str, range(14)), "A", "B", "C"}

@@ -15,7 +15,7 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.report.data import Definition
-from cfk_plugin.report.statements.definitions import DEFINITIONS, GROUPS, definition
+from cfk_plugin.report.statements import DEFINITIONS, GROUPS, definition
 
 WORD = re.compile(r"\w+")
 FIGURES = WORD.findall("""
@@ -86,7 +86,7 @@ def test_check_says_when_it_passes_and_when_not(name):
 
 
 def test_nothing_is_defined_twice():
-    text = (files("cfk_plugin.report.statements.texts") / "definitions.yaml").read_text("utf-8")
+    text = (files("cfk_plugin.report") / "texts" / "definitions.yaml").read_text("utf-8")
     names = re.findall(r"^  (\w+):", text, re.M)
     assert sorted(names) == sorted(set(names))
     assert set(names) == set(DEFINITIONS)

@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.inputs.answers import LONGEST
-from cfk_plugin.report.inputs.human import ACCEPTABLE, HumanInputs, placeholders, promised, template
-from cfk_plugin.report.inputs.questions import QUESTIONS, SIGNERS
-from cfk_plugin.report.inputs.written import LARGEST
-from cfk_plugin.report.statements.definitions import DEFINITIONS
+from cfk_plugin.report.inputs import (
+    ACCEPTABLE,
+    LARGEST,
+    LONGEST,
+    QUESTIONS,
+    SIGNERS,
+    HumanInputs,
+    placeholders,
+    promised,
+    template,
+)
+from cfk_plugin.report.statements import DEFINITIONS
 
 CANARY = "canary-7731"
 

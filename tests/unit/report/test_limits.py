@@ -8,11 +8,7 @@ import pytest
 
 from cfk_plugin.data.policy import NOT_STOPPED
 from cfk_plugin.release.results import _MODEL
-from cfk_plugin.report.statements.criteria import criteria
-from cfk_plugin.report.statements.definitions import DEFINITIONS
-from cfk_plugin.report.statements.limits import limits, not_covered
-from cfk_plugin.report.statements.techniques import techniques
-from cfk_plugin.report.statements.texts import load
+from cfk_plugin.report.statements import DEFINITIONS, criteria, limits, load, not_covered, techniques
 
 PLAIN = {
     "has_ledger": True,

@@ -7,9 +7,8 @@ import pytest
 from cfk_plugin.data.policy import PRESETS as POLICIES
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.inputs.human import THRESHOLDS, HumanInputs
-from cfk_plugin.report.statements.presets import HOUSE, PRESETS, thresholds
-from cfk_plugin.report.statements.texts import load
+from cfk_plugin.report.inputs import HOUSE, PRESETS, THRESHOLDS, HumanInputs, thresholds
+from cfk_plugin.report.statements import load
 
 
 def test_presets_are_those_of_the_policy_and_each_has_a_source():

@@ -20,8 +20,7 @@ from cfk_plugin.frontier import frontier
 from cfk_plugin.records.record import RunRecord, table
 from cfk_plugin.records.run import StoreDownError
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.report.evidence import Evidence, RunEvidence
-from cfk_plugin.report.reading.runs import read_experiment, read_runs
+from cfk_plugin.report.runs import Evidence, RunEvidence, read_experiment, read_runs
 from logged import at, log, log_file, log_json, made, part, without_recount
 from prototyped import certificate, prototypes, unproven
 from spooled import released
@@ -255,7 +254,7 @@ def test_reports_deleted_runs_and_other_runs_are_left_out(mlflow_store: str) -> 
 
 
 def test_more_runs_than_a_page_are_found(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.report.reading.selection._PAGE", 2)
+    monkeypatch.setattr("cfk_plugin.report.runs._PAGE", 2)
     ids = {log([made("2026-10-01", released())]) for _ in range(5)}
     assert {run.run_id for run in read_experiment("tests").runs} == ids
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfk_plugin.report.amount import NOT_MEASURED, Amount
+from cfk_plugin.report.data import NOT_MEASURED, Amount
 from cfk_plugin.report.document import kind_of, shown
 
 

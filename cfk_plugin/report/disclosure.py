@@ -1,9 +1,4 @@
-"""Disclosure control of the report itself: the report is a release, too.
-
-What is exact comes in, what may be shown goes out, and every place at which something is hidden is noted. The rules
-are those of the CMS cell-size policy (no cell of 1 to 10), with complementary suppression: a cell that follows from a
-total hides another one.
-"""
+"""Disclosure control of the report itself: the report is a release, too."""
 
 from __future__ import annotations
 

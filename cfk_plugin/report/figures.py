@@ -1,0 +1,638 @@
+"""The exact figures of a report, recomputed from the explanations that were logged, and the charts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
+from cfk_plugin.metrics.intervals import bootstrap, wilson
+from cfk_plugin.report.attacks import audited, roc_curves
+from cfk_plugin.report.data import Amount, Distribution, Group
+from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, LEAST, Control, Figure, Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfk_plugin.report.data import Attack
+    from cfk_plugin.report.runs import Evidence, RunEvidence
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pooled:
+    """All explanations of the period.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        Those of `RunEvidence.rows`, one run after the other, and ``run`` (position in `runs`) and ``asked_k``
+        (the k of the run's policy, or the larger one that the report asks for; missing where there is none).
+    runs : sequence of RunEvidence
+        Those with explanations.
+    """
+
+    rows: pd.DataFrame
+    runs: Sequence[RunEvidence]
+
+    @classmethod
+    def of(cls, evidence: Evidence, k: int | None = None) -> Pooled:
+        """Pool the runs of the evidence.
+
+        Parameters
+        ----------
+        evidence : Evidence
+        k : int, optional
+            Asked of every release, where it is more than the run's own policy asks for.
+        """
+        runs = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
+        tables = []
+        for i, run in enumerate(runs):
+            own = (run.policy or {}).get("k")
+            asked = np.nan if own is None else max(int(own), k or 0)
+            tables.append(run.rows.assign(run=np.int32(i), asked_k=asked))  # type: ignore[union-attr]
+        if not tables:
+            return cls(pd.DataFrame({name: [] for name in ("status", "k", "run", "asked_k")}), runs)
+        return cls(pd.concat(tables, ignore_index=True, sort=False), runs)
+
+    def __len__(self) -> int:
+        """Return the number of explanations asked for."""
+        return len(self.rows)
+
+    @cached_property
+    def released(self) -> pd.DataFrame:
+        """Rows of what was released."""
+        return self.rows[(self.rows["status"] == "released").to_numpy()]
+
+    @cached_property
+    def suppressed(self) -> pd.DataFrame:
+        """Rows of what was withheld."""
+        return self.rows[(self.rows["status"] == "suppressed").to_numpy()]
+
+    @cached_property
+    def regions(self) -> pd.DataFrame:
+        """Rows of the regions that were released."""
+        return self.released[self.released["k"].notna().to_numpy()]
+
+    @cached_property
+    def prototypes(self) -> pd.DataFrame:
+        """Rows of the prototypes that were released."""
+        return self.released[self.released["k"].isna().to_numpy()]
+
+    @cached_property
+    def k(self) -> int | None:
+        """The least k that was asked for."""
+        asked = self.rows["asked_k"].dropna()
+        return int(asked.min()) if len(asked) else None
+
+    def of_all(self, name: str) -> pd.Series[Any]:
+        """Return what is known of something, of all explanations."""
+        return self.rows[name].dropna() if name in self.rows else pd.Series(dtype=object)
+
+    def values(self, name: str) -> NDArray[np.float64]:
+        """Return what is known of a figure of the released regions: one value each, those without left out."""
+        if name not in self.regions:
+            return np.empty(0)
+        return self.regions[name].dropna().to_numpy(dtype=np.float64)
+
+    def complete(self, name: str) -> bool:
+        """Say whether every released region has the figure, and a k to compare with."""
+        if not len(self.regions) or name not in self.regions:
+            return False
+        return bool(self.regions[[name, "asked_k"]].notna().all(axis=None))
+
+    def evidence(self, rows: pd.DataFrame, most: int = 5) -> tuple[str, ...]:
+        """Return where some rows are: ``run/step``, at most a few."""
+        some = rows.head(most)
+        return tuple(
+            f"{self.runs[run].run_id}/{step}"
+            for run, step in zip(some["run"], some.get("step", some.index), strict=True)
+        )
+
+
+POPULATION, RELEASES, RISK, COMPOSITION, VALIDITY, UTILITY, DP = 2, 4, 5, 6, 7, 8, 11
+"""Numbers of the sections that figures stand in."""
+
+_BOOTSTRAP = "mean; percentile bootstrap over explanations, 95 %"
+_WILSON = "share; Wilson, 95 %"
+_RECOUNT = "recounted at release"
+_RISK_THRESHOLDS = {"at_risk_009": 0.09, "at_risk_020": 0.20}
+_MOST_RESAMPLED = 20_000
+
+Figures = dict[str, Figure]
+
+
+def figures(evidence: Evidence, pooled: Pooled) -> Figures:
+    """Return every figure that can be computed; what cannot is there, too, without a value.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    pooled : Pooled
+        Its explanations.
+
+    Returns
+    -------
+    dict of str to Figure
+        By the ids of the definitions.
+    """
+    found = _of_population(evidence) | _of_releases(evidence, pooled)
+    if pooled.k is not None:
+        found |= _of_risk(pooled) | _of_disclosure(pooled) | _of_composition(pooled) | _of_utility(evidence, pooled)
+    if len(pooled.prototypes):
+        found |= _of_prototypes(evidence)
+    return found
+
+
+def _of_population(evidence: Evidence) -> Figures:
+    facts = latest_population(evidence) or {}
+    people = facts.get("people")
+    found = {name: _exposed(facts.get(name), people) for name in ("unique", "below_k")}
+    tolerance = facts.get("tolerance")
+    found["near_native_tolerance"] = Figure(value=tolerance, section=RELEASES, method="calibrated on the population")
+    return found
+
+
+def _exposed(count: int | str | None, people: int | str | None) -> Figure:
+    """Return a share of the people; a number that the run hides stays hidden."""
+    known = isinstance(count, int) and isinstance(people, int) and people > 0
+    return Figure(
+        value=count / people if known else None,  # type: ignore[operator]
+        n=people if known else None,  # type: ignore[arg-type]
+        kind="share_of_people",
+        section=POPULATION,
+        method="before protection",
+        band=f"{count} people" if isinstance(count, str) else None,
+    )
+
+
+def latest_population(evidence: Evidence) -> Mapping[str, Any] | None:
+    """Return what the latest run says of its population."""
+    return next((run.population for run in reversed(evidence.runs) if run.population is not None), None)
+
+
+def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
+    """Return what the latest audit says of the policy beside other ways; empty where there is none."""
+    logged = [run.frontier for run in reversed(evidence.runs) if run.frontier is not None]
+    return next((found["baselines"] for found in logged if found.get("baselines")), ())
+
+
+def _of_releases(evidence: Evidence, pooled: Pooled) -> Figures:
+    asked, released, suppressed = len(pooled), len(pooled.released), len(pooled.suppressed)
+    exact = int((pooled.values("ncp") == 0).sum())
+    untracked = [run.metrics["cfk.untracked"] for run in evidence.runs if "cfk.untracked" in run.metrics]
+    counts: dict[str, float | None] = {
+        "asked": asked,
+        "released": released,
+        "exact": exact if len(pooled.regions) else None,
+        "generalised": len(pooled.regions) - exact if len(pooled.regions) else None,
+        "prototypes": len(pooled.prototypes),
+        "suppressed": suppressed,
+        "untracked": int(sum(untracked)) if untracked else None,
+    }
+    found = {name: Figure(value=count, kind="requests", section=RELEASES) for name, count in counts.items()}
+    found["suppressed_rate"] = _share(suppressed, asked, RELEASES)
+    found |= _rates_of_raw(pooled)
+    seconds = pooled.of_all("seconds").to_numpy(dtype=np.float64)
+    for name, q in (("latency_p50", 50), ("latency_p95", 95), ("latency_p99", 99)):
+        value = float(np.percentile(seconds, q)) if len(seconds) >= ENOUGH_FOR_QUANTILES else None
+        found[name] = Figure(value=value, n=len(seconds), section=RELEASES, method="wall time of a call / explanations")
+    return found
+
+
+def _rates_of_raw(pooled: Pooled) -> Figures:
+    known = pooled.of_all("finding")
+    names = {"native_rate": "native", "near_native_rate": "near-native", "native_qi_rate": "native-qi"}
+    if not len(known):
+        return {name: Figure(value=None, section=RELEASES) for name in names}
+    return {name: _share(int((known == finding).sum()), len(known), RELEASES) for name, finding in names.items()}
+
+
+def _of_risk(pooled: Pooled) -> Figures:
+    k = pooled.values("k")
+    found = {f"{name}_min": _least(pooled, name) for name in ("k", "k_desired", "k_consistent", "k_effective")}
+    found |= {f"{name}_min": _least(pooled, name) for name in ("k_private", "private_matches")}
+    found["k_mean"] = Figure(value=_over(k, np.mean), n=len(k), kind="class_size", section=RISK, method=_RECOUNT)
+    for name, column, q in (("k_p05", "k", 5), ("k_median", "k", 50), ("k_desired_median", "k_desired", 50)):
+        values = pooled.values(column)
+        enough = len(values) >= ENOUGH_FOR_QUANTILES and pooled.complete(column)
+        value = float(np.percentile(values, q)) if enough else None
+        found[name] = Figure(value=value, n=len(values), kind="class_size", section=RISK, method="quantile")
+    risk = 1 / k
+    for name, reduce in (("prosecutor_risk_max", np.max), ("prosecutor_risk_mean", np.mean)):
+        found[name] = Figure(value=_over(risk, reduce), n=len(k), kind="risk", section=RISK, method="1 / k")
+    journalist = pooled.values("journalist_risk") if pooled.complete("journalist_risk") else np.empty(0)
+    found["journalist_risk_max"] = Figure(
+        value=_over(journalist, np.max),
+        n=len(journalist),
+        kind="risk",
+        section=RISK,
+        method="in the reference population",
+    )
+    over = journalist if len(journalist) else risk
+    found["marketer_risk"] = Figure(
+        value=_over(over, np.mean), n=len(over), kind="risk", section=RISK, method="mean over releases"
+    )
+    for name, threshold in _RISK_THRESHOLDS.items():
+        found[name] = _share(int((risk > threshold).sum()), len(risk), RISK)
+    return found
+
+
+def _of_disclosure(pooled: Pooled) -> Figures:
+    columns: Mapping[str, tuple[str, Callable[..., Any]]] = {
+        "l_min": ("l", np.min),
+        "t_max": ("t", np.max),
+        "attribute_disclosure_max": ("disclosure", np.max),
+    }
+    found = {
+        name: Figure(
+            value=_over(pooled.values(column), reduce) if pooled.complete(column) else None,
+            n=len(pooled.values(column)),
+            section=RISK,
+            method=_RECOUNT,
+        )
+        for name, (column, reduce) in columns.items()
+    }
+    refused = pooled.of_all("refused_k")
+    value = int(refused.min()) if len(refused) else None
+    return found | {"refused_k": Figure(value=value, n=len(refused), kind="class_size", section=RISK, method=_RECOUNT)}
+
+
+def _of_composition(pooled: Pooled) -> Figures:
+    outcomes = pooled.of_all("ledger")
+    known = len(outcomes) > 0
+    refused = int((pooled.suppressed["reason"] == "intersection").sum()) if len(pooled.suppressed) else 0
+    again = int(outcomes.isin(["again", "earlier"]).sum())
+    least = _least(pooled, "k_intersection")
+    return {
+        "k_intersection_min": Figure(
+            value=least.value, n=least.n, kind="class_size", section=COMPOSITION, method="counted by the ledger"
+        ),
+        "ledger_again": Figure(value=again if known else None, kind="requests", section=COMPOSITION),
+        "ledger_refused": Figure(value=refused if known else None, kind="requests", section=COMPOSITION),
+    }
+
+
+def _of_utility(evidence: Evidence, pooled: Pooled) -> Figures:
+    k, ncp, pureness = (pooled.values(name) for name in ("k", "ncp", "pureness"))
+    low = pooled.values("pureness_low")
+    found = {"ncp_mean": _mean(ncp, UTILITY), "pureness_mean": _mean(pureness, VALIDITY)}
+    value = float(np.percentile(ncp, 95)) if len(ncp) >= ENOUGH_FOR_QUANTILES else None
+    found["ncp_p95"] = Figure(value=value, n=len(ncp), section=UTILITY, method="quantile")
+    worst = pooled.regions.sort_values(["pureness", "pureness_low"]).head(1) if len(pureness) else None
+    found["pureness_min"] = Figure(
+        value=None if worst is None else float(worst["pureness"].iloc[0]),
+        low=None if worst is None else float(worst["pureness_low"].iloc[0]),
+        high=None if worst is None else float(worst["pureness_high"].iloc[0]),
+        n=len(pureness),
+        section=VALIDITY,
+        method="exact, or Clopper–Pearson, 95 %",
+    )
+    found["pureness_low"] = Figure(value=_over(low, np.mean), n=len(low), section=VALIDITY, method="mean of lower ends")
+    found["flips"] = _share(int((pureness > 0.5).sum()), len(pureness), VALIDITY)
+    people = (latest_population(evidence) or {}).get("people")
+    known = isinstance(people, int) or not len(pooled.suppressed)
+    cost = k.sum() + (people if isinstance(people, int) else 0) * len(pooled.suppressed) if known else None
+    cdm = None if cost is None or not len(k) else float(cost)
+    found["cdm"] = Figure(value=cdm, n=len(pooled), kind="class_sum", section=UTILITY, method="sum over releases")
+    each = None if cdm is None else cdm / len(pooled)
+    found["cdm_per_release"] = Figure(value=each, n=len(pooled), kind="class_sum", section=UTILITY)
+    majority = pooled.regions["majority"] if pooled.complete("majority") else np.empty(0)
+    found["cm"] = _share(int((~np.asarray(majority, dtype=bool)).sum()), len(majority), UTILITY)
+    optimal = pooled.values("optimal")
+    found["optimal_rate"] = _share(int(optimal.sum()), len(optimal), UTILITY)
+    return found | {"plausibility": _plausibility(evidence)}
+
+
+def _plausibility(evidence: Evidence) -> Figure:
+    """Return the distance to training rows, which an audit may have measured; it needs the rows."""
+    near = next((way["nearest"] for way in latest_comparison(evidence) if way.get("name") == "policy"), None)
+    if near is None:
+        return Figure(value=None, section=UTILITY)
+    ends = {end: near.get(end) for end in ("value", "low", "high", "n")}
+    return Figure(**ends, section=UTILITY, method="mean over an audit's explanations; percentile bootstrap, 95 %")
+
+
+def _of_prototypes(evidence: Evidence) -> Figures:
+    certificates = [run.prototype for run in evidence.runs if run.prototype is not None]
+    found = {
+        name: Figure(value=max((float(c[name]) for c in certificates), default=None), section=DP, method="certificate")
+        for name in ("epsilon", "delta")
+    }
+    spent = [run.metrics["cfk.epsilon_spent"] for run in evidence.runs if "cfk.epsilon_spent" in run.metrics]
+    found["epsilon_spent"] = Figure(value=max(spent, default=None), section=DP, method="accountant")
+    return found
+
+
+def _least(pooled: Pooled, column: str) -> Figure:
+    """Return the least value of a count; without a value unless every release has it."""
+    values = pooled.values(column)
+    value = int(values.min()) if pooled.complete(column) else None
+    return Figure(value=value, n=len(values), kind="class_size", section=RISK, method=_RECOUNT)
+
+
+def _mean(values: NDArray[np.float64], section: int) -> Figure:
+    if not len(values):
+        return Figure(value=None, section=section)
+    if len(values) <= _MOST_RESAMPLED:
+        low, high = bootstrap(values, random_state=0)
+        return Figure(value=float(values.mean()), low=low, high=high, n=len(values), section=section, method=_BOOTSTRAP)
+    # The bootstrap of a mean of so many is normal to all digits that are shown.
+    half = 1.959964 * float(values.std()) / np.sqrt(len(values))
+    mean = float(values.mean())
+    return Figure(
+        value=mean, low=mean - half, high=mean + half, n=len(values), section=section, method="mean; normal, 95 %"
+    )
+
+
+def _share(part: int, n: int, section: int, kind: Kind = "share_of_requests") -> Figure:
+    if not n:
+        return Figure(value=None, kind=kind, section=section)
+    low, high = wilson(part, n)
+    return Figure(value=part / n, low=low, high=high, n=n, kind=kind, section=section, method=_WILSON)
+
+
+def _over(values: NDArray[np.float64], reduce: Callable[..., Any]) -> float | None:
+    return float(reduce(values)) if len(values) else None
+
+
+_METRICS = ("k", "ncp", "pureness", "suppressed")
+_MOST_RESAMPLED_TWICE = 2_000
+_NORMAL_95 = 1.959964
+_DIGITS = 9  # what is beyond is rounding of the sums
+
+
+def groups(pooled: Pooled) -> tuple[Group, ...]:
+    """Compare every metric between each group and the rest; groups of fewer than 11 are pooled.
+
+    Parameters
+    ----------
+    pooled : Pooled
+
+    Returns
+    -------
+    tuple of Group
+        Exact; by attribute, metric and group. Intervals are percentile bootstraps over explanations, and normal
+        approximations from 2,000 explanations on; they are not corrected for looking at several.
+    """
+    if "group" not in pooled.rows:
+        return ()
+    return tuple(found for attribute, rows in _by_attribute(pooled) for found in _of_attribute(attribute, rows))
+
+
+def _by_attribute(pooled: Pooled) -> Iterator[tuple[str, pd.DataFrame]]:
+    names = pd.Series([run.params.get("cfk.groups", "") for run in pooled.runs])
+    grouped = pooled.rows[pooled.rows["group"].notna().to_numpy()]
+    of_row = names.reindex(grouped["run"].to_numpy()).to_numpy()
+    for name in sorted(set(of_row)):
+        yield str(name) or "group", grouped[of_row == name]
+
+
+def _of_attribute(attribute: str, rows: pd.DataFrame) -> Iterator[Group]:
+    labels = rows["group"].astype(str).to_numpy()
+    for metric in _METRICS:
+        if metric == "suppressed":
+            values = np.asarray(rows["status"] == "suppressed", dtype=np.float64)
+        elif metric in rows:
+            values = rows[metric].to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            continue
+        for gap in _gaps(values, labels):
+            yield Group(
+                attribute=attribute,
+                group=gap.group,
+                metric=metric,
+                n=Amount(value=gap.n),
+                mean=_amount(gap.mean),
+                rest=_amount(gap.rest),
+                gap=_amount(gap.gap, gap.low, gap.high),
+            )
+
+
+def _gaps(values: NDArray[np.float64], labels: NDArray[np.object_]) -> tuple[GroupGap, ...]:
+    if len(values) <= _MOST_RESAMPLED_TWICE:
+        return group_gap(values, labels, min_size=LEAST)
+    known = ~np.isnan(values)
+    values, labels = values[known], labels[known]
+    names, counts = np.unique(labels, return_counts=True)
+    large = names[counts >= LEAST]
+    pooled = ~np.isin(labels, large)
+    found = [(str(name), labels == name) for name in large]
+    found += [(POOLED, pooled)] if pooled.sum() >= LEAST else []
+    return tuple(_gap(name, values[inside], values[~inside]) for name, inside in found)
+
+
+def _gap(name: str, here: NDArray[np.float64], rest: NDArray[np.float64]) -> GroupGap:
+    """Compare two large samples."""
+    nan = float("nan")
+    if not len(rest):
+        return GroupGap(name, len(here), float(here.mean()), nan, nan, nan, nan)
+    gap = float(here.mean() - rest.mean())
+    half = _NORMAL_95 * float(np.sqrt(here.var() / len(here) + rest.var() / len(rest)))
+    return GroupGap(name, len(here), float(here.mean()), float(rest.mean()), gap, gap - half, gap + half)
+
+
+def _amount(value: float, low: float | None = None, high: float | None = None) -> Amount:
+    known = [None if end is None or np.isnan(end) else round(end, _DIGITS) for end in (value, low, high)]
+    return Amount(value=known[0], low=known[1], high=known[2])
+
+
+_RISKS = (0.2, 0.1, 0.09, 0.05, 0.02, 0.01, 0.005)
+_TURNS = (1, 2, 5, 10, 20)
+_PREFIX = "ncp."
+
+
+def distributions(
+    evidence: Evidence, pooled: Pooled, attacks: tuple[Attack, ...], control: Control, floor: float | None
+) -> tuple[Distribution, ...]:
+    """Return every distribution that there is evidence for.
+
+    Parameters
+    ----------
+    evidence, pooled, attacks
+    control : Control
+        Hides what the edition may not show.
+    floor : float, optional
+        Of pureness.
+    """
+    found: list[Distribution | None] = []
+    if len(pooled.regions):
+        found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled)]
+        found += [_pureness(pooled, control, floor)]
+    found += [_frontier(evidence), _comparison(evidence), _intersection(attacks, control)]
+    curves = roc_curves(audited(evidence), control)
+    return (*(distribution for distribution in found if distribution is not None), *curves)
+
+
+def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution:
+    """Class sizes of people before protection, and of releases after it, in bins of k."""
+    k = pooled.k or 1
+    edges = [1, k, 2 * k, 5 * k, 10 * k]
+    labels = [
+        f"under {k:,}",
+        *(f"{a:,}–{b - 1:,}" for a, b in pairwise(edges[1:])),
+        f"{10 * k:,} or more",
+    ]
+    counts = np.histogram(pooled.values("k"), [*edges, np.inf])[0]
+    total = int(counts.sum())
+    after = control.counts(
+        dict(zip(labels, counts.tolist(), strict=True)), "distributions.class_sizes.after", people=False
+    )
+    series = {"released explanations": tuple(_part(after[label], total, control) for label in labels)}
+    before = _before(evidence, k, labels)
+    note = ""
+    if before is not None:
+        series = {"people before protection": before, **series}
+        hidden = [label for label, amount in zip(labels, before, strict=True) if amount.band]
+        control.hidden += [f"distributions.class_sizes.before.{label}" for label in hidden]
+    else:
+        note = "The class sizes before protection are not on record for this k."
+    return Distribution(id="class_sizes", section=5, labels=tuple(labels), series=series, note=note)
+
+
+def _part(amount: Amount, total: int, control: Control) -> Amount:
+    if amount.value is None:
+        return amount
+    share = amount.value / total
+    return Amount(value=round(share, 2) if control.hides_released else share)
+
+
+def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...] | None:
+    """Return the share of people per bin, where the run says it for this k; its own bins are of 11 people and more."""
+    facts = latest_population(evidence) or {}
+    people = facts.get("people")
+    if facts.get("k") != k or not isinstance(people, int) or people < LEAST:
+        return None
+    ends = [k, 2 * k, 5 * k, 10 * k, None]
+    inside: dict[str, list[int | str]] = {label: [] for label in labels}
+    for group in facts.get("classes", ()):
+        spanned = [
+            label for label, start, end in zip(labels, [1, *ends], ends, strict=False) if _meet(group, start, end)
+        ]
+        count = group["people"]
+        for label in spanned:
+            told = count == 0 or (isinstance(count, int) and len(spanned) == 1)
+            inside[label].append(count if told else "not told apart")
+    return tuple(_joint(counts, people) for counts in inside.values())
+
+
+def _meet(group: Mapping[str, Any], start: int | None, end: int | None) -> bool:
+    """Say whether two ranges of class sizes have one in common; their ends are not in them, None is no end."""
+    return (end is None or group["from"] < end) and (group["to"] is None or (start or 0) < group["to"])
+
+
+def _joint(counts: list[int | str], people: int) -> Amount:
+    hidden = next((count for count in counts if isinstance(count, str)), None)
+    if hidden is not None:
+        return Amount(band=hidden)
+    return Amount(value=round(sum(count for count in counts if isinstance(count, int)) / people, 3))
+
+
+def _risk(pooled: Pooled, control: Control) -> Distribution:
+    """Share of releases with a prosecutor risk above each of some thresholds."""
+    risk, k = 1 / pooled.values("k"), pooled.k or 1
+    at = sorted({*_RISKS, 1 / k}, reverse=True)
+    series = tuple(
+        control.amount(
+            Figure(value=float((risk > x + 1e-12).mean()), n=len(risk), kind="share_of_requests"),
+            f"distributions.risk.{x:.3g}",
+        )
+        for x in at
+    )
+    marks = {"EMA policy 0070": 0.09, "1 / k": 1 / k}
+    return Distribution(
+        id="risk", section=5, labels=tuple(f"{x:.3g}" for x in at), series={"share of releases": series}, marks=marks
+    )
+
+
+def _ncp(pooled: Pooled) -> Distribution | None:
+    """Mean loss of each attribute, largest first."""
+    columns = [name for name in pooled.regions if str(name).startswith(_PREFIX)]
+    means = {str(name).removeprefix(_PREFIX): float(pooled.regions[name].mean()) for name in columns}
+    means = {name: mean for name, mean in means.items() if not np.isnan(mean)}
+    if not means:
+        return None
+    order = sorted(means, key=lambda name: (-means[name], name))
+    amounts = tuple(Amount(value=means[name]) for name in order)
+    return Distribution(id="ncp_by_attribute", section=8, labels=tuple(order), series={"mean NCP": amounts})
+
+
+def _pureness(pooled: Pooled, control: Control, floor: float | None) -> Distribution | None:
+    """Pureness of all releases, sorted, at percentiles; each with its interval."""
+    rows = (
+        pooled.regions[["pureness", "pureness_low", "pureness_high"]].dropna().sort_values(["pureness", "pureness_low"])
+    )
+    if len(rows) < ENOUGH_FOR_QUANTILES:
+        control.hidden += ["distributions.pureness"] if len(rows) else []
+        return None
+    percent = list(range(0, 101, 5))
+    at = np.round(np.array(percent) / 100 * (len(rows) - 1)).astype(int)
+    values = rows.to_numpy(dtype=float)[at]
+    amounts = tuple(Amount(value=float(v), low=float(low), high=float(high)) for v, low, high in values)
+    marks = {} if floor is None else {"floor": floor}
+    labels = tuple(f"{p} %" for p in percent)
+    return Distribution(id="pureness", section=7, labels=labels, series={"pureness": amounts}, marks=marks)
+
+
+def _frontier(evidence: Evidence) -> Distribution | None:
+    """NCP and pureness of the counterfactuals that are released at every k, as it was logged last."""
+    found = next((run.frontier for run in reversed(evidence.runs) if run.frontier is not None), None)
+    points = [] if found is None else list(found.get("points", ()))
+    if not points:
+        return None
+    names = {"NCP": "common_ncp_mean", "pureness": "common_pureness_mean"}
+    series = {title: tuple(_logged(point.get(name)) for point in points) for title, name in names.items()}
+    note = "Over the counterfactuals that are released at every k, so that the figures compare."
+    labels = tuple(f"{point['k']}" for point in points)
+    return Distribution(id="frontier", section=8, labels=labels, series=series, note=note)
+
+
+_WAYS = {"policy": "this policy", "mondrian": "Mondrian over the whole table", "raw": "no protection"}
+_COMPARED = {
+    "NCP": "ncp_mean",
+    "pureness": "pureness_mean",
+    "distance to the nearest training row": "nearest",
+    "to the 5 nearest": "nearest_5",
+}
+
+
+def _comparison(evidence: Evidence) -> Distribution | None:
+    """Compare the policy with no protection and the published baseline, as it was logged last."""
+    known = [way for way in latest_comparison(evidence) if way.get("name") in _WAYS]
+    if not known:
+        return None
+    series = {title: tuple(_logged(way.get(name)) for way in known) for title, name in _COMPARED.items()}
+    return Distribution(id="comparison", section=8, labels=tuple(_WAYS[way["name"]] for way in known), series=series)
+
+
+def _logged(found: Mapping[str, Any] | None) -> Amount:
+    known = found or {}
+    return Amount(value=known.get("value"), low=known.get("low"), high=known.get("high"))
+
+
+def _intersection(attacks: tuple[Attack, ...], control: Control) -> Distribution | None:
+    """People who are left after several releases for one record."""
+    found = next((attack for attack in attacks if attack.id == "intersection"), None)
+    if found is None:
+        return None
+    left = list(_left(found))
+    if not left:
+        return None
+    amounts = tuple(
+        control.amount(Figure(value=value, kind="class_size"), f"distributions.intersection.{turn}")
+        for turn, value in left
+    )
+    labels = tuple(f"{turn}" for turn, _ in left)
+    return Distribution(id="intersection", section=6, labels=labels, series={"fewest people left": amounts})
+
+
+def _left(attack: Attack) -> Iterator[tuple[int, float]]:
+    for turn in _TURNS:
+        amount = attack.figures.get(f"k_after_{turn}_min")
+        if amount is not None and amount.value is not None:
+            yield turn, amount.value

@@ -1,0 +1,584 @@
+"""What only people can say, read strictly, and what is asked by them, by a preset, or by the house."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import textwrap
+import unicodedata
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import yaml
+
+from cfk_plugin.data.policy import PRESETS as POLICIES
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.errors import InputError
+from cfk_plugin.report.data import Placeholder
+from cfk_plugin.report.statements import load
+
+SIGN_OFF_SECTION = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question to a person.
+
+    Attributes
+    ----------
+    id : str
+    question : str
+    role : str
+        Who answers it.
+    section : int
+        Of the report, where the answer stands.
+    kind : {"text", "date", "choice"}
+    choices : sequence of str
+        The answers to choose from; empty for other kinds.
+    """
+
+    id: str
+    question: str
+    role: str
+    section: int
+    kind: Literal["text", "date", "choice"] = "text"
+    choices: tuple[str, ...] = ()
+
+
+def _question(told: Mapping[str, object]) -> Question:
+    return Question(**{**told, "choices": tuple(told.get("choices", ()))})  # type: ignore[arg-type]
+
+
+QUESTIONS: Mapping[str, Question] = MappingProxyType(
+    {told["id"]: _question(told) for told in load("questions")["questions"]}
+)
+"""Id to question, in the order of the report."""
+
+SIGNERS: Mapping[str, str] = MappingProxyType({told["id"]: told["role"] for told in load("questions")["signatures"]})
+"""Id to the role of everybody who signs a report."""
+
+
+LARGEST = 200_000
+"""Bytes of the largest file that is read."""
+
+
+class _Written(yaml.BaseLoader):
+    """A loader that makes mappings, lists and text alone, whatever tags say, and refuses repeated keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return a mapping whose keys each stand there once."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise InputError(f"{shown(key.value)} stands there twice (line {key.start_mark.line + 1}); keep one")
+            seen.add(key.value)
+        made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return made
+
+
+def read_written(path: str | Path) -> Any:
+    """Read a YAML file as mappings, lists and text.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    mapping, list or str
+        None for a file without content.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is too large, or is no YAML. The message tells the line and shows nothing of the content
+        but a key.
+    """
+    path, problem = Path(path), ""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); give the file that people filled in") from None
+    if len(content) > LARGEST:
+        raise InputError(f"{path} is larger than {LARGEST:,} bytes; answers are short texts")
+    try:
+        return _Written(content.decode("utf-8-sig")).get_single_data()
+    except InputError:
+        raise
+    except UnicodeDecodeError:
+        problem = "is not UTF-8"
+    except yaml.MarkedYAMLError as error:
+        line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
+        problem = f"is no valid YAML{line}; put quotes around texts with a colon or a number sign"
+    except (yaml.YAMLError, ValueError, RecursionError):
+        problem = "is no valid YAML, or holds characters that cannot be printed"
+    raise InputError(f"{path} {problem}")
+
+
+def shown(key: object) -> str:
+    """Return a key as messages name it: short and printable."""
+    text = key if isinstance(key, str) else type(key).__name__
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return plain if len(plain) <= 40 else f"{plain[:37]}..."
+
+
+LONGEST = 2_000
+"""Characters of the longest answer."""
+
+Form = Callable[[Any, str, str], Any]
+"""From a value, how errors name it, and its key, to what is kept."""
+
+_EMPTY = ("", "~", "null")
+_TURNS_TEXT = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # what is read must be what stands there
+
+
+def is_empty(value: object) -> bool:
+    """Say whether nothing was answered."""
+    return value is None or (isinstance(value, str) and value.strip() in _EMPTY)
+
+
+def check_keys(given: Mapping[Any, Any], where: str, known: Iterable[str]) -> None:
+    """Refuse a key that is not known: a misspelt answer would be lost without a word.
+
+    Raises
+    ------
+    InputError
+    """
+    if unknown := [key for key in given if key not in known]:
+        raise InputError(f"{where}{shown(unknown[0])} is unknown; known: {', '.join(known)}")
+
+
+def read_each(given: object, where: str, known: Iterable[str], read: Form) -> MappingProxyType[str, Any]:
+    """Read every value of one part; those that are empty are left out.
+
+    Parameters
+    ----------
+    given : mapping
+    where : str
+        How errors name the part.
+    known : iterable of str
+        Keys that it may have; the result is in their order.
+    read : callable
+        See `Form`.
+
+    Raises
+    ------
+    InputError
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where} must hold keys and values, got {type(given).__name__}")
+    check_keys(given, f"{where}.", known)
+    found = {name: read(given[name], f"{where}.{name}", name) for name in known if name in given}
+    return MappingProxyType({name: value for name, value in found.items() if value is not None})
+
+
+def read_text(value: object, where: str) -> str | None:
+    """Return a text without what surrounds it, None where there is none; ``where`` is how errors name it.
+
+    Raises
+    ------
+    InputError
+        If it is no text, too long, or holds what cannot be printed.
+    """
+    if is_empty(value):
+        return None
+    if not isinstance(value, str):
+        raise InputError(f"{where} must be text, got {type(value).__name__}; put quotes around it")
+    text = value.strip()
+    if len(text) > LONGEST:
+        raise InputError(f"{where} has {len(text):,} characters; say it in {LONGEST:,}")
+    if any(_unprintable(letter) for letter in text):
+        raise InputError(f"{where} holds characters that cannot be printed; type it anew")
+    return text
+
+
+def _unprintable(letter: str) -> bool:
+    """Say whether a letter has no print image, or turns the direction of the text after it."""
+    return letter not in "\n\t" and (unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn") or letter in _TURNS_TEXT)
+
+
+def read_answer(value: object, where: str, asked: Question) -> str | None:
+    """Return the answer to a question, None where there is none.
+
+    Raises
+    ------
+    InputError
+        If it has not the form that the question asks for.
+    """
+    if asked.kind == "date":
+        return read_date(value, where)
+    if isinstance(value, bool):  # what other readers of YAML make of yes and no
+        value = "yes" if value else "no"
+    text = read_text(value, where)
+    if text is not None and asked.choices and text.lower() not in asked.choices:
+        raise InputError(f"{where} must be one of {', '.join(asked.choices)}")
+    return text.lower() if text is not None and asked.choices else text
+
+
+def read_date(value: object, where: str) -> str | None:
+    """Return a date as YYYY-MM-DD, None where there is none.
+
+    Raises
+    ------
+    InputError
+        If it is no date.
+    """
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value.isoformat()
+    text = read_text(value, where)
+    if text is None:
+        return None
+    try:
+        day = dt.date.fromisoformat(text) if len(text) == len("YYYY-MM-DD") else None
+    except ValueError:
+        day = None
+    if day is None:
+        raise InputError(f"{where} must be a date, YYYY-MM-DD")
+    return day.isoformat()
+
+
+def read_signature(value: object, where: str) -> Mapping[str, str] | None:
+    """Return ``name`` and ``date``, as far as they are there; None where neither is.
+
+    Raises
+    ------
+    InputError
+    """
+    if is_empty(value):
+        return None
+    forms = {"name": read_text, "date": read_date}
+    found = read_each(value, where, tuple(forms), lambda part, at, name: forms[name](part, at))
+    return found or None
+
+
+def read_number(value: object, where: str, name: str) -> float | None:
+    """Return a threshold, None where there is none: people for ``k``, a number above 0 for ``epsilon``, else a share.
+
+    Raises
+    ------
+    InputError
+        If it is no such number.
+    """
+    if is_empty(value):
+        return None
+    try:
+        number = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if name == "k":
+        if not (number >= 2 and number.is_integer()):
+            raise InputError(f"{where} must be a whole number >= 2")
+        return int(number)
+    if name == "epsilon":
+        if not 0 < number < math.inf:
+            raise InputError(f"{where} must be a finite number above 0")
+        return number
+    if not 0 <= number <= 1:
+        raise InputError(f"{where} must be a number between 0 and 1")
+    return number
+
+
+ACCEPTABLE = (
+    "k_desired_min",
+    "k_effective_min",
+    "attack_inversion_own",
+    "attack_inversion_released",
+    "attack_model_filter",
+    "attack_steering",
+    "attack_intersection",
+    "attack_homogeneity",
+    "attack_uniqueness",
+    "attack_downcoding",
+    "attack_membership",
+    "attack_extraction",
+    "attack_attribute_inference",
+)
+"""Checks that may fail as a declared risk: they speak of attackers whom not every policy stops.
+
+The last three stand for all attacks of their families.
+"""
+
+THRESHOLDS = ("k", "pureness", "ncp", "attribute_disclosure", "group_gap", "attack_over_control", "epsilon")
+"""What people may choose themselves; the highest risk follows from k."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class HumanInputs:
+    """What people said for a report. Without arguments: nothing yet.
+
+    Attributes
+    ----------
+    answers : mapping of str to str
+        By the ids of `QUESTIONS`; dates as YYYY-MM-DD.
+    sign_off : mapping of str to mapping
+        By the ids of `SIGNERS`: ``name`` and ``date``.
+    accepted_risks : mapping of str to str
+        Check to the reason why people accept that it does not hold; see `ACCEPTABLE`.
+    thresholds : mapping of str to float
+        Some of `THRESHOLDS`.
+    reason : str, optional
+        Why the report is made.
+
+    Raises
+    ------
+    InputError
+        If a key is unknown, a value has another form, or a text is too long. The message names the key and never
+        shows what was answered.
+    """
+
+    answers: Mapping[str, str] = field(default_factory=dict)
+    sign_off: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    accepted_risks: Mapping[str, str] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check everything; leave out what was left empty."""
+        forms: Mapping[str, tuple[Iterable[str], Form]] = {
+            "answers": (QUESTIONS, lambda value, at, name: read_answer(value, at, QUESTIONS[name])),
+            "sign_off": (SIGNERS, lambda value, at, _: read_signature(value, at)),
+            "accepted_risks": (ACCEPTABLE, lambda value, at, _: read_text(value, at)),
+            "thresholds": (THRESHOLDS, read_number),
+        }
+        for part, (known, read) in forms.items():
+            object.__setattr__(self, part, read_each(getattr(self, part), part, known, read))
+        object.__setattr__(self, "reason", read_text(self.reason, "reason"))
+
+    @classmethod
+    def read(cls, path: str | Path) -> HumanInputs:
+        """Read a filled-in `template`.
+
+        Parameters
+        ----------
+        path : path
+
+        Returns
+        -------
+        HumanInputs
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read or is no YAML, and as for the class.
+        """
+        content = read_written(path)
+        parts = {} if is_empty(content) else content
+        if not isinstance(parts, Mapping):
+            raise InputError(f"{path} must hold keys and values; start from the template")
+        known = [part.name for part in fields(cls)]
+        check_keys(parts, "", known)
+        return cls(**{name: value for name, value in parts.items() if not is_empty(value)})
+
+    def accepted(self, check: str, policies: Iterable[Mapping[str, Any]]) -> str | None:
+        """Return why people accept that a check does not hold.
+
+        Parameters
+        ----------
+        check : str
+        policies : iterable of mapping
+            Settings of the policies in the period.
+
+        Returns
+        -------
+        str or None
+            None where nobody does, where a policy promises it (a broken promise cannot be accepted), and where no
+            policy is known.
+        """
+        known = list(policies)
+        if not known or any(check in promised(policy) for policy in known):
+            return None
+        return self.accepted_risks.get(check)
+
+    def system(self) -> dict[str, str | None]:
+        """Return the answer to every question; None where there is none."""
+        return {name: self.answers.get(name) for name in QUESTIONS}
+
+    def signatures(self) -> tuple[dict[str, str | None], ...]:
+        """Return ``role``, ``name`` and ``date`` of everybody who signs; None where nobody did."""
+        return tuple(
+            {"role": role, **{part: self.sign_off.get(name, {}).get(part) for part in ("name", "date")}}
+            for name, role in SIGNERS.items()
+        )
+
+
+def promised(policy: Mapping[str, Any]) -> frozenset[str]:
+    """Return the checks of `ACCEPTABLE` that a policy promises to hold, from its settings."""
+    eligible = policy.get("guarantee") == "catalogue" or policy.get("anonymity_set") == "eligible"
+    effective = policy.get("guarantee") in ("reciprocal", "catalogue")
+    reruns = ["k_effective_min", "attack_inversion_own", "attack_inversion_released"] * effective
+    asks = ["attack_model_filter"] * (policy.get("guarantee") == "catalogue")
+    return frozenset(["k_desired_min"] * eligible + reruns + asks)
+
+
+def placeholders(inputs: HumanInputs) -> tuple[Placeholder, ...]:
+    """Return every question that is open, and every signature that is missing."""
+    questions = [
+        Placeholder(id=name, question=asked.question, role=asked.role, section=asked.section)
+        for name, asked in QUESTIONS.items()
+        if name not in inputs.answers
+    ]
+    signatures = [
+        Placeholder(
+            id=f"sign_off.{name}", question="Name and date of the signature", role=role, section=SIGN_OFF_SECTION
+        )
+        for name, role in SIGNERS.items()
+        if set(inputs.sign_off.get(name, {})) != {"name", "date"}
+    ]
+    return (*questions, *signatures)
+
+
+def template() -> str:
+    """Return an ``inputs.yaml`` to fill in. As it is, every question in it is open."""
+    lines = [
+        "# Answers for a privacy report. What is left empty stays visible in it as an open question, and the verdict",
+        f"# is at best `review`. Plain text of at most {LONGEST:,} characters; put quotes around texts with a colon or",
+        "# a number sign. Where a question does not apply, say so and why.",
+        "",
+        "# Why is this report made (schedule, new model, new policy, a complaint)?",
+        'reason: ""',
+        "",
+        "answers:",
+    ]
+    for name, asked in QUESTIONS.items():
+        form = {"text": "", "date": " (YYYY-MM-DD)", "choice": f" ({', '.join(asked.choices)})"}[asked.kind]
+        lines += _comment(f"{asked.question}{form} [{asked.role}]", "  ")
+        lines += [f'  {name}: ""', ""]
+    lines += ["# Who signs, once the report was read.", "sign_off:"]
+    for name, role in SIGNERS.items():
+        lines += [f"  {name}:  # {role}", '    name: ""', '    date: ""']
+    lines += [
+        "",
+        "# Own thresholds, instead of those of the preset or the house. Leave out what is not needed.",
+        "thresholds:",
+    ]
+    numbers = {"k": "whole number of people", "epsilon": "number above 0"}
+    lines += [f"  # {name}: {numbers.get(name, 'number from 0 to 1')}" for name in THRESHOLDS]
+    lines += [""]
+    lines += _comment(
+        "Checks that do not hold, with the reason why that is accepted. Only where the policy promises nothing else, "
+        "and the verdict is at best `review`.",
+        "",
+    )
+    lines += ["accepted_risks:", *(f"  # {name}: reason" for name in ACCEPTABLE)]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 110, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+
+
+def _set(inputs: HumanInputs, name: str, value: object) -> None:
+    object.__setattr__(inputs, name, value)
+
+
+HOUSE = "house choice, no external source"
+BY_PEOPLE = "inputs.yaml"
+_HOUSE_VALUES = {"group_gap": 0.1, "attack_over_control": 0.05}
+_WITHOUT_DEFAULT = ("pureness", "ncp", "attribute_disclosure", "epsilon")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named choice of k.
+
+    Attributes
+    ----------
+    name : str
+        As in `PrivacyPolicy.preset`.
+    k : int
+    risk : float
+        Highest prosecutor risk: the source's own number where it has one, else 1 / k.
+    source : str
+        What k and risk come from.
+    status, verified, checked_on : str
+        State of the source, how that was verified, and when (year and month).
+    """
+
+    name: str
+    k: int
+    risk: float
+    source: str
+    status: str
+    verified: str
+    checked_on: str
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """What a check compares with.
+
+    Attributes
+    ----------
+    id : str
+        ``k``, ``risk``, ``pureness``, ``ncp``, ``attribute_disclosure``, ``group_gap``, ``attack_over_control``
+        or ``epsilon``.
+    value : float, optional
+        None where nothing is asked: the figure is reported and not judged.
+    source : str
+        Who asks for it.
+    """
+
+    id: str
+    value: float | None
+    source: str
+
+
+def _preset(name: str) -> Preset:
+    told = dict(load("presets")[name])
+    k = PrivacyPolicy.preset(name).k
+    return Preset(name=name, k=k, risk=float(told.pop("risk", 1 / k)), **told)
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType({name: _preset(name) for name in POLICIES})
+"""Name to preset. None of them sets a floor for pureness, and none makes a release lawful."""
+
+
+def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Threshold]:
+    """Return what the checks of a report compare with.
+
+    Parameters
+    ----------
+    preset : str, optional
+        Name of a preset. Without one, k is asked by the policy of each run alone.
+    inputs : HumanInputs
+        What people chose; it comes before the preset and the house.
+
+    Returns
+    -------
+    mapping of str to Threshold
+        One for every id; without a value where nobody asks for anything.
+
+    Raises
+    ------
+    InputError
+        If the preset is unknown, or people chose a k below its own: the report would carry a name that it does not
+        live up to.
+    """
+    chosen = inputs.thresholds
+    found = {name: Threshold(name, None, "nobody asks for one") for name in ("k", "risk", *_WITHOUT_DEFAULT)}
+    found |= {name: Threshold(name, value, HOUSE) for name, value in _HOUSE_VALUES.items()}
+    if preset is not None:
+        asked = _named(preset)
+        if "k" in chosen and chosen["k"] < asked.k:
+            raise InputError(f"thresholds.k is below that of the preset {preset}; leave one of the two out")
+        found["k"] = Threshold("k", asked.k, f"{preset}: {asked.source}")
+        found["risk"] = Threshold(
+            "risk", asked.risk, f"{preset}: {'1 / k' if asked.risk == 1 / asked.k else asked.source}"
+        )
+    found |= {name: Threshold(name, value, BY_PEOPLE) for name, value in chosen.items()}
+    if "k" in chosen:
+        risks = [1 / chosen["k"], found["risk"].value or 1.0]
+        found["risk"] = Threshold("risk", min(risks), f"{BY_PEOPLE}: 1 / k")
+    return MappingProxyType(found)
+
+
+def _named(preset: str) -> Preset:
+    if preset not in PRESETS:
+        raise InputError(f"unknown preset {preset!r}; known: {', '.join(PRESETS)}")
+    return PRESETS[preset]

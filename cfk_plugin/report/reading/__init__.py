@@ -1,1 +1,0 @@
-"""From MLflow to evidence: runs are found, their files fetched and joined."""

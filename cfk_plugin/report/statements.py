@@ -1,0 +1,405 @@
+"""What the report says by itself: definitions, limits, criteria, techniques and controls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from cfk_plugin.errors import InputError
+from cfk_plugin.report.data import Attack, Check, Definition, Metric, Status
+
+
+@cache
+def load(name: str) -> Any:
+    """Return the content of a file of this folder.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, without ``.yaml``.
+
+    Returns
+    -------
+    mapping or list
+        Shared by all callers: not to be changed.
+    """
+    return yaml.safe_load((files("cfk_plugin.report") / f"texts/{name}.yaml").read_text("utf-8"))
+
+
+GROUPS: Mapping[str, Mapping[str, Definition]] = MappingProxyType(
+    {
+        title: MappingProxyType({name: Definition(**parts) for name, parts in entries.items()})
+        for title, entries in load("definitions").items()
+    }
+)
+"""Heading to its definitions, in the order of the reference page."""
+
+DEFINITIONS: Mapping[str, Definition] = MappingProxyType(
+    {name: found for entries in GROUPS.values() for name, found in entries.items()}
+)
+"""Id to definition. A figure and the check of the same id, such as ``k_min``, share one."""
+
+
+def definition(name: str) -> Definition:
+    """Return what a figure, check, attack or chart is.
+
+    Parameters
+    ----------
+    name : str
+        Its id.
+
+    Returns
+    -------
+    Definition
+
+    Raises
+    ------
+    InputError
+        If it is not defined: nothing may be reported that is not.
+    """
+    if name not in DEFINITIONS:
+        raise InputError(f"{name!r} is not defined; add it to texts/definitions.yaml, with what it does not say")
+    return DEFINITIONS[name]
+
+
+_CHECK = "attack_"
+_FAMILIES = ("membership", "extraction", "attribute_inference")
+
+
+def definitions_of(
+    checks: Iterable[Check], metrics: Iterable[Metric], attacks: Sequence[Attack]
+) -> Mapping[str, Definition]:
+    """Return the definition of every check, metric and attack, by id; and of figures of attacks that have one.
+
+    What an attack found of a single attribute is defined with the attack.
+    """
+    ran = {attack.id for attack in attacks}
+    names = [*(check.id for check in checks), *(metric.id for metric in metrics)]
+    names += [name for name in ran if name.partition("/")[0] not in ran - {name}]
+    names += [figure for attack in attacks for figure in attack.figures if figure in DEFINITIONS]
+    return {name: _definition(name, attacks) for name in sorted(set(names))}
+
+
+def _definition(name: str, attacks: Sequence[Attack]) -> Definition:
+    """Return what is known of a name: of itself, of the kind of attack that it is one of, or what the audit said."""
+    if name in DEFINITIONS:
+        return definition(name)
+    attack = name.removeprefix(_CHECK)
+    prefix = name[: -len(attack)]
+    parts = attack.replace("/", "_/").split("_")
+    for length in range(len(parts) - 1, 0, -1):
+        kind = "_".join(parts[:length])
+        if kind.startswith(_FAMILIES) and prefix + kind in DEFINITIONS:
+            found = definition(prefix + kind)
+            return replace(found, name=f"{found.name}: {' '.join(parts[length:]).removeprefix('/')}")
+    if prefix and attack in DEFINITIONS:
+        return definition(attack)
+    return Definition(
+        name=attack.replace("_", " "),
+        formula=next((found.scenario for found in attacks if found.id == attack), "not known to this version"),
+        range="0 to 1",
+        direction="lower is better",
+        source="the audit that ran it",
+        does_not_say="this version of the report does not know the attack, so nothing but its own words is shown",
+    )
+
+
+_REGIONS = ("nominal", "reciprocal", "catalogue")  # weakest first
+_MOST_NAMES = 12
+
+
+def limits(
+    *,
+    guarantees: Collection[str],
+    has_ledger: bool | None,
+    raw_private: Sequence[str] | None,
+    prototypes: bool,
+    dp_covers: str | None,
+    sensitive_declared: bool,
+    subject_key: bool | None,
+    eligible: bool = False,
+) -> tuple[str, ...]:
+    """Return what stays unprotected.
+
+    Parameters
+    ----------
+    guarantees : collection of str
+        Of the regions and prototypes in the period.
+    has_ledger : bool or None
+        Whether a ledger was kept all the time; None where that is not known.
+    raw_private : sequence of str or None
+        Private attributes that are released as they are; None where that is not known.
+    prototypes : bool
+        Whether prototypes were released.
+    dp_covers : str or None
+        What their epsilon covers; see `PrototypeCertificate.covers`.
+    sensitive_declared : bool
+        Whether the schema names a sensitive attribute.
+    subject_key : bool or None
+        Whether people are told apart by a key; None where that is not known.
+    eligible : bool
+        Whether only people with the desired predicted outcome counted, in all policies.
+
+    Returns
+    -------
+    tuple of str
+        Sentences, those about regions first.
+    """
+    kinds = [kind for kind in _REGIONS if kind in guarantees]
+    found: list[str] = []
+    if kinds:
+        found += [_said(name) for name in _of_knowledge(kinds, eligible)]
+        found.append(_said({True: "ledger", False: "no_ledger", None: "ledger_unknown"}[has_ledger]))
+        found += [_private(raw_private)] if raw_private is None or raw_private else []
+        found.append(_said("sensitive" if sensitive_declared else "no_sensitive"))
+        found += [_said("membership"), _said("undeclared")]
+        found.append(_said({True: "one_person", False: "rows_counted", None: "rows_unknown"}[subject_key]))
+        found.append(_said("one_table"))
+    if prototypes:
+        found.append(_covers(dp_covers))
+        found += [_said("unproven")] if "none" in guarantees else []
+        found += [_said("general"), _said("refits"), _said("not_noised")]
+    return (*found, _said("model"), _said("process"))
+
+
+def not_covered(
+    *,
+    guarantees: Collection[str],
+    has_ledger: bool | None,
+    raw_private: Sequence[str] | None,
+    prototypes: bool,
+    dp_covers: str | None,
+    eligible: bool = False,
+) -> tuple[str, str, str]:
+    """Return the three sentences that stand beside the verdict; parameters as for `limits`."""
+    kinds = [kind for kind in _REGIONS if kind in guarantees]
+    if not kinds:
+        return _covers(dp_covers), _said("general"), _said("outside_prototypes")
+    variants = {
+        "reciprocal": "eligible" if eligible else "reciprocal",
+        "catalogue": "catalogue_ledger" if has_ledger else "catalogue",
+    }
+    attackers = _said(f"short_{variants.get(kinds[0], kinds[0])}")
+    values = _said("membership") if raw_private is not None and not raw_private else _private(raw_private)
+    return attackers, values, _covers(dp_covers) if prototypes else _said("outside")
+
+
+def _of_knowledge(kinds: Sequence[str], eligible: bool) -> list[str]:
+    """Return the sentences about attackers who know or do more than look up quasi-identifiers."""
+    found = ["rerun"] if "nominal" in kinds else []
+    if kinds != ["catalogue"]:
+        found += ["ask_model", "steering"]
+        found += [] if eligible else ["outcomes"]
+    if "catalogue" in kinds:
+        found += ["steering_catalogue", "catalogue_behind_explainer"]
+    return [*found, "other_anchors"] if "reciprocal" in kinds else found
+
+
+def _private(raw: Sequence[str] | None) -> str:
+    if raw is None:
+        return _said("raw_private_unknown")
+    more = len(raw) - _MOST_NAMES
+    names = ", ".join(raw[:_MOST_NAMES])
+    return _said("raw_private").replace("{names}", f"{names} and {more} more" if more > 0 else names)
+
+
+def _covers(covers: str | None) -> str:
+    if covers is None:
+        return _said("prototypes_unknown")
+    return _said("prototypes").replace("{covers}", covers)
+
+
+def _said(name: str) -> str:
+    sentence: str = load("limits")[name]
+    return sentence
+
+
+_BY_K = "singling out"  # the one criterion that a number of people speaks of
+_FAMILY_CHECKS = ("attack_membership", "attack_extraction", "attack_attribute_inference")  # each of several attacks
+_BY_VALUES = ("singling out", "inference")  # what private values that are released as they are stand against
+
+
+def criteria(
+    statuses: Mapping[str, Status],
+    *,
+    raw_private: Sequence[str] | None,
+    regions: bool = True,
+    prototypes: bool = False,
+) -> tuple[Mapping[str, str], ...]:
+    """Return the table of the three criteria of the Article 29 Working Party's Opinion 05/2014.
+
+    k people in a region speak of singling out alone: linkability and inference pass by attacks and by limits on what
+    people of a region share, never by k. What is not measured is never a pass.
+
+    Parameters
+    ----------
+    statuses : mapping of str to Status
+        Check to its status; a check that is not there was not measured.
+    raw_private : sequence of str or None
+        Private attributes that are released as they are; None where that is not known. Both keep singling out and
+        inference from passing.
+    regions, prototypes : bool
+        What was released.
+
+    Returns
+    -------
+    tuple of mapping
+        ``criterion``, ``evidence`` (ids of checks), ``status``, ``text``.
+    """
+    told = load("criteria")
+    exposed = ""
+    if regions and (raw_private is None or raw_private):
+        exposed = told["raw_unknown" if raw_private is None else "raw"]
+    return tuple(_row(each, statuses, exposed, regions, prototypes) for each in told["criteria"])
+
+
+def _row(
+    told: Mapping[str, Any], statuses: Mapping[str, Status], exposed: str, regions: bool, prototypes: bool
+) -> Mapping[str, str]:
+    texts, name = load("criteria"), told["name"]
+    asked = dict.fromkeys(told["regions"] * regions + told["prototypes"] * prototypes)
+    needed = dict.fromkeys(check for each in asked for check in _of_family(each, statuses))
+    needed |= dict.fromkeys(check for check in told["if_run"] if check in statuses)
+    status = _together([statuses.get(check, "not_measured") for check in needed])
+    concerned = bool(exposed) and name in _BY_VALUES
+    parts = [told["asks"]]
+    if concerned and status == "pass":
+        status = "review"
+    else:
+        parts.append(texts["statuses"][status])
+    parts += [texts["k_alone"]] * (regions and name != _BY_K)
+    parts += [exposed] * concerned
+    return MappingProxyType(
+        {"criterion": name, "evidence": ", ".join(needed), "status": status, "text": " ".join(parts)}
+    )
+
+
+def _of_family(check: str, statuses: Mapping[str, Status]) -> list[str]:
+    """Return the checks that a name stands for: those of all attacks of a family, or itself."""
+    attacks = [name for name in statuses if name.startswith(f"{check}_")] if check in _FAMILY_CHECKS else []
+    return [*([check] if check in statuses or not attacks else []), *attacks]
+
+
+def _together(found: Sequence[Status]) -> Status:
+    if "fail" in found:
+        return "fail"
+    if not found or set(found) == {"not_measured"}:
+        return "not_measured"
+    return "pass" if set(found) == {"pass"} else "review"
+
+
+STATUSES = ("in force", "final", "voluntary", "practice", "rescinded", "withdrawn")
+"""Words with one of which a status begins."""
+
+VERIFIED = ("text", "secondary sources", "recalled, to be checked by counsel")
+"""How an entry was looked up."""
+
+
+def controls() -> tuple[Mapping[str, str], ...]:
+    """Return the control map.
+
+    It says where something is answered, not that a rule is met: that is for people to decide.
+
+    Returns
+    -------
+    tuple of mapping
+        ``control``, ``requires``, ``section`` (numbers of sections, ``"5, 7"``), ``status`` of the rule's text,
+        ``verified`` and ``checked_on`` (year and month).
+    """
+    return tuple(MappingProxyType(_entry(told)) for told in load("controls"))
+
+
+def _entry(told: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "control": told["control"],
+        "requires": told["requires"],
+        "section": ", ".join(map(str, told["sections"])),
+        "status": told["status"],
+        "verified": told["verified"],
+        "checked_on": told["checked_on"],
+    }
+
+
+_PROTOTYPES = frozenset({"pure", "approximate"})
+
+
+def techniques(methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False) -> list[str]:
+    """Return the techniques and formal models in use, each with what it is here.
+
+    Parameters
+    ----------
+    methods : collection of str
+        Of certificates, such as ``exact``, ``grasp``, ``mondrian``, ``reciprocal``, ``catalogue``, ``dp``, ``dpc``.
+    guarantees : collection of str
+        Of policies and certificates: ``nominal``, ``reciprocal``, ``catalogue``, ``pure``, ``approximate``, ``none``.
+    withheld : bool
+        Whether single private attributes may be withheld.
+
+    Returns
+    -------
+    list of str
+    """
+    found = ["record suppression: explanations that do not meet the policy are withheld"]
+    kinds = set(guarantees)
+    if kinds & {"reciprocal", "catalogue"}:
+        found.append("generalization: quasi-identifiers, one region for all people of a group")
+    if "nominal" in kinds:
+        found.append("local generalization: quasi-identifiers, a region for each explanation")
+    if withheld:
+        found.append("local suppression: single private attributes are withheld")
+    if not kinds.isdisjoint(_REGIONS):
+        found.append("k-anonymity (formal model), for the people who fit a region")
+    if set(methods) & {"dp", "dpc"}:
+        found.append("noise addition: to the counts or coefficients that answers come from")
+        found.append("synthetic data: answers are drawn, and stand for nobody")
+    if kinds & _PROTOTYPES:
+        found.append("differential privacy (formal model), server model")
+    return found
+
+
+COIN = "a coin"
+"""The diagonal."""
+
+BOUNDS: Mapping[str, str] = MappingProxyType(
+    {"bound_tight": "most that epsilon admits", "bound_paper": "the same, as published"}
+)
+"""Curves that are no attacks: what differential privacy admits, where it is claimed."""
+
+_SHORT = {"cfd": "CFD", "cfd_lrt": "CFD-LRT", "loss": "Loss", "loss_lrt": "Loss-LRT"}
+_LONGEST = 16
+
+
+def short(attack: str) -> str:
+    """Return the name of an attack as a legend has room for it."""
+    rest = attack.removeprefix("membership_")
+    return _SHORT.get(rest, rest.replace("_", " "))[:_LONGEST]
+
+
+def receiver_sentence(share: float | None = None, whom: str = "customer") -> str:
+    """Return what may be told to the person who receives an explanation with ranges.
+
+    Parameters
+    ----------
+    share : float in [0, 1], optional
+        Pureness of the explanation, or its mean over a report; rounded down.
+    whom : str
+        What a person of the training data is called.
+
+    Returns
+    -------
+    str
+    """
+    told = f"The values are given as ranges so that they do not describe another {whom}"
+    if share is None:
+        return f"{told}."
+    if share == 1:
+        return f"{told}; all combinations inside these ranges lead to the other decision."
+    percent = math.floor(100 * share + 1e-9)
+    return f"{told}; about {percent} % of combinations inside these ranges lead to the other decision."
