@@ -78,11 +78,13 @@ def growing_spheres(
 
 
 @_needing(_NICE)
-def nice(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> NiceRows:
-    """Make NICE without optimisation, justified; `desired` must be a class."""
+def nice(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0, **settings: Any
+) -> NiceRows:
+    """Make NICE, without optimisation unless `settings` ask for it, justified; `desired` must be a class."""
     from cfk_adapters.libraries import NiceRows
 
-    return NiceRows(train, labels, model, desired)
+    return NiceRows(train, labels, model, desired, **settings)
 
 
 @_needing(_DICE)

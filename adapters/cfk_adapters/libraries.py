@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -12,9 +13,10 @@ from cfk_adapters.dice import DiceSource
 from cfk_adapters.encoding import Encoding, Points
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext, ask
-from cfk_plugin.nice import Nice
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 SEARCHES = ("random", "kdtree", "genetic")
@@ -37,6 +39,73 @@ class _Rows:
         raise AdapterError(f"a {type(self).__name__} holds training rows and refuses to be pickled; rebuild it instead")
 
 
+class Nice:
+    """NICE, asked for one query at a time: it takes numbers, so each category gets one. It holds the training rows."""
+
+    def __init__(
+        self,
+        train: pd.DataFrame,
+        labels: NDArray[Any],
+        model: Any,
+        desired: Any,
+        optimization: str = "none",
+        auto_encoder: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+    ) -> None:
+        self._model, self._columns = model, list(train.columns)
+        self._text = {str(name): _categories(train[name]) for name in train if not _is_number(train[name])}
+        self._rows = self.encode(train)
+        classes = list(model.classes_)
+        self._target = [classes.index(desired)]
+        self._nice = import_module("nice").NICE(
+            self._score,
+            self._rows.copy(),  # NICE changes the array it is given
+            cat_feat=[self._columns.index(name) for name in self._text],
+            y_train=np.array([classes.index(label) for label in labels]),
+            optimization=optimization,
+            auto_encoder=auto_encoder,
+        )
+
+    def __repr__(self) -> str:
+        return f"Nice({len(self._rows)} rows)"
+
+    def encode(self, rows: pd.DataFrame) -> NDArray[np.float64]:
+        """Return rows as NICE has them; an unseen category is unlike every other."""
+        coded = {name: self._code(rows[name]) for name in self._columns}
+        return np.column_stack([coded[name] for name in self._columns]).astype(float)
+
+    def decode(self, rows: NDArray[np.float64]) -> pd.DataFrame:
+        """Return rows as the model has them."""
+        table = pd.DataFrame(rows, columns=self._columns)
+        for name, categories in self._text.items():
+            table[name] = np.append(categories, [None])[table[name].astype(int).to_numpy()]  # -1 is unseen: no category
+        return table
+
+    def explain(self, queries: pd.DataFrame) -> NDArray[np.float64]:
+        """Return one counterfactual per query, as NICE has them; missing numbers where it finds none."""
+        found = np.full((len(queries), len(self._columns)), np.nan)
+        for i, row in enumerate(self.encode(queries)):
+            if self._nice.data.candidates_mask[self._nice.data.X_train_class == self._target[0]].any():
+                found[i] = self._nice.explain(row[None, :].copy(), target_class=self._target)[0]
+        return found
+
+    def positions(self, queries: pd.DataFrame) -> NDArray[np.int64]:
+        """Return the training row that each counterfactual is; NICE itself does not say which."""
+        return np.array([self._position(row) for row in self.explain(queries)], dtype=np.int64)
+
+    def _position(self, row: NDArray[np.float64]) -> int:
+        same = np.flatnonzero((self._rows == row).all(axis=1))
+        return int(same[0]) if len(same) else -1
+
+    def _code(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        if column.name not in self._text:
+            return column.to_numpy(dtype=float)
+        places = {category: place for place, category in enumerate(self._text[str(column.name)])}
+        return np.array([places.get(value, -1) for value in _filled(column)], dtype=float)
+
+    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(self._model.predict_proba(self.decode(rows)))
+
+
 class NiceRows(_Rows):
     """NICE without optimisation, of the library itself: the nearest training row that has and is given the outcome.
 
@@ -47,17 +116,19 @@ class NiceRows(_Rows):
         True outcomes, of the model's classes.
     model : classifier with ``predict_proba`` and ``classes_``
     desired : label
+    **settings
+        Those of `Nice`, whose search is in the attribute ``nice``.
     """
 
-    def __init__(self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any) -> None:
+    def __init__(self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, **settings: Any) -> None:
         super().__init__(train)
         if desired not in list(model.classes_):
             raise AdapterError("NICE explains towards one outcome: give `desired` as one of the model's classes")
-        self._nice = ask(lambda: Nice(self._train, np.asarray(labels), model, desired))
+        self.nice: Nice = ask(lambda: Nice(self._train, np.asarray(labels), model, desired, **settings))
 
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return a training row per query, in the queries' index; missing values where there is none."""
-        positions = ask(lambda: self._nice.positions(_columns(X, self._train)))
+        positions = ask(lambda: self.nice.positions(_columns(X, self._train)))
         return self._train.reindex(positions).set_axis(X.index, axis=0)  # -1 is in no index: missing values
 
 
@@ -169,3 +240,16 @@ def _columns(frame: pd.DataFrame, train: pd.DataFrame) -> pd.DataFrame:
     if missing := [str(name) for name in train.columns if name not in frame.columns]:
         raise AdapterError(f"the queries have no column {', '.join(missing)}")
     return frame[train.columns.tolist()]
+
+
+def _is_number(column: pd.Series[Any]) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(column))
+
+
+def _filled(column: pd.Series[Any]) -> NDArray[np.object_]:
+    """Return a column of text in which a missing value is a category of its own, as the forest takes it."""
+    return column.astype(object).where(column.notna(), None).to_numpy()
+
+
+def _categories(column: pd.Series[Any]) -> NDArray[np.object_]:
+    return np.asarray(pd.unique(pd.Series(_filled(column), dtype=object)), dtype=object)

@@ -20,13 +20,12 @@ from cfk_plugin.errors import InputError, NominalGuaranteeWarning
 from cfk_plugin.hookspecs import Progress, Protector
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
-from cfk_plugin.nice import Nice
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import check_number, choose_candidates
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual
-from cfk_plugin.reproduction.prepare import AutoEncoder, Figure, Measurement, Prepared, Setting, choose, justified
+from cfk_plugin.reproduction.prepare import AutoEncoder, Figure, Measurement, Prepared, Setting, choose, justified, nice
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -459,14 +458,14 @@ def _of_nice(prepared: Prepared, method: str, queries: pd.DataFrame) -> Measurem
     choose("nice")
     model = _Counting(prepared.model)
     started = time.perf_counter()
-    nice = _nice(prepared, NICE[method], model)
+    search = _nice(prepared, NICE[method], model)
     bound = time.perf_counter()
     seconds, calls = model.seconds, model.calls
-    found = nice.explain(queries)
+    found = search.explain(queries)
     ended = time.perf_counter()
     spent = Spent(bound - started, ended - bound, model.seconds - seconds, model.calls - calls)
     answered = np.flatnonzero(~np.isnan(found).all(axis=1))
-    rows = nice.decode(found[answered])
+    rows = search.decode(found[answered])
     near: list[Plausibility | None] = [None] * len(queries)
     for i, place in enumerate(answered):
         near[place] = plausibility(rows.iloc[[i]], prepared.population)
@@ -474,17 +473,17 @@ def _of_nice(prepared: Prepared, method: str, queries: pd.DataFrame) -> Measurem
     return outcome_of(prepared, method, 0, {}, spent, {**nothing, **_figures(prepared, near)}, native=False)
 
 
-def _nice(prepared: Prepared, optimization: str, model: Any) -> Nice:
+def _nice(prepared: Prepared, optimization: str, model: Any) -> Any:
     """Return a NICE; for plausibility with an auto-encoder of the rows as NICE has them."""
     train, labels = prepared.train, prepared.labels
-    plain = Nice(train, labels, model, prepared.desired)
+    plain = nice(train, labels, model, prepared.desired)
     if optimization == "none":
         return plain
     judge = None
     if optimization == "plausibility":
         categorical = [i for i, name in enumerate(train) if not pd.api.types.is_numeric_dtype(train[name])]
         judge = AutoEncoder(plain.encode(train), categorical, prepared.setting.seed)
-    return Nice(train, labels, model, prepared.desired, optimization, judge)
+    return nice(train, labels, model, prepared.desired, optimization=optimization, auto_encoder=judge)
 
 
 def _figures(prepared: Prepared, near: Sequence[Plausibility | None]) -> dict[str, Figure]:

@@ -27,7 +27,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.nice import Nice
+from cfk_plugin.plugins import generator
 
 if TYPE_CHECKING:
     from cfk_plugin.reproduction.tables import Table
@@ -253,7 +253,14 @@ def neighbours(
     """Return the position of the training row that explains each query; -1 where there is none."""
     if name == "nearest":
         return _nearest(train, labels, queries, model, desired)
-    return Nice(train, labels, model, desired).positions(queries)
+    positions: NDArray[np.int64] = nice(train, labels, model, desired).positions(queries)
+    return positions
+
+
+def nice(train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, **settings: Any) -> Any:
+    """Return the library's own search, which the generator of this name holds."""
+    make: Any = generator("nice")
+    return make(train, labels, model, desired, **settings).nice
 
 
 def justified(train: pd.DataFrame, labels: NDArray[Any], model: Pipeline, desired: Any) -> NDArray[np.int64]:
