@@ -16,10 +16,11 @@ import pandas as pd
 import pluggy
 from numpy.typing import NDArray
 
-from cfk_plugin import hookspecs
+import cfk_plugin.hookspecs
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import AdapterError, InputError, MissingDependencyError, PluginError, quiet
 from cfk_plugin.hookspecs import (
+    PROJECT,
     AdaptContext,
     CounterfactualSource,
     Finding,
@@ -63,8 +64,8 @@ class PluginManager:
     """The plugins of one run and the questions that the host asks them. Build it with `load_plugins`."""
 
     def __init__(self) -> None:
-        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
-        self._manager.add_hookspecs(hookspecs)
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(cfk_plugin.hookspecs)
         self.infos: list[PluginInfo] = []  # in the order of loading; the last one is asked first
         self.hooks: set[str] = set()  # which some plugin implements: nobody need be asked the others
         if os.environ.get(TRACE, "") not in ("", "0"):
@@ -180,7 +181,7 @@ def worst(*findings: Finding | None) -> Finding | None:
 def _installed(disabled: set[str]) -> list[EntryPoint]:
     """Return the entry points to load: built-in ones first, so that the others are asked before them."""
     points, seen = [], set()
-    for point in entry_points(group=hookspecs.PROJECT):
+    for point in entry_points(group=PROJECT):
         names = {_normal(point.name), _normal(point.dist.name if point.dist else point.value)}
         seen |= names
         if not names & disabled:
