@@ -17,26 +17,14 @@ POOLED = "other groups"
 
 @dataclass(frozen=True, slots=True)
 class GroupGap:
-    """Difference of a metric's mean between one group and everybody else.
+    """Difference of a metric's mean between one group and everybody else."""
 
-    Attributes
-    ----------
-    group : str
-        `POOLED` for all groups that are too small to be shown alone.
-    n : int
-        Queries in the group.
-    mean, rest : float
-        Mean of the metric in the group and outside.
-    gap, low, high : float
-        Mean - rest with its bootstrap interval; NaN when it cannot be computed.
-    """
-
-    group: str
-    n: int
+    group: str  # `POOLED` for all groups that are too small to be shown alone
+    n: int  # queries in the group
     mean: float
-    rest: float
-    gap: float
-    low: float
+    rest: float  # mean outside of the group
+    gap: float  # mean - rest; NaN, like its interval, when it cannot be computed
+    low: float  # ends of the bootstrap interval
     high: float
 
 

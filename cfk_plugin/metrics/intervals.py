@@ -24,21 +24,12 @@ class Bounds(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A figure, the two ends of its 95 % interval, and how many cases it is of.
+    """A figure with the two ends of its 95 % interval: Clopper-Pearson for a share, bootstrap for a mean."""
 
-    Attributes
-    ----------
-    value : float
-        NaN without cases.
-    low, high : float
-        Clopper-Pearson for a share, (0, 1) without cases; bootstrap for a mean, NaN without cases.
-    n : int
-    """
-
-    value: float
-    low: float
+    value: float  # NaN without cases
+    low: float  # without cases, a share is between 0 and 1, and a mean is NaN
     high: float
-    n: int
+    n: int  # cases
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; what could not be measured is None."""

@@ -17,19 +17,11 @@ from cfk_plugin.metrics.heom import Heom
 
 @dataclass(frozen=True, slots=True)
 class Plausibility:
-    """Mean HEOM distance to training rows, in [0, 1] inside the population's ranges; lower is closer.
+    """Mean HEOM distance to training rows, in [0, 1] inside the population's ranges; lower is closer."""
 
-    Attributes
-    ----------
-    nearest, nearest_5 : float
-        To the nearest training row (0 means native); to the 5 nearest (all, if fewer).
-    n : int
-        Number of rows averaged over.
-    """
-
-    nearest: float
-    nearest_5: float
-    n: int
+    nearest: float  # to the nearest training row; 0 means native
+    nearest_5: float  # to the 5 nearest (all, if fewer)
+    n: int  # rows averaged over
 
 
 def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:

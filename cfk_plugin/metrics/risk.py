@@ -49,20 +49,11 @@ def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LDiversity:
-    """Diversity of a sensitive attribute inside a region.
+    """Diversity of a sensitive attribute inside a region."""
 
-    Attributes
-    ----------
-    distinct : int
-        Number of distinct values; higher is better.
-    entropy : float in [1, distinct], number of equally frequent values that are as uncertain; higher is better
-    recursive : float
-        Least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better.
-    """
-
-    distinct: int
-    entropy: float
-    recursive: float
+    distinct: int  # values; higher is better
+    entropy: float  # equally frequent values that are as uncertain, in [1, distinct]; higher is better
+    recursive: float  # least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better
 
 
 def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noqa: E741 - the literature's name
@@ -202,18 +193,11 @@ def _distributions(
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """Re-identification risk over releases, each in [0, 1]; lower is better. NaN without releases.
-
-    Attributes
-    ----------
-    highest, mean : float
-    at_risk : float
-        Share of the releases whose risk exceeds the threshold.
-    """
+    """Re-identification risk over releases, each in [0, 1]; lower is better. NaN without releases."""
 
     highest: float
     mean: float
-    at_risk: float
+    at_risk: float  # share of the releases whose risk exceeds the threshold
 
 
 def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:

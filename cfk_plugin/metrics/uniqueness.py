@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from math import isnan
 from types import MappingProxyType
@@ -72,32 +71,20 @@ class PrivateValues(HostOnly):
             self._held[j, span] = self._population.people(np.flatnonzero(_within(self._column(j), span)))
         return self._held[j, span]
 
-    @property
-    def codes(self) -> NDArray[np.int32]:
-        """Codes of the private attributes of every row, shape (n_rows, n_private)."""
-        return self._population.codes[:, self._at]
-
     def _column(self, j: int) -> NDArray[np.int32]:
         return self._population.codes[:, self._at[j]]
 
     @cached_property
     def _mixed(self) -> NDArray[np.uint64]:
-        return mix(self.codes)
+        return mix(self._population.codes[:, self._at])
 
 
 def _within(codes: NDArray[np.int32], span: Span) -> NDArray[np.bool_]:
     return (codes >= span[0]) & (codes < span[1])
 
 
-class Form(Enum):
-    """How an attribute is released that is not released as a bin."""
-
-    EXACT = "exact"
-    WITHHELD = "withheld"
-
-
-Coarse = Mapping[str, tuple[Interval | Form, Span | None]]
-"""Private attributes that are not released exactly: the declared bin and its codes, or `Form.WITHHELD` and None."""
+Coarse = Mapping[str, tuple[Interval | None, Span | None]]
+"""Private attributes that are not released exactly: the declared bin and its codes, or twice None where withheld."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +120,23 @@ class PrivateRelease(PrivateValues):
             )
 
     def decide(self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]) -> Coarse | None:
-        """Say which private attributes are not released exactly; None where the policy suppresses them all."""
-        coarse: dict[str, tuple[Interval | Form, Span | None]] = {}
+        """Say which private attributes are not released exactly; None where the policy suppresses them all.
+
+        Each gets the finest form that the policy allows.
+        """
+        policy, coarse = self._policy, dict[str, tuple[Interval | None, Span | None]]()
         for j, name in enumerate(() if self._exact else self._names):
-            found = self._form(j, int(codes[self._at[j]]), float(numbers[self._at[j]]), rows)
-            if found is None:
-                return None
-            if found[0] is not Form.EXACT:
-                coarse[name] = found
+            forms = self._forms(j, int(codes[self._at[j]]), float(numbers[self._at[j]]))
+            is_rare = policy.rare_values == "withhold" and bool(forms) and self.people(j, forms[0][1]) < policy.k
+            chosen: tuple[Interval | None, Span | None] = None, None
+            for part, span, alike in () if is_rare else forms:
+                if not self._homogeneous(j, alike, rows):
+                    chosen = part, span
+                    break
+                if policy.on_homogeneous == "suppress":
+                    return None
+            if chosen[0] is not None or chosen[1] is None:
+                coarse[name] = chosen
         return coarse
 
     def part(
@@ -156,13 +152,13 @@ class PrivateRelease(PrivateValues):
             return None
         if not self._population.has_rows:
             return PrivatePart()
-        if not coarse:
-            return PrivatePart((), (), (), *self.matches(codes, rows, {}))
-        spans = {j: coarse[name][1] for j, name in enumerate(self._names) if name in coarse}
-        axes = tuple(self._axis(j, int(codes[at]), spans) for j, at in enumerate(self._at))
-        binned = tuple(name for name, (form, _) in coarse.items() if form is not Form.WITHHELD)
-        withheld = tuple(name for name in coarse if name not in binned)
-        return PrivatePart(binned, withheld, axes, *self.matches(codes, rows, spans))
+        spans = {self._names.index(name): span for name, (_, span) in coarse.items()}
+        return PrivatePart(
+            tuple(name for name, (part, _) in coarse.items() if part is not None),
+            tuple(name for name, (part, _) in coarse.items() if part is None),
+            tuple(self._axis(j, int(codes[at]), spans) for j, at in enumerate(self._at)) if coarse else (),
+            *self.matches(codes, rows, spans),
+        )
 
     def _axis(self, j: int, code: int, spans: Mapping[int, Span | None]) -> NDArray[np.int32]:
         own = code if code >= 0 else self._domains[j].size
@@ -170,27 +166,16 @@ class PrivateRelease(PrivateValues):
         axis = np.arange(first, last, dtype=np.int32)
         return axis if first <= own < last else np.append(axis, np.int32(own))
 
-    def _form(
-        self, j: int, code: int, number: float, rows: NDArray[np.int64]
-    ) -> tuple[Interval | Form, Span | None] | None:
-        """Return the finest form that the policy allows for one attribute; None: homogeneous, and that suppresses."""
-        domain, policy = self._domains[j], self._policy
+    def _forms(self, j: int, code: int, number: float) -> list[tuple[Interval | None, Span, Span]]:
+        """Return the forms of a value, finest first: bin (None: exact), codes, and the codes that tell as much."""
+        domain, forms = self._domains[j], list[tuple[Interval | None, Span, Span]]()
         number = number_of(domain, code, number)
-        forms: list[
-            tuple[Interval | Form, Span, Span]
-        ] = []  # finest first, with their codes and those that tell as much
-        if policy.private_values != "bins" or domain.attribute.bins is None or isnan(number):
-            forms.append((Form.EXACT, (code, code + 1), self.close(j, code, number)))
+        if self._policy.private_values != "bins" or domain.attribute.bins is None or isnan(number):
+            forms.append((None, (code, code + 1), self.close(j, code, number)))
         if (at := bin_of(domain, number)) is not None:
             span = bin_codes(domain, at)
             forms.append((bin_part(domain, at), span, span))
-        rare = policy.rare_values == "withhold" and bool(forms) and self.people(j, forms[0][1]) < policy.k
-        for form, span, alike in () if rare else forms:
-            if not self._homogeneous(j, alike, rows):
-                return form, span
-            if policy.on_homogeneous == "suppress":
-                return None
-        return Form.WITHHELD, None
+        return forms
 
     def _homogeneous(self, j: int, span: Span, rows: NDArray[np.int64]) -> bool:
         alpha, population = self._policy.alpha, self._population
@@ -210,40 +195,21 @@ def number_of(domain: Domain, code: int, number: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AttributeProfile:
-    """How exposed people are by one private attribute alone. Shares are in [0, 1]; lower is better.
+    """How exposed people are by one private attribute alone. Shares are in [0, 1]; lower is better."""
 
-    Attributes
-    ----------
-    distinct : int
-        Number of distinct values; a missing value counts as one.
-    below_k, unique : float
-        Share of the people with a value that fewer than k people hold; that nobody else holds.
-    """
-
-    distinct: int
-    below_k: float
-    unique: float
+    distinct: int  # values; a missing one counts as one
+    below_k: float  # share of the people with a value that fewer than k people hold
+    unique: float  # share with a value that nobody else holds
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateProfile:
-    """How exposed people are by their private attributes, before any protection. Lower shares are better.
-
-    Attributes
-    ----------
-    attributes : mapping of private attribute to `AttributeProfile`
-    unique : float
-        Share of the people whose combination of exact private values nobody else has.
-    unique_binned : float
-        The same with numbers as their declared bins; equal to `unique` where none are declared.
-    k, people : int
-        The k asked for, and the number of people.
-    """
+    """How exposed people are by their private attributes, before any protection. Shares as of `AttributeProfile`."""
 
     attributes: Mapping[str, AttributeProfile]
-    unique: float
-    unique_binned: float
-    k: int
+    unique: float  # share of the people whose combination of exact private values nobody else has
+    unique_binned: float  # the same with numbers as their declared bins, where there are some
+    k: int  # as asked for
     people: int
 
 
@@ -272,7 +238,8 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     """
     if k < 1:
         raise InputError("k must be at least 1")
-    names, codes = population.schema.private, PrivateValues(population).codes
+    names = population.schema.private
+    codes = population.codes[:, [population.schema.features.index(name) for name in names]]
     binned, attributes = codes.copy(), {}
     for j, name in enumerate(names):
         domain = population.domains[name]

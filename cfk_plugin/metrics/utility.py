@@ -30,95 +30,59 @@ Reference = Sequence[tuple[Mask, Mask]]
 """Which rows (a mask) are held against which training rows (a mask); no row twice."""
 
 
+class _Figures:
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values; what could not be measured is None."""
+        content: dict[str, Any] = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            value = dict(value) if isinstance(value, Mapping) else value
+            content[field.name] = value.to_dict() if hasattr(value, "to_dict") else value
+        return content
+
+
 @dataclass(frozen=True, slots=True)
-class Support:
-    """How a set of rows, served or fresh, stands to the training rows.
+class Support(_Figures):
+    """How a set of rows, served or fresh, stands to the training rows. Lower is better."""
 
-    Attributes
-    ----------
-    nn1, nn5 : Estimate
-        L1 distance to the nearest training row with the desired outcome; mean to the 5 nearest.
-    unseen_pair : Estimate
-        Share with two values that no training row has together.
-    singled_out : Estimate
-        Share whose quasi-identifiers exactly one person of the training rows has.
-    """
-
-    nn1: Estimate
-    nn5: Estimate
-    unseen_pair: Estimate
-    singled_out: Estimate
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return _to_dict(self)
+    nn1: Estimate  # L1 distance to the nearest training row with the desired outcome
+    nn5: Estimate  # mean of it to the 5 nearest
+    unseen_pair: Estimate  # share with two values that no training row has together
+    singled_out: Estimate  # share whose quasi-identifiers exactly one person of the training rows has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chance:
-    """What chance gives, measured on a holdout.
+class Chance(_Figures):
+    """What chance gives, measured on a holdout."""
 
-    Attributes
-    ----------
-    fresh : Support
-        Of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals.
-    copies_train, copies_holdout : Estimate
-        Share that equal one of `rows` training rows; of `rows` holdout rows.
-    singled_out_train, singled_out_holdout : Estimate
-        Share with the quasi-identifiers of exactly one of them.
-    rows : int
-        Rows drawn from either table: all of the shorter one.
-    """
-
-    fresh: Support
-    copies_train: Estimate
-    copies_holdout: Estimate
-    singled_out_train: Estimate
+    fresh: Support  # of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals
+    copies_train: Estimate  # share that equal one of `rows` training rows
+    copies_holdout: Estimate  # share that equal one of `rows` holdout rows
+    singled_out_train: Estimate  # share with the quasi-identifiers of exactly one of those training rows
     singled_out_holdout: Estimate
-    rows: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return _to_dict(self)
+    rows: int  # drawn from either table: all of the shorter one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Utility:
-    """Figures of a set of counterfactuals, for the data holder: no guarantee. Means are over the answered queries.
+class Utility(_Figures):
+    """Figures of a set of counterfactuals, for the data holder: no guarantee. Means are over the answered queries."""
 
-    Attributes
-    ----------
-    flipping_ratio : Estimate
-        Share of all queries with a counterfactual of the desired outcome; higher is better.
-    l1, euclidean : Estimate
-        Distance to the query: sum, and root of squares, over features; lower is better.
-    features_changed : Estimate
-        Number of features with another value than the query's; lower is better.
-    nn1, nn5, unseen_pair, singled_out : Estimate
-        As of `Support`; lower is better.
-    copies : Estimate
-        Share that equal a training row; lower is better.
-    chance : Chance or None
-        What chance gives, where a holdout was given.
-    queries, training_rows, desired_rows : int
-        Queries asked; training rows; those of them that have an outcome which a query is after.
-    ranges : mapping of numeric feature to ``"declared"`` or ``"population"``, the source of its distance's range
-    """
-
-    flipping_ratio: Estimate
-    l1: Estimate
-    euclidean: Estimate
-    features_changed: Estimate
-    nn1: Estimate
+    flipping_ratio: Estimate  # share of all queries with a counterfactual of the desired outcome; higher is better
+    l1: Estimate  # distance to the query, summed over features; lower is better, as of all below
+    euclidean: Estimate  # root of the sum of squares
+    features_changed: Estimate  # number of features with another value than the query's
+    nn1: Estimate  # this and the next two: as of `Support`
     nn5: Estimate
     unseen_pair: Estimate
-    copies: Estimate
-    singled_out: Estimate
-    chance: Chance | None
-    queries: int
+    copies: Estimate  # share that equal a training row
+    singled_out: Estimate  # as of `Support`
+    chance: Chance | None  # what chance gives, where a holdout was given
+    queries: int  # asked
     training_rows: int
-    desired_rows: int
-    ranges: Mapping[str, str]
+    desired_rows: int  # training rows that have an outcome which a query is after
+    ranges: Mapping[str, str]  # numeric feature to the source of its distance's range: "declared" or "population"
 
     @property
     def answered(self) -> int:
@@ -133,16 +97,14 @@ class Utility:
         evidence of protection.
         """
         found = self.chance
-        if found is None:
-            return {"copies": None, "singled_out": None}
         return {
-            "copies": _is_above(found.copies_train, found.copies_holdout),
-            "singled_out": _is_above(found.singled_out_train, found.singled_out_holdout),
+            "copies": found and _is_above(found.copies_train, found.copies_holdout),
+            "singled_out": found and _is_above(found.singled_out_train, found.singled_out_holdout),
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; what could not be measured is None."""
-        return _to_dict(self) | {"answered": self.answered, "above_chance": self.above_chance}
+        return _Figures.to_dict(self) | {"answered": self.answered, "above_chance": self.above_chance}
 
 
 def utility(
@@ -205,10 +167,8 @@ def utility(
     outcomes = _Outcomes(Goal(desired), LabelModel(model, population.schema.features), asked, population.frame)
     flips = np.zeros(len(asked), dtype=bool)
     flips[at] = outcomes.flipped(served, at)
-    rows, own = training.heom.encode(served), training.heom.encode(asked).take(at)
-    parts = training.heom.parts(rows, own)
-    reference = outcomes.reference(at)
-    support = training.support(rows, reference, random)
+    rows, own, reference = training.heom.encode(served), training.heom.encode(asked).take(at), outcomes.reference(at)
+    parts, support = training.heom.parts(rows, own), training.support(rows, reference, random)
     return Utility(
         flipping_ratio=share_of(flips),
         l1=mean_of(parts.sum(axis=1), random),
@@ -433,12 +393,3 @@ def _chance(
 
 def _is_above(found: Estimate, chance: Estimate) -> bool | None:
     return found.low > chance.high if found.n and chance.n else None
-
-
-def _to_dict(figures: Support | Chance | Utility) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    for field in fields(figures):
-        value = getattr(figures, field.name)
-        value = dict(value) if isinstance(value, Mapping) else value
-        content[field.name] = value.to_dict() if hasattr(value, "to_dict") else value
-    return content

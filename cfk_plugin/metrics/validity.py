@@ -18,24 +18,13 @@ from cfk_plugin.metrics.intervals import clopper_pearson
 
 @dataclass(frozen=True, slots=True)
 class Pureness:
-    """Share of a region's value combinations with the desired outcome.
+    """Share of a region's value combinations with the desired outcome."""
 
-    Attributes
-    ----------
-    value : float in [0, 1]; higher is better
-    low, high : float
-        Two-sided 95 % Clopper-Pearson interval; equal to `value` when `exact`.
-    exact : bool
-        Whether every combination was asked.
-    n : int
-        Number of combinations asked.
-    """
-
-    value: float
-    low: float
+    value: float  # in [0, 1]; higher is better
+    low: float  # ends of the two-sided 95 % Clopper-Pearson interval; equal to `value` when `exact`
     high: float
-    exact: bool
-    n: int
+    exact: bool  # whether every combination was asked
+    n: int  # combinations asked
 
 
 def pureness(

@@ -15,7 +15,7 @@ from cfk_plugin.data.intake import take_in
 from cfk_plugin.data.model import Grid
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import PolicyError, SchemaError
-from cfk_plugin.metrics.uniqueness import Form, PrivateRelease, PrivateValues
+from cfk_plugin.metrics.uniqueness import PrivateRelease, PrivateValues
 from cfk_plugin.release.pipeline import private_values
 from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual
 
@@ -42,7 +42,7 @@ def policy(**settings: Any) -> PrivacyPolicy:
 
 def decide(
     row: pd.DataFrame, rows: list[int], people: Population | None = None, **settings: Any
-) -> dict[str, Interval | Form] | None:
+) -> dict[str, Interval | None] | None:
     people = people or population()
     codes, numbers = people.encode(row)
     coarse = PrivateRelease(people, policy(**settings)).decide(codes[0], numbers[0], np.array(rows))
@@ -165,46 +165,46 @@ def test_bins_are_for_numbers_with_bins() -> None:
 
 @pytest.mark.parametrize("pay", [-5.0, 85.0, 900.0])
 def test_a_number_in_no_bin_is_withheld(pay: float) -> None:
-    assert decide(TABLE.iloc[[3]].assign(pay=pay), [2, 3, 4], private_values="bins") == {"pay": Form.WITHHELD}
+    assert decide(TABLE.iloc[[3]].assign(pay=pay), [2, 3, 4], private_values="bins") == {"pay": None}
 
 
-@pytest.mark.parametrize(("pay", "form"), [(31.0, Interval(20, 40)), (900.0, Form.WITHHELD)])
-def test_a_number_that_no_row_has_is_no_missing_one(pay: float, form: Interval | Form) -> None:
+@pytest.mark.parametrize(("pay", "form"), [(31.0, Interval(20, 40)), (900.0, None)])
+def test_a_number_that_no_row_has_is_no_missing_one(pay: float, form: Interval | None) -> None:
     table = TABLE.head(9).astype({"pay": int})
     people = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=QUASI, bins={"pay": EDGES}))
     row = table.iloc[[3]].assign(pay=pay)
     assert decide(row, [2, 3, 4], people, private_values="bins") == {"pay": form}
-    assert decide(row, [2, 3, 4], people, rare_values="withhold")["pay"] is Form.WITHHELD  # type: ignore[index]
+    assert decide(row, [2, 3, 4], people, rare_values="withhold")["pay"] is None  # type: ignore[index]
     assert ("pay" in (decide(row, [3], people, alpha=0.5, min_lift=1) or {})) == (pay == 31.0)  # close to 35 of row 3
 
 
 def test_a_missing_number_is_a_value_of_its_own() -> None:
     row = TABLE.iloc[[9]].assign(job="a", rank="low")
     assert decide(row, [8, 9], private_values="bins") == {}
-    assert decide(row, [8, 9], private_values="bins", rare_values="withhold") == {"pay": Form.WITHHELD}
+    assert decide(row, [8, 9], private_values="bins", rare_values="withhold") == {"pay": None}
 
 
 def test_rare_values_are_those_of_fewer_than_k_people() -> None:
     row = TABLE.iloc[[3]]
-    assert decide(row, [2, 3, 4], rare_values="withhold") == {"pay": Form.WITHHELD}
+    assert decide(row, [2, 3, 4], rare_values="withhold") == {"pay": None}
     two = {"k": 2, "rare_values": "withhold", "private_values": "bins"}
     assert decide(row, [2, 3, 4], **two) == {"pay": Interval(20.0, 40.0)}
     assert decide(row.assign(job="c", pay=31.0), [2, 3, 4], **two) == {
         "pay": Interval(20.0, 40.0),
-        "job": Form.WITHHELD,
+        "job": None,
     }
-    assert decide(row.assign(pay=31.0), [2, 3, 4], rare_values="withhold") == {"pay": Form.WITHHELD}
+    assert decide(row.assign(pay=31.0), [2, 3, 4], rare_values="withhold") == {"pay": None}
 
 
 def test_homogeneous_is_a_large_share_that_is_larger_than_elsewhere() -> None:
     # Of the people 0-2 all have job a (5 of 10 everywhere) and rank low (8 of 10 everywhere): lift 2 and 1.25.
     row = TABLE.iloc[[1]]
-    assert decide(row, [0, 1, 2], alpha=0.8) == {"job": Form.WITHHELD}
+    assert decide(row, [0, 1, 2], alpha=0.8) == {"job": None}
     assert decide(row, [0, 1, 2], alpha=0.8, min_lift=2.0) == {}
-    assert decide(row, [0, 1, 2], alpha=0.8, min_lift=1.2) == {"job": Form.WITHHELD, "rank": Form.WITHHELD}
+    assert decide(row, [0, 1, 2], alpha=0.8, min_lift=1.2) == {"job": None, "rank": None}
     assert decide(row, [0, 1, 2], alpha=1.0) == {}
     assert decide(row, [3, 4, 5], alpha=0.6) == {}  # 2 of 3, and 4 / 3 as many as elsewhere
-    assert decide(row, [3, 4, 5], alpha=0.6, min_lift=1.3) == {"job": Form.WITHHELD}
+    assert decide(row, [3, 4, 5], alpha=0.6, min_lift=1.3) == {"job": None}
     assert decide(row, [0, 1, 2], alpha=0.8, on_homogeneous="suppress") is None
     assert decide(row, [0, 5, 6], alpha=0.8, on_homogeneous="suppress") == {}
 
@@ -218,17 +218,17 @@ def close_numbers() -> Population:
 def test_close_numbers_tell_the_same() -> None:
     people = close_numbers()
     row = pd.DataFrame({"age": [3], "pay": [3]})
-    assert decide(row, [0, 1, 2, 3, 4], people, alpha=0.9) == {"pay": Form.WITHHELD}  # in the bin, too
+    assert decide(row, [0, 1, 2, 3, 4], people, alpha=0.9) == {"pay": None}  # in the bin, too
     far = pd.DataFrame({"age": [50], "pay": [52]})
     assert decide(far, [48, 50, 60, 70], people, alpha=0.7) == {}  # 49, 51, 61, 71: two of four are close
     # Close to 52 are 11 of 100 people; the bin has 51, so its lift is 1.96.
     assert decide(far, [50, 51, 52], people, alpha=0.7, min_lift=2) == {"pay": Interval(50, 100)}
-    assert decide(far, [50, 51, 52], people, alpha=0.7) == {"pay": Form.WITHHELD}
+    assert decide(far, [50, 51, 52], people, alpha=0.7) == {"pay": None}
 
 
 def test_a_bin_is_homogeneous_as_a_whole() -> None:
     people, row = close_numbers(), pd.DataFrame({"age": [3], "pay": [3]})
-    assert decide(row, [0, 1, 2, 3, 4], people, private_values="bins", alpha=0.9) == {"pay": Form.WITHHELD}
+    assert decide(row, [0, 1, 2, 3, 4], people, private_values="bins", alpha=0.9) == {"pay": None}
     assert decide(row, [0, 1, 60, 61], people, private_values="bins", alpha=0.9) == {"pay": Interval(0, 50)}
 
 
@@ -236,8 +236,8 @@ def test_people_count_once() -> None:
     table = pd.DataFrame({"person": [0, 0, 0, 1, 2, 3], "age": range(6), "job": ["a", "a", "b", "b", "b", "b"]})
     people = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"], subject="person"))
     row = table.iloc[[0]]
-    assert decide(row, [0, 1, 2], people, k=2, rare_values="withhold") == {"job": Form.WITHHELD}  # one person has a
-    assert decide(row, [0, 1], people, alpha=0.9) == {"job": Form.WITHHELD}
+    assert decide(row, [0, 1, 2], people, k=2, rare_values="withhold") == {"job": None}  # one person has a
+    assert decide(row, [0, 1], people, alpha=0.9) == {"job": None}
 
 
 # --- what it stands for ----------------------------------------------------------------------------------------
