@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -89,24 +89,17 @@ class Hierarchy:
         if len({row[-1] for row in rows}) > 1 or len(rows[0]) == 1:
             rows = [(*row, "*") for row in rows]
         rows.sort(key=lambda row: row[::-1])
-        leaves = [row[0] for row in rows]
-        labels, parent = [*leaves], [-1] * len(rows)
-        low, high, below = ([*range(len(rows))] for _ in range(3))  # below: node of each row on the level below
-        for level in range(1, len(rows[0])):
-            seen: dict[str, int] = {}
+        low, high = dict[tuple[str, ...], int](), dict[tuple[str, ...], int]()  # by node: the path from it to the root
+        for level in range(len(rows[0])):
             for i, row in enumerate(rows):
-                node = seen.setdefault(row[level], len(labels))
-                if node == len(labels):
-                    labels.append(row[level])
-                    low.append(i)
-                    high.append(i)
-                    parent.append(-1)
-                if high[node] < i - 1 or parent[below[i]] not in (-1, node):
-                    raise SchemaError("a hierarchy label has two parents; make labels unique per branch")
-                high[node] = i
-                parent[below[i]] = node
-                below[i] = node
-        return cls(tuple(leaves), tuple(labels), *(np.asarray(x, dtype=np.int32) for x in (low, high, parent)))
+                low.setdefault(row[level:], i)
+                high[row[level:]] = i
+        if len({(len(path), path[0]) for path in low}) != len(low):
+            raise SchemaError("a hierarchy label has two parents; make labels unique per branch")
+        number = {path: node for node, path in enumerate(low)}
+        parent = [number.get(path[1:], -1) for path in low]
+        arrays = (np.array([*x], dtype=np.int32) for x in (low.values(), high.values(), parent))
+        return cls(tuple(row[0] for row in rows), tuple(path[0] for path in low), *arrays)
 
     def cover(self, values: Sequence[str]) -> int:
         """Return the lowest node that holds all the given values."""
@@ -200,37 +193,28 @@ class Attribute:
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        for why in self._contradictions():
-            raise SchemaError(f"column {self.name!r}: {why}")
-
-    def _contradictions(self) -> Iterator[str]:
-        levels, bounds = self.levels, self.bounds
-        if (self.kind == "ordinal") != (levels is not None):
-            yield "levels belong to ordinal attributes, and each needs them"
-        if levels is not None and (len(set(levels)) != len(levels) or not levels):
-            yield "ordinal levels must be distinct and not empty"
-        if (self.kind == "hierarchical") != (self.hierarchy is not None):
-            yield "a hierarchy belongs to hierarchical attributes only"
-        if bounds is not None and (self.kind != "numeric" or not bounds[0] <= bounds[1]):
-            yield "bounds are (low, high) of a numeric attribute"
-        if not 0 <= self.weight < float("inf"):
-            yield "weight must be a finite number >= 0"
-        yield from self._contradictions_of_domain()
-
-    def _contradictions_of_domain(self) -> Iterator[str]:
-        bins, categories = self.bins, self.categories
-        if bins is not None:
-            if self.kind != "numeric" or self.role not in _FEATURES:
-                yield "bins are for numeric features"
-            if len(bins) < 2 or not all(map(isfinite, bins)) or any(a >= b for a, b in pairwise(bins)):
-                yield "bins are at least 2 numbers (or dates), strictly increasing"
-        if categories is not None:
-            if self.kind != "nominal":
-                yield "categories are of nominal attributes; others declare levels, ..."
-            if not categories or not all(isinstance(value, (str, int, float, bool)) for value in categories):
-                yield "categories are texts, numbers or booleans, and at least one"
-            if len({to_text(value) for value in categories}) != len(categories):
-                yield "categories must be distinct, however they are spelled"
+        levels, bounds, bins, listed = self.levels, self.bounds, self.bins, self.categories
+        is_number, is_tree = self.kind == "numeric", self.kind == "hierarchical"
+        rules = {
+            "levels belong to ordinal attributes, and each needs them": (self.kind == "ordinal")
+            == (levels is not None),
+            "ordinal levels must be distinct and not empty": levels is None or 0 < len(levels) == len({*levels}),
+            "a hierarchy belongs to hierarchical attributes only": is_tree == (self.hierarchy is not None),
+            "bounds are (low, high) of a numeric attribute": bounds is None or (is_number and bounds[0] <= bounds[1]),
+            "weight must be a finite number >= 0": 0 <= self.weight < float("inf"),
+            "bins are for numeric features": bins is None or (is_number and self.role in _FEATURES),
+            "bins are at least 2 numbers (or dates), strictly increasing": bins is None
+            or (len(bins) >= 2 and all(map(isfinite, bins)) and all(a < b for a, b in pairwise(bins))),
+            "categories are of nominal attributes; others declare levels, ...": listed is None
+            or self.kind == "nominal",
+            "categories are texts, numbers or booleans, and at least one": listed is None
+            or (bool(listed) and all(isinstance(value, (str, int, float, bool)) for value in listed)),
+            "categories must be distinct, however they are spelled": listed is None
+            or len({to_text(value) for value in listed}) == len(listed),
+        }
+        for rule, is_kept in rules.items():
+            if not is_kept:
+                raise SchemaError(f"column {self.name!r}: {rule}")
 
     @property
     def lacks(self) -> str | None:
@@ -250,28 +234,20 @@ class Attribute:
         return self.hierarchy.leaves if self.hierarchy is not None else self.levels
 
 
+_DECLARED = ("ordinal", "hierarchies", "bounds", "bins", "categories")
+
+
 def _attribute_of(
-    column: pd.Series,
-    role: Role,
-    weight: float,
-    *,
-    levels: Sequence[Any] | None,
-    hierarchy: Any,
-    as_category: bool,
-    bounds: tuple[float, float] | None,
-    bins: Sequence[Any] | None,
-    categories: Sequence[Any] | None,
-    nullable: bool | None,
-    whole: bool,
+    column: pd.Series, role: Role, weight: float, *, as_category: bool, whole: bool, nullable: bool | None, **given: Any
 ) -> Attribute:
-    """Return the attribute of a column; only what is not declared is looked up in the rows."""
-    name = str(column.name)
+    """Return the attribute of a column; only what is not among the declarations `given` is looked up in the rows."""
+    name, is_declared = str(column.name), nullable is not None
+    kind: Kind = "nominal"
+    levels, hierarchy, bounds, bins, categories = map(given.get, _DECLARED)
     if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
         return Attribute(name=name, role=role)
-    is_declared = nullable is not None
-    kind: Kind = "nominal"
     if levels is not None:
         kind = "ordinal"
     elif hierarchy is not None:
@@ -286,22 +262,21 @@ def _attribute_of(
         raise SchemaError(f"column {name!r}: whole numbers are of numeric columns; this one is {kind}")
     if role == "quasi-identifier" and not is_declared and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
-    listed = levels if levels is not None else categories
     return Attribute(
         name=name,
         role=role,
         kind=kind,
         weight=weight,
-        levels=tuple(to_text(v) for v in _as_tuple(levels)) if levels is not None else None,
-        hierarchy=Hierarchy.of(hierarchy) if hierarchy is not None else None,
-        bounds=(_exact_number(bounds[0], name), _exact_number(bounds[1], name)) if bounds is not None else None,
+        levels=None if levels is None else tuple(map(to_text, _as_tuple(levels))),
+        hierarchy=None if hierarchy is None else Hierarchy.of(hierarchy),
+        bounds=None if bounds is None else (_exact_number(bounds[0], name), _exact_number(bounds[1], name)),
         nullable=bool(column.isna().any()) if nullable is None else nullable,
-        bins=_edges(bins, name) if bins is not None else None,
-        categories=_as_tuple(categories) if categories is not None else None,
+        bins=None if bins is None else _edges(bins, name),
+        categories=None if categories is None else _as_tuple(categories),
         learned=() if is_declared else ("nullable",),
         dtype=_type_of_numbers(bins if bounds is None else bounds, whole)
         if kind == "numeric"
-        else type_of_values(listed),
+        else type_of_values(categories if levels is None else levels),
     )
 
 
@@ -450,15 +425,10 @@ class Schema:
             "target": [target] if target else [],
         }
         roles = _roles_of(frame, given)
-        declared: dict[str, Mapping[str, Any]] = {
-            "ordinal": ordinal or {},
-            "hierarchies": hierarchies or {},
-            "bounds": bounds or {},
-            "bins": bins or {},
-            "categories": categories or {},
-        }
-        for label, names in {**declared, "nominal": nominal, "nullable": nullable or (), "whole": whole}.items():
-            _check_known(frame, names, label)
+        by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories), strict=True)
+        declared: dict[str, Mapping[str, Any]] = {label: by_name or {} for label, by_name in by_label}
+        for label, names in {**declared, "nominal": nominal, "nullable": nullable, "whole": whole}.items():
+            _check_known(frame, names or (), label)
         if unknown := [name for name in weights or () if roles.get(name) != "quasi-identifier"]:
             raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
         weight = dict.fromkeys(quasi_identifiers, 1.0) | dict(weights or {})
@@ -470,14 +440,10 @@ class Schema:
                 frame[name],
                 role,
                 weight[name] / total if role == "quasi-identifier" else 0.0,
-                levels=declared["ordinal"].get(name),
-                hierarchy=declared["hierarchies"].get(name),
                 as_category=name in nominal or name in declared["categories"],
-                bounds=declared["bounds"].get(name),
-                bins=declared["bins"].get(name),
-                categories=declared["categories"].get(name),
-                nullable=None if nullable is None else name in nullable,
                 whole=name in whole,
+                nullable=None if nullable is None else name in nullable,
+                **{label: by_name[name] for label, by_name in declared.items() if name in by_name},
             )
             for name, role in roles.items()
         )
