@@ -74,8 +74,13 @@ class Population(HostOnly):
         Training rows (people, where there are no rows); distinct people (rows, without a subject key).
     has_rows : bool
         Whether training rows are in this process; a sealed population has counts alone.
+    has_several_rows : bool
+        Whether a person may have several rows: with a subject key, where the rows are here.
     is_sealed : bool
         Whether only numbers of people are known, so that no partition can be made.
+    policy : PrivacyPolicy, optional
+        The one that was sealed with the population.
+    sealed_arrays : mapping of arrays of numbers that were sealed with the population
     """
 
     schema: Schema
@@ -86,9 +91,10 @@ class Population(HostOnly):
     n_rows: int
     n_people: int
     has_rows: bool
+    has_several_rows: bool
     is_sealed: bool
-    _sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})
-    _sealed_policy: Mapping[str, Any] | None = None
+    policy: PrivacyPolicy | None = None
+    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})
     _rows: RowStore
     _cell_of_row: Rows
     _key: bytes
@@ -107,6 +113,7 @@ class Population(HostOnly):
         vars(self).update(cells=cells, cell_people=cell_people, n_people=int(cell_people.sum()), n_rows=len(rows))
         vars(self).update(has_rows=rows.has_table, is_sealed=not (rows.has_table or rows.is_divisible))
         vars(self).update(_rows=rows, _cell_of_row=rows.cell_of_row, _key=key)
+        vars(self).update(has_several_rows=rows.subjects is not None)
 
     def _counts(self) -> str:
         if "_uncounted" in vars(self):
@@ -267,27 +274,13 @@ class Population(HostOnly):
         facts, arrays = read_bundle(path, found)
         own = facts.pop("population")
         schema, domains = from_plain(own)
-        people = arrays["people"]
-        known: dict[str, Any] = {"fingerprint": own["fingerprint"], "_sealed_policy": facts.get("policy")}
-        known["_sealed_arrays"] = arrays
+        people, policy = arrays["people"], facts.get("policy")
+        known: dict[str, Any] = {"fingerprint": own["fingerprint"], "sealed_arrays": arrays}
+        known["policy"] = None if policy is None else PrivacyPolicy(**policy)
         if own["order_key"] is not None:
             known["_order_key"] = bytes.fromhex(own["order_key"])
         rows = RowStore(np.repeat(np.arange(len(people)), people))
         return cls(Encoder(schema, domains), arrays["cells"], people, rows, found, **known)
-
-    @property
-    def policy(self) -> PrivacyPolicy | None:
-        """The policy that was sealed with the population, if any."""
-        return None if self._sealed_policy is None else PrivacyPolicy(**self._sealed_policy)
-
-    def sealed_arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Arrays of numbers that were sealed with the population."""
-        return self._sealed_arrays
-
-    @property
-    def has_several_rows(self) -> bool:
-        """Whether a person may have several rows: with a subject key, where the rows are here."""
-        return self._rows.subjects is not None
 
     @property
     def has_key(self) -> bool:

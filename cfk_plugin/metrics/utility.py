@@ -97,9 +97,11 @@ class Utility(_Figures):
         evidence of protection.
         """
         found = self.chance
+        if found is None:
+            return {"copies": None, "singled_out": None}
         return {
-            "copies": found and _is_above(found.copies_train, found.copies_holdout),
-            "singled_out": found and _is_above(found.singled_out_train, found.singled_out_holdout),
+            "copies": _is_above(found.copies_train, found.copies_holdout),
+            "singled_out": _is_above(found.singled_out_train, found.singled_out_holdout),
         }
 
     def to_dict(self) -> dict[str, Any]:

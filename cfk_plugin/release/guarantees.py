@@ -48,7 +48,7 @@ class GuaranteeState(HostOnly):
 
 def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
     """Return the partition that was sealed with a population; for a larger k, unions of its groups."""
-    partition = partition_from_arrays(population, population.sealed_arrays())
+    partition = partition_from_arrays(population, population.sealed_arrays)
     if partition is None or policy.guarantee == "catalogue":
         raise PolicyError(f'the bundle has nothing for guarantee="{policy.guarantee}"; seal a fitted KAnonymizer')
     floor = None if population.policy is None else population.policy.k
