@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import bin_of, bin_part
+from cfk_plugin.data.domain import Rows, bin_of, bin_part
 from cfk_plugin.data.intake import Intake, take_in
 from cfk_plugin.data.model import Goal, LabelModel, Oracle, Outcome, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -45,24 +45,30 @@ _DIVERSITY = ("l_diversity", "t_closeness")
 _OWN = (*BUILT_IN.values(), ReciprocalProtector)  # protectors whose regions are made of the population's own values
 
 
+Labels = NDArray[Any]
 Memory = dict[tuple[bytes, bytes, object], Verdict]
 """Verdicts by a counterfactual's codes and numbers and what it is after, for the length of one call."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch(HostOnly):
+    """Counterfactuals to protect, and what each is judged by."""
+
     intake: Intake
-    goals: Sequence[object] | NDArray[Any]  # the label that each is after, or away from
+    query: Rows  # that each answers
+    own: Labels  # the model's label at each
+    factual: Labels | None  # and at its query, where that says what is desired
     oracle: Oracle
-    sides: NDArray[np.int64]  # which people may be in a group with each; see `OutcomeClasses`
+    sides: Rows  # which people may be in a group with each; see `OutcomeClasses`
+    progress: Progress | None = None
 
     def __len__(self) -> int:
         return len(self.intake)
 
-    def take(self, at: NDArray[np.int64]) -> Batch:
-        return Batch(
-            self.intake.take(at), [self.goals[i] for i in at.tolist()], self.oracle.restrict(at), self.sides[at]
-        )
+    def take(self, at: Rows) -> Batch:
+        factual = None if self.factual is None else self.factual[at]
+        labels = self.query[at], self.own[at], factual
+        return Batch(self.intake.take(at), *labels, self.oracle.restrict(at), self.sides[at], self.progress)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,8 +94,8 @@ class Pipeline(HostOnly):
     def release(
         self,
         frame: pd.DataFrame,
-        query: NDArray[np.int64],
-        factual: NDArray[Any] | None = None,
+        query: Rows,
+        factual: Labels | None = None,
         *,
         instance_based: bool = False,
         progress: Progress | None = None,
@@ -106,16 +112,15 @@ class Pipeline(HostOnly):
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
 
-    def answer(self, frame: pd.DataFrame, query: NDArray[np.int64], progress: Progress | None = None) -> list[Entry]:
+    def answer(self, frame: pd.DataFrame, query: Rows, progress: Progress | None = None) -> list[Entry]:
+        """Return the catalogue's nearest entry for each query."""
         try:
             with failing_closed():
-                intake = take_in(frame, self.population.encoder)
-                made: dict[int, Entry] = {}
-                if len(at := _sound(intake)):
-                    asks = self.goal.is_opposite  # a query that the model cannot read must not cost the others theirs
-                    factual = self.model(intake.take(at).frame).astype(object) if asks else None
-                    made = self._from_catalogue(intake, query, at, None, factual, progress)
-                return _complete(intake, query, made, "none_found")
+                intake, factual = take_in(frame, self.population.encoder), None
+                at = _sound(intake)  # a query that the model cannot read must not cost the others theirs
+                if self.goal.is_opposite and len(at):
+                    factual = self.model(intake.take(at).frame).astype(object)
+                return self._entries(intake, query, at, None, factual, progress)
         except CFKError as error:
             return withheld(query, error)
 
@@ -130,97 +135,80 @@ class Pipeline(HostOnly):
         return tuple(worst(a, b) for a, b in zip(own, others, strict=True))
 
     def entries_of(
-        self,
-        intake: Intake,
-        query: NDArray[np.int64],
-        factual: NDArray[Any] | None,
-        progress: Progress | None = None,
+        self, intake: Intake, query: Rows, factual: Labels | None, progress: Progress | None = None
     ) -> list[Entry]:
         """Return one entry per counterfactual; with a catalogue each is replaced by the nearest entry of it."""
-        made: dict[int, Entry] = {}
-        if len(at := _sound(intake)):
-            own = self.model(intake.take(at).frame).astype(object)
-            factual = None if factual is None else factual[at]
+        at, own = _sound(intake), None
+        if len(at):
+            own, factual = self.model(intake.take(at).frame).astype(object), None if factual is None else factual[at]
             desired = self.goal.judge(factual, own)(own, np.arange(len(at)))
             at, own, factual = at[desired], own[desired], None if factual is None else factual[desired]
-            if self.guarantee.catalogue is not None:
-                made = self._from_catalogue(intake, query, at, own, factual, progress)
-            else:
-                made = self._entries(intake.take(at), query, at, own, factual, progress)
-        return _complete(intake, query, made, "not_desired")
-
-    def _from_catalogue(
-        self,
-        intake: Intake,
-        query: NDArray[np.int64],
-        at: NDArray[np.int64],
-        own: NDArray[Any] | None,
-        factual: NDArray[Any] | None,
-        progress: Progress | None,
-    ) -> dict[int, Entry]:
-        """Answer with the rows behind the nearest entries; where there is none, say so."""
-        catalogue = self.guarantee.catalogue
-        if catalogue is None or not len(at):
-            return {}
-        asked = intake.take(at)
-        open_to = self.guarantee.sides.open_to(own, factual, len(at))
-        rows = catalogue.nearest(asked.frame, *asked.quasi_identifiers, open_to)
-        if own is not None:  # counterfactuals, not queries
-            groups = catalogue.partition.group_of(asked.codes, asked.numbers, self.guarantee.sides.of(own))
-            itself = catalogue.own(asked.codes, groups)
-            rows = np.where(itself >= 0, itself, rows)
-        made: dict[int, Entry] = {i: Suppressed(int(query[i]), "infeasible") for i in at[rows < 0].tolist()}
-        if (found := rows >= 0).any():
-            chosen = take_in(self.population.rows(rows[found]), self.population.encoder)
-            wanted = None if factual is None else factual[found]
-            made.update(self._entries(chosen, query, at[found], self.rows.labels(rows[found]), wanted, progress))
-        return made
+        return self._entries(intake, query, at, own, factual, progress)
 
     def _entries(
         self,
-        accepted: Intake,
-        query: NDArray[np.int64],
-        at: NDArray[np.int64],
-        own: NDArray[Any],
-        factual: NDArray[Any] | None,
+        intake: Intake,
+        query: Rows,
+        at: Rows,
+        own: Labels | None,
+        factual: Labels | None,
         progress: Progress | None,
-    ) -> dict[int, Entry]:
-        """Protect and verify counterfactuals with the desired outcome; return the entry for each position in `at`."""
-        if not len(at):
-            return {}
-        cells = accepted.quasi_identifiers[0]
-        oracle = Oracle(self.model, self.goal.judge(factual, own), self.rows, accepted.frame, desired_at=cells)
-        goals = (own if factual is None else factual).tolist()
-        batch = Batch(accepted, goals, oracle, self.guarantee.sides.of(own))
-        verdicts = self.decide(batch, progress)
-        if self.measures_k_effective:
-            verdicts = self._with_k_effective(batch, verdicts, own, factual)
+    ) -> list[Entry]:
+        """Answer the counterfactuals, or queries (which have no `own`), at some positions; others are withheld."""
         made: dict[int, Entry] = {}
-        same = None if self.goal.is_opposite else self.goal.outcome(self.model)
-        for row, (i, verdict) in enumerate(zip(at.tolist(), verdicts, strict=True)):
-            if isinstance(verdict, Suppressed):
-                made[i] = Suppressed(int(query[i]), verdict.reason, refused_k=verdict.refused_k)
-            else:
-                label = None if factual is None else factual[row]
-                outcome = same or self.goal.outcome(self.model, label, own[row])
-                made[i] = entry_of(int(query[i]), verdict, accepted, row, outcome)
-        return made
+        accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
+        if catalogue is not None and len(at):
+            codes, numbers = accepted.codes, accepted.numbers
+            open_to = sides.open_to(own, factual, len(at))
+            rows = catalogue.nearest(accepted.frame, *accepted.quasi_identifiers, open_to)
+            if own is not None:
+                itself = catalogue.own(codes, catalogue.partition.group_of(codes, numbers, sides.of(own)))
+                rows = np.where(itself >= 0, itself, rows)
+            found = rows >= 0
+            made = {i: Suppressed(int(query[i]), "infeasible") for i in at[~found].tolist()}
+            at, rows, factual = at[found], rows[found], None if factual is None else factual[found]
+            if len(at):
+                accepted, own = take_in(self.population.rows(rows), self.population.encoder), self.rows.labels(rows)
+        if len(at) and own is not None:
+            cells, judge = accepted.quasi_identifiers[0], self.goal.judge(factual, own)
+            oracle = Oracle(self.model, judge, self.rows, accepted.frame, desired_at=cells)
+            batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress)
+            made.update(zip(at.tolist(), self._verified(batch), strict=True))
+        return [
+            made[i] if i in made else Suppressed(q, *(fault or ("not_desired",)))
+            for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
+        ]
 
-    def decide(self, batch: Batch, progress: Progress | None = None) -> list[Verdict]:
+    def _verified(self, batch: Batch) -> Iterator[Entry]:
+        """Protect and verify counterfactuals that have the desired outcome."""
+        verdicts = self.decide(batch)
+        if self.measures_k_effective:
+            verdicts = self._with_k_effective(batch, verdicts)
+        same = None if self.goal.is_opposite else self.goal.outcome(self.model)
+        for i, (query, verdict) in enumerate(zip(batch.query.tolist(), verdicts, strict=True)):
+            if isinstance(verdict, Suppressed):
+                yield Suppressed(query, verdict.reason, refused_k=verdict.refused_k)
+            else:
+                label = None if batch.factual is None else batch.factual[i]
+                outcome = same or self.goal.outcome(self.model, label, batch.own[i])
+                yield entry_of(query, verdict, batch.intake, i, outcome)
+
+    def decide(self, batch: Batch) -> list[Verdict]:
         """Return what may leave for each counterfactual; where there is a ledger, it is on record by then."""
         if self.ledger is None:
-            return self.protect(batch, progress)
+            return self.protect(batch)
         try:
             with self.ledger.one_request():
-                return LedgerGuard(self, self.ledger, batch).settle(progress)
+                return LedgerGuard(self, self.ledger, batch).settle()
         except LedgerError as error:
             _log.warning("explanations withheld: %s", error)
         return [refused("ledger_failed")] * len(batch)
 
-    def protect(self, batch: Batch, progress: Progress | None = None) -> list[Verdict]:
+    def protect(self, batch: Batch) -> list[Verdict]:
         """Return a certified region per counterfactual, or a refusal; equal ones of equal goal are solved once."""
         codes, numbers = batch.intake.codes, batch.intake.numbers
-        keys = [(codes[i].tobytes(), numbers[i].tobytes(), goal) for i, goal in enumerate(batch.goals)]
+        after = (batch.own if batch.factual is None else batch.factual).tolist()  # the label, or away from it
+        keys = [(codes[i].tobytes(), numbers[i].tobytes(), label) for i, label in enumerate(after)]
         known: Memory = {} if self.memory is None else self.memory
         new: dict[tuple[bytes, bytes, object], int] = {}
         for i, key in enumerate(keys):
@@ -228,33 +216,32 @@ class Pipeline(HostOnly):
                 new.setdefault(key, i)
         if new:
             distinct = batch if len(new) == len(batch) else batch.take(np.array([*new.values()]))
-            found = self._protect_distinct(distinct, progress)
-            known.update(zip(new, found, strict=True))
-            if progress is not None:
-                progress(len(new), len(new))
+            known.update(zip(new, self._protect_distinct(distinct), strict=True))
+            if batch.progress is not None:
+                batch.progress(len(new), len(new))
         return [known[key] for key in keys]
 
-    def _protect_distinct(self, batch: Batch, progress: Progress | None) -> list[Verdict]:
+    def _protect_distinct(self, batch: Batch) -> list[Verdict]:
         """Protect and verify; where sensitive values are too alike, ask again for twice as many people.
 
         The groups of a partition are diverse from the start, as far as they can be.
         """
-        verdicts, policy = self._attempt(batch, self.policy, progress), self.policy
+        verdicts, policy = self._attempt(batch, self.policy), self.policy
         for _ in range(_DOUBLINGS if self.guarantee.partition is None else 0):
             alike = [i for i, v in enumerate(verdicts) if isinstance(v, Suppressed) and v.reason in _DIVERSITY]
             if not alike or 2 * policy.k > self.population.n_people:
                 break
             policy = replace(policy, k=2 * policy.k)
-            again = self._attempt(batch.take(np.array(alike)), policy, None)
+            again = self._attempt(replace(batch.take(np.array(alike)), progress=None), policy)
             for i, verdict in zip(alike, again, strict=True):
                 verdicts[i] = verdict
         return verdicts
 
-    def _attempt(self, batch: Batch, policy: PrivacyPolicy, progress: Progress | None) -> list[Verdict]:
+    def _attempt(self, batch: Batch, policy: PrivacyPolicy) -> list[Verdict]:
         intake, partition = batch.intake, self.guarantee.partition
         try:
             with quiet("raised {}; its explanations are withheld", PluginError, let=ModelError):
-                found, method, groups = self._propose(batch, policy, progress)
+                found, method, groups = self._propose(batch, policy)
         except PluginError as error:
             _log.warning("protector %s %s", self.method, error)
             return [refused("protector_failed")] * len(batch)
@@ -272,9 +259,7 @@ class Pipeline(HostOnly):
                 verdicts[i] = refused("verification_failed", was.refused_k if isinstance(was, Suppressed) else None)
         return verdicts
 
-    def _propose(
-        self, batch: Batch, policy: PrivacyPolicy, progress: Progress | None = None
-    ) -> tuple[list[Proposal | None], str, NDArray[np.int64] | None]:
+    def _propose(self, batch: Batch, policy: PrivacyPolicy) -> tuple[list[Proposal | None], str, Rows | None]:
         """Ask plugins, then the protector; return proposals, the method, and the group of each counterfactual.
 
         None stands for a proposal that cannot be made of the population's own values.
@@ -283,8 +268,9 @@ class Pipeline(HostOnly):
         codes, numbers = intake.quasi_identifiers
         groups = None if partition is None else partition.group_of(intake.codes, intake.numbers, batch.sides)
         # All copies: what a protector does to its task reaches neither verification nor the next attempt.
+        lent = copy(policy), codes.copy(), numbers.copy(), batch.oracle
         own = None if groups is None else groups.copy()
-        task = Task(self.population, copy(policy), codes.copy(), numbers.copy(), batch.oracle, self.seed, progress, own)
+        task = Task(self.population, *lent, self.seed, batch.progress, own)
         answer = self.plugins.protect(task) if "cfk_protect" in self.plugins.hooks else None
         method = self.method if answer is None else "plugin"
         proposals = list(self.protector.protect(task) if answer is None else answer)
@@ -302,48 +288,39 @@ class Pipeline(HostOnly):
             some = intake.take(at)
             own = self.model(some.frame).astype(object)
             oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, some.frame)
-            proposals, *_ = self._propose(Batch(some, own, oracle, self.guarantee.sides.of(own)), self.policy)
+            proposals, *_ = self._propose(Batch(some, at, own, None, oracle, self.guarantee.sides.of(own)), self.policy)
             for i, proposal in zip(at, proposals, strict=True):
                 found[i] = None if proposal is None else proposal.region
         return found
 
-    def _with_k_effective(
-        self, batch: Batch, verdicts: Sequence[Verdict], own: NDArray[Any], factual: NDArray[Any] | None
-    ) -> list[Verdict]:
+    def _with_k_effective(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
         """Complete certificates with the number of people whom the protection maps to the same region.
 
         Everybody in a region is protected as the counterfactual was, with their own quasi-identifiers and the released
         private values; who comes out elsewhere does not count. An adversary with algorithm and model does the same.
         """
-        population, completed = self.population, list(verdicts)
+        population = self.population
         certified = {i: verdict for i, verdict in enumerate(verdicts) if isinstance(verdict, Certified)}
         if not certified:
-            return completed
+            return verdicts
         inside = [np.flatnonzero(population.cells_inside(verdict.region)) for verdict in certified.values()]
         which, cells = np.repeat(list(certified), [len(each) for each in inside]), np.concatenate(inside)
         rows = rows_for_cells(population.encoder, batch.intake.frame, which, population.cells[cells])
-        others, judge = take_in(rows, population.encoder), self.goal.judge(factual, own)
+        others, judge = take_in(rows, population.encoder), self.goal.judge(batch.factual, batch.own)
         oracle = Oracle(self.model, lambda labels, at: judge(labels, which[at]), self.rows, others.frame)
-        found, *_ = self._propose(Batch(others, which, oracle, np.zeros(len(which), dtype=np.int64)), self.policy)
+        everybody = Batch(others, batch.query[which], batch.own[which], None, oracle, batch.sides[which])
+        found, *_ = self._propose(everybody, self.policy)
         regions = [None if proposal is None else proposal.region for proposal in found]
         for i, (region, certificate) in certified.items():
             same = [cells[at] for at in np.flatnonzero(which == i) if regions[at] == region]
             members = population.members(region)
             left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
-            completed[i] = Certified(region, certificate.counted(k_effective=population.people(left)))
-        return completed
+            verdicts[i] = Certified(region, certificate.counted(k_effective=population.people(left)))
+        return verdicts
 
 
-def _sound(intake: Intake) -> NDArray[np.int64]:
+def _sound(intake: Intake) -> Rows:
     return np.flatnonzero([fault is None for fault in intake.faults])
-
-
-def _complete(intake: Intake, query: NDArray[np.int64], made: Mapping[int, Entry], reason: str) -> list[Entry]:
-    """Return entries in order; what has none is withheld for its fault, or for a reason."""
-    return [
-        made[i] if i in made else Suppressed(q, *(fault or (reason,)))
-        for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
-    ]
 
 
 def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome) -> GeneralizedCounterfactual:
@@ -378,7 +355,7 @@ def failing_closed() -> AbstractContextManager[None]:
     return quiet("{} in the pipeline", PluginError, let=ModelError)
 
 
-def withheld(query: NDArray[np.int64], error: CFKError) -> list[Entry]:
+def withheld(query: Rows, error: CFKError) -> list[Entry]:
     by_model = isinstance(error, ModelError)  # which a plugin may have raised, with a text of its own
     _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
     return [Suppressed(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()]
@@ -397,17 +374,17 @@ class LedgerGuard(HostOnly):
     batch: Batch
     _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)  # by position and region on record
 
-    def settle(self, progress: Progress | None) -> list[Verdict]:
+    def settle(self) -> list[Verdict]:
         """Put what is about to leave on record, or take what is on record instead."""
         pipeline, batch, records = self.pipeline, self.batch, self._handles()
         where = () if self._keeps_region else (pipeline.policy.sha256, pipeline.population.fingerprint)
         latest = self.ledger.latest(records, *where)
         known = {i: latest[record] for i, record in enumerate(records) if record in latest}
-        self._verify(known.items())
+        verdicts = self._verdicts_on([*known.items()])
         fresh = np.array([i for i in range(len(batch)) if i not in known], dtype=np.int64)
-        found = pipeline.protect(batch.take(fresh), progress) if len(fresh) else []
+        found = pipeline.protect(batch.take(fresh)) if len(fresh) else []
         settled: dict[int, Verdict] = dict(zip(fresh.tolist(), found, strict=True))
-        settled.update({i: self._verified[i, region] for i, region in known.items()})
+        settled.update(zip(known, verdicts, strict=True))
         # A region to keep is put forward unverified: the ledger asks, for this one as for another in its place.
         candidates = {i: self._candidate(records[i], region) for i, region in known.items() if self._keeps_region}
         for i, verdict in settled.items():
@@ -416,7 +393,7 @@ class LedgerGuard(HostOnly):
         leaving = [i for i in settled if i in candidates]
 
         def acceptable(position: int, region: Region) -> bool:
-            return isinstance(self._verdict_on(leaving[position], region), Certified)
+            return isinstance(self._verdicts_on([(leaving[position], region)])[0], Certified)
 
         decisions = self.ledger.settle([candidates[i] for i in leaving], self._count, acceptable)
         for i, decision in zip(leaving, decisions, strict=True):
@@ -437,28 +414,20 @@ class LedgerGuard(HostOnly):
             found.append(next((h for h in before if self.ledger.earlier(h)), handle))
         return found
 
-    def _verify(self, wanted: Iterable[tuple[int, Region]]) -> None:
-        """Verify regions on record; those that are none of today's partition count everybody inside."""
-        keys = list(wanted)
-        if not keys:
-            return
+    def _verdicts_on(self, claims: Sequence[tuple[int, Region]]) -> list[Verdict]:
+        """Verify regions on record, each once; those that are none of today's partition count everybody inside."""
         pipeline, partition = self.pipeline, self.pipeline.guarantee.partition
-        some = self.batch.take(np.array([i for i, _ in keys], dtype=np.int64))
-        foreign = {
-            at
-            for at, (_, region) in enumerate(keys)
-            if partition is not None and not len(partition.rows_mapped_to(region))
-        }
-        claims, coded = [Proposal(region) for _, region in keys], (some.intake.codes, some.intake.numbers)
-        found = pipeline.verifier.verify(claims, *coded, some.oracle, pipeline.method, foreign)
-        for at, (key, verdict) in enumerate(zip(keys, found, strict=True)):
-            short = at in foreign and isinstance(verdict, Certified) and self._falls_short(verdict.certificate)
-            self._verified[key] = refused("verification_failed") if short else verdict
-
-    def _verdict_on(self, i: int, region: Region) -> Verdict:
-        if (i, region) not in self._verified:
-            self._verify([(i, region)])
-        return self._verified[i, region]
+        if new := [claim for claim in claims if claim not in self._verified]:
+            some, regions = self.batch.take(np.array([i for i, _ in new])), [region for _, region in new]
+            foreign: set[int] = set()
+            if partition is not None:
+                foreign = {at for at, region in enumerate(regions) if not len(partition.rows_mapped_to(region))}
+            coded, proposals = (some.intake.codes, some.intake.numbers), [Proposal(region) for region in regions]
+            found = pipeline.verifier.verify(proposals, *coded, some.oracle, pipeline.method, foreign)
+            for at, (claim, verdict) in enumerate(zip(new, found, strict=True)):
+                short = at in foreign and isinstance(verdict, Certified) and self._falls_short(verdict.certificate)
+                self._verified[claim] = refused("verification_failed") if short else verdict
+        return [self._verified[claim] for claim in claims]
 
     def _falls_short(self, certificate: Certificate) -> bool:
         """Say whether what today's guarantee promises does not even hold for everybody inside of a foreign region."""
@@ -483,7 +452,7 @@ class LedgerGuard(HostOnly):
         if decision.region is None:
             return refused("intersection")
         if decision.outcome == "earlier" or (decision.outcome == "again" and self._keeps_region):
-            verdict = self._verdict_on(i, decision.region)
+            verdict = self._verdicts_on([(i, decision.region)])[0]
         if isinstance(verdict, Suppressed):
             return verdict
         region, certificate = verdict
