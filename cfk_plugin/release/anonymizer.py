@@ -232,7 +232,7 @@ class KAnonymizer(HostOnly):
             raise PolicyError('explain() answers from the catalogue; it needs guarantee="catalogue"')
         call, frame = Request(), require_features(queries, self.population_.schema.features, "queries")
         entries = self.pipeline_.answer(frame, np.arange(len(frame)), progress)
-        return self.wrap(entries, (None,) * len(frame), generator="catalogue", call=call)
+        return self.wrap(entries, None, generator="catalogue", call=call)
 
     def seal(self, path: str | Path) -> None:
         """Write population, policy and partition to one file, from which another process protects alike.
@@ -298,7 +298,7 @@ class KAnonymizer(HostOnly):
     def wrap(
         self,
         entries: Sequence[Entry],
-        findings: Sequence[Finding | None],
+        findings: Sequence[Finding | None] | None,
         generator: str,
         call: Request,
         record: Callable[[Explanations], bool] | None = None,

@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from cfk_plugin.data.domain import Numbers, Rows
 from cfk_plugin.data.intake import require_features, select, take_in
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import (
@@ -54,15 +54,15 @@ class Choice(HostOnly):
     """What protection made of every candidate, and which one of each query is the best. Host side only."""
 
     entries: list[Entry]  # one per candidate; none has left, and no ledger knows of them
-    distances: NDArray[np.float64]  # HEOM distance between the query and each candidate, over all features
-    chosen: NDArray[np.int64]  # position of the best candidate of each query; -1 where it has none
+    distances: Numbers  # HEOM distance between the query and each candidate, over all features
+    chosen: Rows  # position of the best candidate of each query; -1 where it has none
     pipeline: Pipeline  # releases candidates, by the ledger if any, and repeats what was found here
 
 
 def choose_candidates(
     anonymizer: KAnonymizer,
     candidates: pd.DataFrame,
-    query: NDArray[np.int64],
+    query: Rows,
     queries: pd.DataFrame,
     *,
     desired: Any = None,
@@ -115,13 +115,7 @@ def choose_candidates(
     return Choice(entries, distances, best_of(anonymizer.policy_, entries, distances, query, len(asked)), pipeline)
 
 
-def best_of(
-    policy: PrivacyPolicy,
-    entries: Sequence[Entry],
-    distances: NDArray[np.float64],
-    query: NDArray[np.int64],
-    n_queries: int,
-) -> NDArray[np.int64]:
+def best_of(policy: PrivacyPolicy, entries: Sequence[Entry], distances: Numbers, query: Rows, n_queries: int) -> Rows:
     """Return the position of the best entry of each query; -1 where it has none.
 
     Released comes before withheld. Of the released ones the policy's objective decides, with distance + NCP in the
@@ -272,26 +266,25 @@ class ProtectedExplainer(HostOnly):
         return f"{_WRAPPED[self].name}, {_WRAPPED[self].anonymizer!r}"
 
 
+@dataclass(eq=False, repr=False)
 class _Wrapped(HostOnly):
-    def __init__(
-        self,
-        explainer: Any,
-        source: CounterfactualSource,
-        anonymizer: Any,
-        track: bool | RunLogger,
-        groups: str | None,
-        candidates: int,
-    ) -> None:
-        self.explainer, self.source, self.name = explainer, source, str(source.name)
-        self.anonymizer, self.track, self.groups, self.m = anonymizer, track, groups, candidates
-        if candidates > 1:
-            if not isinstance(source, RankingSource):
+    explainer: Any
+    source: CounterfactualSource
+    anonymizer: Any
+    track: bool | RunLogger
+    groups: str | None
+    m: int  # candidates per query
+
+    def __post_init__(self) -> None:
+        self.name = str(self.source.name)
+        if self.m > 1:
+            if not isinstance(self.source, RankingSource):
                 raise AdapterError(
                     f"{self.name} cannot be asked for several counterfactuals of a query; NearestUnlikeNeighbour, DiCE "
                     "and adapters with a method `candidates` can. Leave out candidates="
                 )
-            _check_candidates(anonymizer)
-            self.heom = Heom.of(anonymizer.population_)
+            _check_candidates(self.anonymizer)
+            self.heom = Heom.of(self.anonymizer.population_)
 
     def methods(self) -> Mapping[str, Any]:
         with quiet("the adapter cannot say what it maps", AdapterError):
@@ -306,7 +299,7 @@ class _Wrapped(HostOnly):
             return self.call("explain", (queries,), options)
         features = self.anonymizer.population_.schema.features
         frame = require_features(queries, features, "queries")
-        call = Request.of(queries, self.groups)
+        call = replace(Request.of(queries, self.groups), candidates=self.m)
         asked, source = select(frame, features, renumber=False).copy(deep=True), self.source
         what = "the adapter raised {}; its text is withheld as it may quote rows"
         try:
@@ -317,11 +310,9 @@ class _Wrapped(HostOnly):
                     batch = source.generate(asked, **options)
         except ExplainerError as error:
             _log.warning("%s", error)  # holds the class of the exception alone
-            return self._withheld(np.arange(len(frame)), "explainer_failed", replace(call, candidates=self.m))
-        frame = select(frame, features)
-        if self.m > 1:
-            return self._release_best(batch, frame, replace(call, candidates=self.m), progress)
-        return self._release(batch, frame, call, progress)
+            return self._withheld(np.arange(len(frame)), "explainer_failed", call)
+        release = self._release if self.m == 1 else self._release_best
+        return release(batch, select(frame, features), call, progress)
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Request one of `methods`, and rebuild its result from what is released."""
@@ -334,7 +325,7 @@ class _Wrapped(HostOnly):
         if nothing is not None:  # raised out here, so that it carries no context
             raise nothing
         call = replace(Request.of(queries, self.groups), started=started)
-        explanations = self._release(batch, queries, call, None)
+        explanations = self._release(batch, queries, call)
         with quiet(f"the adapter cannot rebuild what {name} returns; use explain()", AdapterError, let=CFKError):
             restored = self.source.restore(native, explanations)
         if restored is native and native is not None:
@@ -368,15 +359,15 @@ class _Wrapped(HostOnly):
                     frame = frame.take(choice.chosen[found])
                 best = CounterfactualBatch.one_each(frame, found, batch.desired)
         except CFKError as error:
-            return self._wrap(withheld(np.arange(len(queries)), error), [None] * len(queries), call)
-        return self._release(best, queries, call, None, pipeline)
+            return self._wrap(withheld(np.arange(len(queries)), error), None, call)
+        return self._release(best, queries, call, pipeline=pipeline)
 
     def _release(
         self,
         batch: CounterfactualBatch,
         queries: pd.DataFrame,
         call: Request,
-        progress: Progress | None,
+        progress: Progress | None = None,
         pipeline: Pipeline | None = None,
     ) -> Explanations:
         self._check(batch, queries)
@@ -401,13 +392,12 @@ class _Wrapped(HostOnly):
                 entries[slot], findings[slot] = entry, finding
         return self._wrap(entries, findings, call)
 
-    def _withheld(self, query: NDArray[np.int64], reason: str, call: Request) -> Explanations:
-        return self._wrap([Suppressed(q, reason) for q in query.tolist()], [None] * len(query), call)
+    def _withheld(self, query: Rows, reason: str, call: Request) -> Explanations:
+        return self._wrap([Suppressed(q, reason) for q in query.tolist()], None, call)
 
-    def _wrap(self, entries: list[Entry], findings: list[Finding | None], call: Request) -> Explanations:
-        found: Explanations = self.anonymizer.wrap(
-            entries, findings, self.name, call, partial(observe, track=self.track)
-        )
+    def _wrap(self, entries: list[Entry], findings: list[Finding | None] | None, call: Request) -> Explanations:
+        record = partial(observe, track=self.track)
+        found: Explanations = self.anonymizer.wrap(entries, findings, self.name, call, record)
         return found
 
 
