@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from cfk_plugin.data.model import rows_for_cells
+from cfk_plugin.data.model import Goal, Mask, RowOracle, rows_for_cells
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
-from cfk_plugin.metrics.information import ncp_by_attribute
+from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import PrivateRelease
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    from cfk_plugin.data.model import Goal, RowOracle
-    from cfk_plugin.data.policy import PrivacyPolicy
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.protection.partition import Partition
+from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.protection.partition import Partition
 
 _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
@@ -40,8 +34,8 @@ class Catalogue(HostOnly):
     """
 
     partition: Partition  # over the rows with a desired prediction
-    rows: NDArray[np.int64]  # training row of each entry, in an order that does not depend on the table's
-    consistent: NDArray[np.int64]  # per entry: members of its group that the model is consistent with
+    rows: Ints  # training row of each entry, of least information loss first, whatever the table's order
+    consistent: Ints  # per entry: members of its group that the model is consistent with
 
     _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
 
@@ -50,8 +44,10 @@ class Catalogue(HostOnly):
         """Find the admissible entries of every group; the model is asked in large batches."""
         candidates = _candidates(partition)
         consistent = _consistent_members(partition, candidates, goal, model)
-        kept = (consistent >= policy.k) & _may_leave(partition, candidates, policy)
-        return cls(partition, candidates[kept], consistent[kept])
+        kept = np.flatnonzero((consistent >= policy.k) & _may_leave(partition, candidates, policy))
+        losses = np.array([ncp(region, partition.population) for region in partition.regions])
+        order = kept[np.argsort(np.round(losses[partition.group_of_row[candidates[kept]]], 12), kind="stable")]
+        return cls(partition, candidates[order], consistent[order])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -59,7 +55,7 @@ class Catalogue(HostOnly):
     def _counts(self) -> str:
         return f"{len(self)} entries, {len(self.partition.regions)} groups"
 
-    def own(self, codes: NDArray[np.int32], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    def own(self, codes: Codes, groups: Ints) -> Ints:
         """Return the row of the entry that a counterfactual is itself; -1 where it is none.
 
         It is one when its group offers its private values. Released as that entry, rerunning the release for any other
@@ -68,84 +64,62 @@ class Catalogue(HostOnly):
         wanted = np.column_stack([groups, codes[:, self._private_at]])
         return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)
 
-    def nearest(
-        self,
-        frame: pd.DataFrame,
-        codes: NDArray[np.int32],
-        numbers: NDArray[np.float64],
-        open_to: NDArray[np.bool_],
-    ) -> NDArray[np.int64]:
+    def nearest(self, frame: pd.DataFrame, codes: Codes, numbers: Floats, open_to: Mask) -> Ints:
         """Return the row behind the entry nearest to each query; -1 where no entry answers it."""
         found = np.full(len(frame), -1, dtype=np.int64)
         if not len(self):
             return found
-        private = self._heom.encode(frame) if self._private else None
+        heom, entries = self._values
+        private = heom.encode(frame) if self._private_at else None
+        groups, group_at = self._groups
+        sides = self.partition.side_of_group[groups][group_at]
         step = max(_BLOCK // len(self), 1)
         for start in range(0, len(frame), step):
             at = np.arange(start, min(start + step, len(frame)))
-            distance = self.partition.distance.between(codes[at], numbers[at], self._groups)[:, self._group_at]
+            distance = self.partition.distance.between(codes[at], numbers[at], groups)[:, group_at]
             distance += self._widths
             if private is not None:
-                distance += self._heom.distances(private.take(at), self._values) * len(self._private)
-            distance[~open_to[at][:, self._sides]] = np.inf
+                distance += heom.distances(private.take(at), entries) * len(self._private_at)
+            distance[~open_to[at][:, sides]] = np.inf
             least = distance.min(axis=1)
             best = np.argmax(distance <= least[:, None] + _TIE, axis=1)
-            found[at] = np.where(np.isfinite(least), self._ordered[best], -1)
+            found[at] = np.where(np.isfinite(least), self.rows[best], -1)
         return found
-
-    @property
-    def _population(self) -> Population:
-        return self.partition.population
 
     @cached_property
     def _private_at(self) -> list[int]:
-        return [self._population.schema.features.index(name) for name in self._private]
+        schema = self.partition.population.schema
+        return [schema.features.index(name) for name in schema.private]
 
     @cached_property
     def _offered(self) -> dict[bytes, int]:
         """Group and private codes of every entry, to its row."""
-        codes = self._population.codes[self.rows][:, self._private_at]
+        codes = self.partition.population.codes[self.rows][:, self._private_at]
         keys = np.column_stack([self.partition.group_of_row[self.rows], codes])
         return {key.tobytes(): int(row) for key, row in zip(keys, self.rows, strict=True)}
 
-    @property
-    def _private(self) -> list[str]:
-        return list(self._population.schema.private)
+    @cached_property
+    def _groups(self) -> tuple[Ints, Ints]:
+        """The groups that have entries, and which of them each entry belongs to."""
+        return np.unique(self.partition.group_of_row[self.rows], return_inverse=True)
 
     @cached_property
-    def _ordered(self) -> NDArray[np.int64]:
-        """Rows of the entries, those of least information loss first: the first of equally near ones is taken."""
-        losses = np.round(self.partition.losses[self.partition.group_of_row[self.rows]], 12)
-        return self.rows[np.argsort(losses, kind="stable")]
+    def _widths(self) -> Floats:
+        partition = self.partition
+        widths = [sum(ncp_by_attribute(region, partition.population).values()) for region in partition.regions]
+        return np.array(widths)[partition.group_of_row[self.rows]]
 
     @cached_property
-    def _widths(self) -> NDArray[np.float64]:
-        widths = [sum(ncp_by_attribute(region, self._population).values()) for region in self.partition.regions]
-        return np.array(widths)[self.partition.group_of_row[self._ordered]]
-
-    @cached_property
-    def _groups(self) -> NDArray[np.int64]:
-        return np.unique(self.partition.group_of_row[self._ordered])
-
-    @cached_property
-    def _group_at(self) -> NDArray[np.int64]:
-        return np.searchsorted(self._groups, self.partition.group_of_row[self._ordered])
-
-    @cached_property
-    def _sides(self) -> NDArray[np.int64]:
-        return self.partition.side_of_group[self.partition.group_of_row[self._ordered]]
-
-    @cached_property
-    def _heom(self) -> Heom:
-        numeric = [name for name in self._private if self._population.schema[name].kind == "numeric"]
-        return Heom.fit(self._population.frame[self._private], numeric=numeric)
-
-    @cached_property
-    def _values(self) -> HeomCodes:
-        return self._heom.encode(self._population.rows(self._ordered))
+    def _values(self) -> tuple[Heom, HeomCodes]:
+        """Private values of the entries, and the distance between such values."""
+        population = self.partition.population
+        private = list(population.schema.private)
+        numeric = [name for name in private if population.schema[name].kind == "numeric"]
+        heom = Heom.fit(population.frame[private], numeric=numeric)
+        return heom, heom.encode(population.rows(self.rows))
 
 
-def _candidates(partition: Partition) -> NDArray[np.int64]:
+def _candidates(partition: Partition) -> Ints:
     """Return one row per distinct private part of every group, at most so many, in keyed order."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
@@ -160,7 +134,7 @@ def _candidates(partition: Partition) -> NDArray[np.int64]:
     return grouped[line[rank < _ENTRIES]]
 
 
-def _may_leave(partition: Partition, candidates: NDArray[np.int64], policy: PrivacyPolicy) -> NDArray[np.bool_]:
+def _may_leave(partition: Partition, candidates: Ints, policy: PrivacyPolicy) -> Mask:
     """Say of each candidate whether the policy lets its private values leave with its group's region."""
     if policy.alpha is None or policy.on_homogeneous != "suppress":
         return np.ones(len(candidates), dtype=bool)
@@ -172,9 +146,7 @@ def _may_leave(partition: Partition, candidates: NDArray[np.int64], policy: Priv
     return np.array([parts is not None for parts in decided], dtype=bool)
 
 
-def _consistent_members(
-    partition: Partition, candidates: NDArray[np.int64], goal: Goal, model: RowOracle
-) -> NDArray[np.int64]:
+def _consistent_members(partition: Partition, candidates: Ints, goal: Goal, model: RowOracle) -> Ints:
     """Count, for each candidate, the members of its group that get the desired outcome with its private values."""
     population = partition.population
     first = _once_per_group(partition)
@@ -201,7 +173,7 @@ def _consistent_members(
     return counts
 
 
-def _once_per_group(partition: Partition) -> NDArray[np.int64]:
+def _once_per_group(partition: Partition) -> Ints:
     """Return one row of each person in each group, whatever the table's order."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
@@ -213,7 +185,7 @@ def _once_per_group(partition: Partition) -> NDArray[np.int64]:
     return np.concatenate([part[population.first_rows(part)] for part in np.split(line, starts)])
 
 
-def _batches(size: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _batches(size: Ints) -> list[Ints]:
     """Cut candidates into runs of about equal work."""
     if not len(size):
         return []

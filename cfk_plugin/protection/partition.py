@@ -12,36 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import CodeIndex, Domain
+from cfk_plugin.data.model import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
-from cfk_plugin.metrics.information import ncp
-from cfk_plugin.protection.axes import region_of
+from cfk_plugin.metrics.heom import Heom, HeomCodes
+from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
 from cfk_plugin.protection.base import Proposal, Task
 
 # Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
 # category, a rank and a missing value by 0 inside, else 1. Distances are sums over the quasi-identifiers.
 
-_BLOCK = 1 << 22  # distances held at once
-_TIE = 1e-9  # cells this close to each other in distance count as equally near
 
-Ends = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
-"""First and last number of each range (inf and -inf where there is none), and whether "missing" is inside."""
-
-
-def _outside(domain: Domain, codes: NDArray[np.int32], numbers: NDArray[np.float64], ends: Ends) -> NDArray[np.float64]:
-    """Return how far each number is outside of each range, shape (n, ranges)."""
-    low, high, missing = ends
-    is_known = (codes >= 0) & (codes < len(domain.values))
-    number = numbers.astype(np.float64)
-    number[is_known] = domain.values[codes[is_known]]
-    width = float(domain.values[-1] - domain.values[0]) if len(domain.values) else 0.0
-    with np.errstate(invalid="ignore"):
-        away = np.maximum(0, np.maximum(low - number[:, None], number[:, None] - high)) / (width or np.inf)
-    away = np.where(low > high, 1.0, np.nan_to_num(away, nan=1.0, posinf=1.0))
-    is_missing = (codes == domain.missing_code) & domain.has_missing
-    return np.where(is_missing[:, None], (~missing).astype(float), away)
+def _numbers(domain: Domain, codes: Codes, numbers: Floats) -> Floats:
+    """Return numbers, those of known codes as the population has them."""
+    found, is_known = numbers.astype(np.float64), (codes >= 0) & (codes < len(domain.values))
+    found[is_known] = domain.values[codes[is_known]]
+    return found
 
 
 class RegionDistance(HostOnly):
@@ -51,39 +39,46 @@ class RegionDistance(HostOnly):
 
     def __init__(self, population: Population, regions: Sequence[Region]) -> None:
         self._count = len(regions)
-        self._parts: list[tuple[Domain, Ends | NDArray[np.bool_]]] = []
+        self._parts: list[tuple[Domain, NDArray[Any]]] = []
         for name in population.schema.quasi_identifiers:
             domain, parts = population.domains[name], [region[name] for region in regions]
-            if domain.attribute.kind == "numeric":
+            if domain.is_numeric:
                 self._parts.append((domain, _ends(parts)))
                 continue
-            tables: dict[Part, NDArray[np.bool_]] = {part: domain.inside(part) for part in set(parts)}
+            tables: dict[Part, Mask] = {part: domain.inside(part) for part in set(parts)}
             outside = ~np.array([tables[part] for part in parts]).reshape(len(parts), domain.size)
             self._parts.append((domain, outside))
 
     def _counts(self) -> str:
         return f"{self._count} regions"
 
-    def between(
-        self, codes: NDArray[np.int32], numbers: NDArray[np.float64], regions: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def between(self, codes: Codes, numbers: Floats, regions: Ints) -> Floats:
         """Return distances of shape (n, len(regions)); codes and numbers have shape (n, n_quasi_identifiers)."""
         total = np.zeros((len(codes), len(regions)))
         for j, (domain, part) in enumerate(self._parts):
-            if isinstance(part, tuple):
-                low, high, missing = part
-                some = low[regions], high[regions], missing[regions]
-                total += _outside(domain, codes[:, j], numbers[:, j], some)
+            if domain.is_numeric:
+                total += _outside(domain, codes[:, j], numbers[:, j], part[:, regions])
             else:
                 total += part[regions][:, codes[:, j].clip(min=0)].T
         return total
 
 
-def _ends(parts: Sequence[Part]) -> Ends:
+def _ends(parts: Sequence[Part]) -> Floats:
+    """Return first and last number of each range (inf and -inf where there is none), and 1 where missing is inside."""
     ranges = [part if isinstance(part, Interval) else Interval(None, None, missing=False) for part in parts]
     low = [np.inf if part.low is None else to_number(part.low) for part in ranges]
     high = [-np.inf if part.high is None else to_number(part.high) for part in ranges]
-    return np.array(low), np.array(high), np.array([part.missing for part in ranges], dtype=bool)
+    return np.array([low, high, [float(part.missing) for part in ranges]])
+
+
+def _outside(domain: Domain, codes: Codes, numbers: Floats, ends: Floats) -> Floats:
+    """Return how far each number is outside of each range, shape (n, ranges)."""
+    (low, high, missing), number = ends, _numbers(domain, codes, numbers)[:, None]
+    with np.errstate(invalid="ignore"):
+        away = np.maximum(0, np.maximum(low - number, number - high)) / (domain.width or np.inf)
+    away = np.where(low > high, 1.0, np.nan_to_num(away, nan=1.0, posinf=1.0))
+    is_missing = (codes == domain.missing_code) & domain.has_missing
+    return np.where(is_missing[:, None], 1 - missing, away)
 
 
 class NearestCells(HostOnly):
@@ -91,31 +86,30 @@ class NearestCells(HostOnly):
 
     _refusal = PopulationError, "an index of equivalence classes refuses to be pickled; rebuild it instead"
 
-    def __init__(self, population: Population, cells: NDArray[np.int32]) -> None:
-        self._domains = [population.domains[name] for name in population.schema.quasi_identifiers]
-        self._cells, self._index = cells, CodeIndex(cells)
+    def __init__(self, population: Population, cells: Codes) -> None:
+        domains = {name: population.domains[name] for name in population.schema.quasi_identifiers}
+        numeric = [name for name, domain in domains.items() if domain.is_numeric]
+        widths = {name: domains[name].width for name in numeric}
+        self._heom = Heom(numeric, [name for name in domains if name not in numeric], widths)
+        self._domains, self._index = list(domains.values()), CodeIndex(cells)
+        self._cells = self._coded(cells, np.full(cells.shape, np.nan))
 
     def _counts(self) -> str:
         return f"{len(self._cells)} cells"
 
-    def find(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    def find(self, codes: Codes, numbers: Floats) -> Ints:
         """Return the cell of each record; codes and numbers have shape (n, n_quasi_identifiers)."""
         found = self._index.find(codes)
-        lost = np.flatnonzero(found < 0)
-        step = max(_BLOCK // len(self._cells), 1)
-        for start in range(0, len(lost), step):
-            at = lost[start : start + step]
-            distance = np.zeros((len(at), len(self._cells)))
-            for j, (domain, cells) in enumerate(zip(self._domains, self._cells.T, strict=True)):
-                if domain.attribute.kind == "numeric" and len(domain.values):
-                    missing = cells >= len(domain.values)
-                    place = domain.values[cells.clip(max=len(domain.values) - 1)]
-                    ends = np.where(missing, np.inf, place), np.where(missing, -np.inf, place), missing
-                    distance += _outside(domain, codes[at, j], numbers[at, j], ends)
-                else:
-                    distance += codes[at, j][:, None] != cells
-            found[at] = np.argmax(distance <= distance.min(axis=1, keepdims=True) + _TIE, axis=1)
+        if len(lost := np.flatnonzero(found < 0)):
+            nearest, _ = self._heom.nearest(self._coded(codes[lost], numbers[lost]), self._cells)
+            found[lost] = nearest[:, 0].clip(min=0)  # a number may be too far away for any float
         return found
+
+    def _coded(self, codes: Codes, numbers: Floats) -> HeomCodes:
+        is_numeric = np.array([domain.is_numeric for domain in self._domains])
+        columns = [_numbers(self._domains[j], codes[:, j], numbers[:, j]) for j in np.flatnonzero(is_numeric)]
+        known = np.array(columns).reshape(len(columns), len(codes)).T
+        return HeomCodes(known, np.asfortranarray(codes[:, ~is_numeric], np.uint64))
 
 
 class Classes(NamedTuple):
@@ -125,21 +119,19 @@ class Classes(NamedTuple):
     """
 
     nearest: NearestCells
-    cell: NDArray[np.int64]
-    start: NDArray[np.int64]
-    group: NDArray[np.int64]
+    cell: Ints
+    start: Ints
+    group: Ints
     last: NDArray[np.uint64]
 
 
-def by_group(group: NDArray[np.int64], values: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
+def by_group(group: Ints, values: Ints, count: int) -> list[Ints]:
     order = np.argsort(group, kind="stable")
     start = np.searchsorted(group[order], np.arange(count + 1))
     return [values[order[a:b]] for a, b in pairwise(start)]
 
 
-def regions_of(
-    population: Population, group: NDArray[np.int64], cell: NDArray[np.int64], count: int
-) -> tuple[Region, ...]:
+def regions_of(population: Population, group: Ints, cell: Ints, count: int) -> tuple[Region, ...]:
     return tuple(region_of(population, population.cells[np.unique(c)]) for c in by_group(group, cell, count))
 
 
@@ -154,7 +146,7 @@ class Partition(HostOnly):
 
     population: Population
     regions: tuple[Region, ...]  # one per group; groups with the same region are one to an adversary
-    group_of_row: NDArray[np.int64]  # of each training row; -1 for none
+    group_of_row: Ints  # of each training row; -1 for none
     side_of_group: NDArray[
         np.int64
     ]  # of groups that must not be mixed: the predicted outcome if only eligible rows count
@@ -169,12 +161,7 @@ class Partition(HostOnly):
     def _counts(self) -> str:
         return f"{len(self.regions)} groups, {int((self.group_of_row >= 0).sum())} rows"
 
-    def group_of(
-        self,
-        codes: NDArray[np.int32],
-        numbers: NDArray[np.float64],
-        sides: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
+    def group_of(self, codes: Codes, numbers: Floats, sides: Ints) -> Ints:
         """Return the group whose region each counterfactual is released with."""
         found = np.full(len(codes), -1, dtype=np.int64)
         for side, classes in self.divided.items():
@@ -193,17 +180,13 @@ class Partition(HostOnly):
                     found[at[i]] = classes.group[part][np.searchsorted(classes.last[part][:-1], drawn)]
         return found
 
-    def rows_mapped_to(self, region: Region) -> NDArray[np.int64]:
+    def rows_mapped_to(self, region: Region) -> Ints:
         """Return the training rows that are released with a region; none for one that the partition lacks."""
         return self._rows_of.get(region, np.empty(0, dtype=np.int64))
 
     @cached_property
     def distance(self) -> RegionDistance:
         return RegionDistance(self.population, self.regions)
-
-    @cached_property
-    def losses(self) -> NDArray[np.float64]:
-        return np.array([ncp(region, self.population) for region in self.regions])
 
     @cached_property
     def divided(self) -> Mapping[int, Classes]:
@@ -215,14 +198,14 @@ class Partition(HostOnly):
         return {int(s): self._divide(grouped[side == s]) for s in np.unique(side)}
 
     @property
-    def parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def parts(self) -> tuple[Ints, Ints]:
         """Group and cell of each part of a class."""
         classes = list(self.divided.values())
         cell = [np.repeat(c.cell, np.diff(c.start)) for c in classes]
         none = np.empty(0, dtype=np.int64)
         return np.concatenate([none, *(c.group for c in classes)]), np.concatenate([none, *cell])
 
-    def _divide(self, rows: NDArray[np.int64]) -> Classes:
+    def _divide(self, rows: Ints) -> Classes:
         population, group = self.population, self.group_of_row[rows]
         cells, cell = np.unique(population.cell_of(rows), return_inverse=True)
         pairs = np.unique(np.column_stack([cell, group]), axis=0)
@@ -236,8 +219,8 @@ class Partition(HostOnly):
         return Classes(NearestCells(population, population.cells[cells]), cells, start, group[last], number[last])
 
     @cached_property
-    def _rows_of(self) -> dict[Region, NDArray[np.int64]]:
-        rows: dict[Region, list[NDArray[np.int64]]] = {}
+    def _rows_of(self) -> dict[Region, Ints]:
+        rows: dict[Region, list[Ints]] = {}
         members = by_group(self.group_of_row, np.arange(len(self.group_of_row)), len(self.regions))
         for region, own in zip(self.regions, members, strict=True):
             rows.setdefault(region, []).append(own)

@@ -145,7 +145,7 @@ def test_nearest_cell_equals_a_plain_loop(seed: int, gaps: bool, monkeypatch: py
         distances = [plain_apart(row, other, train) for other in others]
         assert distances[cell] == pytest.approx(min(distances))
         assert cell == next(i for i, d in enumerate(distances) if d <= min(distances) + 1e-9)
-    monkeypatch.setattr("cfk_plugin.protection.partition._BLOCK", 20)
+    monkeypatch.setattr("cfk_plugin.metrics.heom._BLOCK", 20)
     assert NearestCells(population, population.cells).find(codes, numbers).tolist() == found.tolist()
 
 
