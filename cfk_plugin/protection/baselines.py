@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfk_plugin.data.population import Population
 from cfk_plugin.hookspecs import Proposal, Task
-from cfk_plugin.protection.axes import region_of
+from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
 from cfk_plugin.protection.base import Rank, rank
 from cfk_plugin.protection.exact import Box, BoxSpace
 
@@ -45,7 +44,7 @@ class MondrianProtector:
 
 @dataclass(slots=True)
 class _Node:
-    cells: NDArray[np.int64]
+    cells: Ints
     axis: int = -1
     at: float = 0.0
     below: _Node | None = None
@@ -63,7 +62,7 @@ class _Partition:
         while todo:
             todo += self._split(todo.pop())
 
-    def _line(self, j: int) -> NDArray[np.float64]:
+    def _line(self, j: int) -> Floats:
         """Put the codes of an attribute on a line: numbers as they are, categories by code, missing at the end."""
         domain = self.domains[j]
         line = np.arange(domain.size, dtype=float)
@@ -73,10 +72,10 @@ class _Partition:
                 line[-1] = domain.values[-1]
         return line
 
-    def coordinates(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    def coordinates(self, codes: Codes, numbers: Floats) -> Floats:
         return np.array([self._line(j)[c] if c >= 0 else numbers[j] for j, c in enumerate(codes)])
 
-    def leaf_of(self, point: NDArray[np.float64]) -> NDArray[np.int64]:
+    def leaf_of(self, point: Floats) -> Ints:
         node = self.root
         while node.below is not None and node.above is not None:
             node = node.below if point[node.axis] <= node.at else node.above
@@ -95,7 +94,7 @@ class _Partition:
                     return [node.below, node.above]
         return []
 
-    def _widths(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _widths(self, points: Floats) -> Floats:
         spans = points.max(axis=0) - points.min(axis=0)
         for j, domain in enumerate(self.domains):
             if self.normalise:
@@ -105,7 +104,7 @@ class _Partition:
                 spans[j] = len(np.unique(points[:, j]))
         return np.asarray(spans)
 
-    def _cuts(self, axis: int, line: NDArray[np.float64], weight: NDArray[np.int64]) -> Iterator[float]:
+    def _cuts(self, axis: int, line: Floats, weight: Ints) -> Iterator[float]:
         """Yield the weighted median as last value of the lower part, then the value before it.
 
         Without `normalise`, cut categories in the middle of their list, however many people each half has.
@@ -184,7 +183,7 @@ class _Grasp:
             box = [space.join(j, table, int(chosen[j])) for j, table in enumerate(box)]
         return box
 
-    def neighbour(self, distance: NDArray[np.float64]) -> int:
+    def neighbour(self, distance: Floats) -> int:
         """Draw one of the alpha nearest rows of the pool; outside the box when all of those are inside."""
         people = self.space.people
         for weights in (self.pool, np.where(distance > 0, self.pool, 0), np.where(distance > 0, people, 0)):

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.model import Grid
+from cfk_plugin.data.model import Grid, Mask
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
 from cfk_plugin.metrics.information import ncp
-from cfk_plugin.protection.axes import index_of, part_of, region_of
+from cfk_plugin.protection.axes import Floats, Ints, index_of, part_of, region_of
 from cfk_plugin.protection.base import Proposal, Rank, Task, needs_model, rank
 from cfk_plugin.protection.solver import Solution, solve
 
-Box = list[NDArray[np.bool_]]
+Box = list[Mask]
 """Per quasi-identifier which codes are inside; one more place at the end for the counterfactual's own value."""
 
 
@@ -45,7 +44,7 @@ class BoxSpace:
             table[: domain.size] |= domain.inside(region[domain.attribute.name])
         return box
 
-    def join(self, j: int, table: NDArray[np.bool_], code: int) -> NDArray[np.bool_]:
+    def join(self, j: int, table: Mask, code: int) -> Mask:
         """Return a part that holds one more value: a range is filled, a node is closed."""
         domain, joined = self.domains[j], table.copy()
         joined[code] = True
@@ -61,7 +60,7 @@ class BoxSpace:
             joined[: domain.size] = domain.inside(part_of(domain, inside))
         return joined
 
-    def distances(self, box: Box) -> NDArray[np.float64]:
+    def distances(self, box: Box) -> Floats:
         """HEOM distance of every cell to the box, 0 inside."""
         total = np.zeros(len(self.cells))
         for j, domain in enumerate(self.domains):
@@ -95,7 +94,7 @@ class BoxSpace:
                     table[code] = False
                     yield [*box[:j], table, *box[j + 1 :]]
 
-    def _removable(self, j: int, inside: NDArray[np.int64]) -> list[int]:
+    def _removable(self, j: int, inside: Ints) -> list[int]:
         """Codes that may leave a list: the ends of a range, any category, none of a node's leaves."""
         domain = self.domains[j]
         if domain.attribute.hierarchy is not None:
@@ -141,7 +140,7 @@ class BoxSpace:
             parts[domain.attribute.name] = part_of(domain, codes, own)
         return Region(parts)
 
-    def _places(self, j: int) -> NDArray[np.float64]:
+    def _places(self, j: int) -> Floats:
         """Place of every code on its line, NaN for missing, the own value last."""
         domain = self.domains[j]
         places = np.full(domain.size + 1, np.nan)

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -51,12 +51,7 @@ class Shares(NamedTuple):
 
 
 def group_cells(
-    axes: AxisArrays,
-    cells: Codes,
-    people: ArrayLike,
-    k: int,
-    labels: Floats | None = None,
-    label_weight: float = 0.03,
+    axes: AxisArrays, cells: Codes, people: ArrayLike, k: int, labels: Floats | None = None, label_weight: float = 0.03
 ) -> Shares:
     """Divide the people of distinct cells into groups of at least ``k``, whatever the order of the cells.
 
@@ -171,9 +166,7 @@ def _seat_rest(axes: AxisArrays, codes: Codes, count: Ints, shares: Shares) -> S
 class GroupHulls:
     """Groups of cells as growing hulls; merges those that cannot stand alone at the least loss."""
 
-    def __init__(
-        self, axes: AxisArrays, cells: NDArray[np.int32], groups: list[NDArray[np.int64]], people: NDArray[np.int64]
-    ):
+    def __init__(self, axes: AxisArrays, cells: Codes, groups: list[Ints], people: Ints):
         self._axes = axes
         self._inside = [np.zeros((len(groups), int(size)), dtype=bool) for size in np.diff(axes.offset)]
         for group, members in enumerate(groups):
@@ -184,7 +177,7 @@ class GroupHulls:
         self._alive = np.ones(len(groups), dtype=bool)
         self._loss = self._losses(np.arange(len(groups)), None)
 
-    def merge_while(self, unfit: Callable[[NDArray[np.int64]], bool], sides: NDArray[np.int64]) -> None:
+    def merge_while(self, unfit: Callable[[Ints], bool], sides: Ints) -> None:
         """Merge each group that is unfit with its cheapest partner of the same side until no group is."""
         todo = [g for g in range(len(self.into)) if unfit(np.array([g]))]
         while todo:
@@ -198,7 +191,7 @@ class GroupHulls:
             if unfit(np.flatnonzero(self.into == group)):
                 todo.insert(0, group)
 
-    def _partner(self, group: int, sides: NDArray[np.int64]) -> int | None:
+    def _partner(self, group: int, sides: Ints) -> int | None:
         others = np.flatnonzero(self._alive & (sides == sides[group]))
         others = others[others != group]
         if not len(others):
@@ -216,7 +209,7 @@ class GroupHulls:
         self.into[self.into == partner] = group
         self._loss[group] = self._losses(np.array([group]), None)[0]
 
-    def _losses(self, groups: NDArray[np.int64], joined: int | None) -> NDArray[np.float64]:
+    def _losses(self, groups: Ints, joined: int | None) -> Floats:
         """NCP of the hulls of some groups, each joined with one more."""
         axes, total = self._axes, np.zeros(len(groups))
         for j, table in enumerate(self._inside):
@@ -237,7 +230,7 @@ class GroupHulls:
             total += np.where(inside[:, missing] & some, weight, width) if missing >= 0 else width
         return total
 
-    def _nodes(self, j: int, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _nodes(self, j: int, low: Ints, high: Ints) -> Floats:
         """Cost of the lowest node of a hierarchy that covers each range of leaves."""
         axes = self._axes
         at = slice(int(axes.node_offset[j]), int(axes.node_offset[j + 1]))
@@ -248,12 +241,8 @@ class GroupHulls:
 
 
 def _merged(
-    population: Population,
-    cells: list[NDArray[np.int64]],
-    people: NDArray[np.int64],
-    sides: NDArray[np.int64],
-    unfit: Callable[[NDArray[np.int64]], bool],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    population: Population, cells: list[Ints], people: Ints, sides: Ints, unfit: Callable[[Ints], bool]
+) -> tuple[Ints, Ints]:
     """Merge groups until none is unfit; return each one's new number, -1 on an unfit side, and the new ones' sides."""
     hulls = GroupHulls(index_of(population).axes, population.cells, cells, people)
     hulls.merge_while(unfit, sides)
@@ -266,10 +255,7 @@ _BUILT: WeakKeyDictionary[Population, dict[tuple[object, ...], Partition]] = Wea
 
 
 def partition_of(
-    population: Population,
-    policy: PrivacyPolicy,
-    sides: NDArray[np.int64] | None = None,
-    likely: NDArray[np.float64] | None = None,
+    population: Population, policy: PrivacyPolicy, sides: Ints | None = None, likely: Floats | None = None
 ) -> Partition:
     """Return the partition of a population for a policy; built once.
 
@@ -284,9 +270,7 @@ def partition_of(
     return built[key]
 
 
-def _build(
-    population: Population, policy: PrivacyPolicy, sides: NDArray[np.int64], likely: NDArray[np.float64] | None
-) -> Partition:
+def _build(population: Population, policy: PrivacyPolicy, sides: Ints, likely: Floats | None) -> Partition:
     group_of_row, side_of_group = np.full(population.n_rows, -1, dtype=np.int64), np.empty(0, dtype=np.int64)
     for side in np.unique(sides[sides >= 0]):
         rows = np.flatnonzero(sides == side)
@@ -295,7 +279,7 @@ def _build(
             group_of_row[rows] = len(side_of_group) + group
             side_of_group = np.append(side_of_group, np.full(group.max() + 1, side))
 
-    def unfit(rows: NDArray[np.int64]) -> bool:
+    def unfit(rows: Ints) -> bool:
         return population.people(rows) < policy.k or _too_alike(population, policy, rows)
 
     rows = np.flatnonzero(group_of_row >= 0)
@@ -315,9 +299,7 @@ def _build(
     return Partition(population, regions, group_of_row, side_of_group)
 
 
-def _group(
-    population: Population, k: int, rows: NDArray[np.int64], likely: NDArray[np.float64] | None
-) -> NDArray[np.int64]:
+def _group(population: Population, k: int, rows: Ints, likely: Floats | None) -> Ints:
     counted = _counts_once(population, rows)
     cell_of, cell = np.unique(population.cell_of(rows), return_inverse=True)
     people = np.bincount(cell, weights=counted, minlength=len(cell_of)).astype(np.int64)
@@ -348,7 +330,7 @@ def _group(
     return group
 
 
-def _counts_once(population: Population, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _counts_once(population: Population, rows: Ints) -> Ints:
     """Say of each row whether its person is counted there: at one of this side, whatever the table's order."""
     if not population.has_several_rows:
         return np.ones(len(rows), dtype=np.int64)
@@ -358,7 +340,7 @@ def _counts_once(population: Population, rows: NDArray[np.int64]) -> NDArray[np.
     return counted
 
 
-def _too_alike(population: Population, policy: PrivacyPolicy, rows: NDArray[np.int64]) -> bool:
+def _too_alike(population: Population, policy: PrivacyPolicy, rows: Ints) -> bool:
     """Say whether sensitive values of rows are too alike for one group."""
     for name in population.schema.sensitive if policy.l is not None or policy.t is not None else ():
         everybody = population.column(name)

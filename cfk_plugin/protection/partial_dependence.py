@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.model import Goal, rows_for_cells
+from cfk_plugin.data.model import Goal, LabelModel, Mask, RowOracle, rows_for_cells
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
-
-if TYPE_CHECKING:
-    from cfk_plugin.data.model import LabelModel, RowOracle
+from cfk_plugin.protection.axes import Floats
 
 _RECORDS = 20  # private parts that are tried in every cell
 _ASKED = 400_000  # rows that the model is asked for at most, where that leaves one record
 
 
-def partial_dependence(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
+def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
     """Return for each cell the share of some records' private values that get the desired outcome there.
 
     A region over cells that are alike in it is likely to be pure, whatever private values it is released with. Queries
@@ -51,7 +48,7 @@ def partial_dependence(rows: RowOracle, goal: Goal) -> NDArray[np.float64]:
     return total / count
 
 
-def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> NDArray[np.float64]:
+def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> Floats:
     """Do the same without a row or a private value leaving the workers.
 
     The model and the key travel to the workers; back come counts of predicted outcomes (where any other outcome is
@@ -60,7 +57,7 @@ def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int
     cells = population.cells
     frequent = _most_frequent(population, model) if goal.is_opposite else None
 
-    def is_desired(labels: NDArray[np.object_]) -> NDArray[np.bool_]:
+    def is_desired(labels: NDArray[np.object_]) -> Mask:
         if frequent is None:
             return goal.met(labels)
         return np.array([str(label) == frequent for label in labels.tolist()], dtype=bool)

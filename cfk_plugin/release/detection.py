@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import INVALID, UNKNOWN, mix
+from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Numbers, Rows, mix
 from cfk_plugin.data.intake import Intake, take_in
+from cfk_plugin.data.model import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
@@ -39,11 +40,11 @@ class Tolerance:
 class Detection:
     """Every test of every counterfactual, for the data holder; `Detector.find` takes the worst."""
 
-    native: NDArray[np.bool_]  # equal to a training row
-    native_qi: NDArray[np.bool_]  # equal on the quasi-identifiers
-    near: NDArray[np.bool_]  # within the tolerance; a native row is
-    distance: NDArray[np.float64]  # HEOM distance to the nearest training row; 0 where native
-    ratio: NDArray[np.float64]  # the same over that row's own nearest distance
+    native: Mask  # equal to a training row
+    native_qi: Mask  # equal on the quasi-identifiers
+    near: Mask  # within the tolerance; a native row is
+    distance: Numbers  # HEOM distance to the nearest training row; 0 where native
+    ratio: Numbers  # the same over that row's own nearest distance
 
 
 class Detector(HostOnly):
@@ -87,7 +88,7 @@ class Detector(HostOnly):
         self._population, self._near_native, self._seed = population, near_native, seed
         self._features = population.schema.features
         self._holdout = None if holdout is None else self._take_in(holdout)
-        self._sorted: dict[tuple[int, ...], tuple[NDArray[np.uint64], NDArray[np.int64]]] = {}
+        self._sorted: dict[tuple[int, ...], tuple[NDArray[np.uint64], Rows]] = {}
 
     def find(self, frame: pd.DataFrame, *, instance_based: bool = False) -> tuple[Finding, ...]:
         """Return the worst finding for every counterfactual.
@@ -136,7 +137,7 @@ class Detector(HostOnly):
             raise InputError("the table of counterfactuals has two columns of the same name")
         return take_in(frame, self._population.encoder)
 
-    def _equal_to(self, intake: Intake) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _equal_to(self, intake: Intake) -> tuple[Mask, Mask]:
         codes = intake.codes if intake.odd is None else np.where(intake.odd, INVALID, intake.codes)
         return self.equal_rows(codes, intake.numbers)
 
@@ -145,9 +146,7 @@ class Detector(HostOnly):
         domains = [self._population.domains[name] for name in self._features]
         return [_decimals(d.values) if d.attribute.kind == "numeric" else 0 for d in domains]
 
-    def equal_rows(
-        self, codes: NDArray[np.int32], numbers: NDArray[np.float64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def equal_rows(self, codes: Codes, numbers: Numbers) -> tuple[Mask, Mask]:
         """Say of coded rows whether each equals a training row, and whether it does on the quasi-identifiers."""
         schema = self._population.schema
         # First and last code that each value may stand for; first > last where there is none.
@@ -172,7 +171,7 @@ class Detector(HostOnly):
         everywhere[on_quasi] = self._match(low[on_quasi], high[on_quasi], list(range(len(self._features))))
         return everywhere, on_quasi
 
-    def _match(self, low: NDArray[np.int32], high: NDArray[np.int32], columns: list[int]) -> NDArray[np.bool_]:
+    def _match(self, low: Codes, high: Codes, columns: list[int]) -> Mask:
         """Look up the columns whose codes are certain; compare the others among the rows that are left."""
         found = np.zeros(len(low), dtype=bool)
         asked = np.flatnonzero(((low <= high)[:, columns] & (low >= 0)[:, columns]).all(axis=1))
@@ -216,7 +215,7 @@ class Detector(HostOnly):
         known = self._near_native != "auto" or "tolerance" in self.__dict__
         return self.tolerance.distance if known else None
 
-    def _is_near(self, distance: NDArray[np.float64], ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _is_near(self, distance: Numbers, ratio: Numbers) -> Mask:
         tolerance = self.tolerance
         return (distance <= tolerance.distance) | (ratio <= tolerance.ratio) & (tolerance.ratio > 0)
 
@@ -225,7 +224,7 @@ class Detector(HostOnly):
         return Heom.of(self._population)
 
     @cached_property
-    def _distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _distinct(self) -> tuple[Rows, Rows]:
         """The first position of every distinct training row, in order, and how often it occurs."""
         _, first, counts = np.unique(mix(self._population.codes), return_index=True, return_counts=True)
         order = np.argsort(first)
@@ -236,11 +235,11 @@ class Detector(HostOnly):
         return self._heom.encode(self._population.rows(self._distinct[0])[list(self._features)])
 
     @cached_property
-    def _isolation(self) -> NDArray[np.float64]:
+    def _isolation(self) -> Numbers:
         """Distance of each distinct row to its nearest other one, NaN until needed."""
         return np.full(len(self._records), np.nan)
 
-    def _distances(self, intake: Intake) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _distances(self, intake: Intake) -> tuple[Numbers, Numbers]:
         index, distance = self._heom.nearest(self._heom.encode(intake.frame), self._records)
         if self._near_native != "auto":
             return distance[:, 0], np.full(len(distance), np.inf)
@@ -261,14 +260,14 @@ class Detector(HostOnly):
         isolation = np.where(others[:, 0] == single, own[:, 1], own[:, 0])  # without the row that is left out
         return _quantiles(distance[:, 0], _ratio(distance[:, 0], isolation), "leave-one-out")
 
-    def _draw(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _draw(self, rows: Rows) -> Rows:
         most = min(_CALIBRATION_ROWS, max(_CALIBRATION_DISTANCES // len(self._records), 40))
         if len(rows) <= most:
             return rows
         return np.sort(np.random.default_rng(self._seed).choice(rows, most, replace=False))
 
 
-def _decimals(numbers: NDArray[np.float64]) -> int:
+def _decimals(numbers: Numbers) -> int:
     slack = 1e-12 * np.maximum(np.abs(numbers), 1.0)
     for decimals in range(_DECIMALS):
         rest = np.abs(numbers - np.round(numbers, decimals))
@@ -277,14 +276,12 @@ def _decimals(numbers: NDArray[np.float64]) -> int:
     return _DECIMALS
 
 
-def _ratio(distance: NDArray[np.float64], isolation: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ratio(distance: Numbers, isolation: Numbers) -> Numbers:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(isolation > 0, distance / isolation, np.inf)
 
 
-def _quantiles(
-    distance: NDArray[np.float64], ratio: NDArray[np.float64], source: Literal["holdout", "leave-one-out"]
-) -> Tolerance:
+def _quantiles(distance: Numbers, ratio: Numbers, source: Literal["holdout", "leave-one-out"]) -> Tolerance:
     finite = np.isfinite(distance) & np.isfinite(ratio)
     if not finite.any():
         return Tolerance(0.0, 0.0, source)

@@ -17,11 +17,7 @@ import numpy as np
 from cfk_plugin.data.model import Outcome
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, sha256_of
 from cfk_plugin.data.region import Interval, Part, Region, json_value, natural, part_contains, part_of, part_to_text
-from cfk_plugin.errors import (
-    HostOnly,
-    InputError,
-    PolicyError,
-)
+from cfk_plugin.errors import HostOnly, InputError, PolicyError
 
 if TYPE_CHECKING:
     pass
