@@ -29,7 +29,7 @@ class Mark:
 Cell = str | Link | Mark | tuple["str | Link", ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table with a caption. The first cell of a row is its heading."""
 
@@ -41,7 +41,7 @@ class Table:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Bars:
     """Horizontal bars: one or several series over categories. Values that are None have no bar, only their text."""
 
@@ -52,7 +52,7 @@ class Bars:
     top: float | None = None  # end of the axis; the largest value without it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Intervals:
     """A dot and an interval per row, with vertical lines where something is asked."""
 
@@ -64,7 +64,7 @@ class Intervals:
     texts: Sequence[str] = ()  # label of each interval; its numbers without it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Curves:
     """Lines through points.
 
@@ -83,7 +83,7 @@ class Curves:
     legend: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Chart:
     """A picture, what it shows in words, and the same numbers as a table."""
 
@@ -127,7 +127,7 @@ class Folded:
 Block = Paragraph | Bullets | Table | Chart | Open | Folded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Section:
     """A section; `number` is ``0`` to ``13``, or ``A`` to ``C`` for an annex."""
 
@@ -178,54 +178,16 @@ STATUS_TEXTS: Mapping[Status, str] = {
 }
 """How a status is written, everywhere."""
 
-_COUNTS = frozenset(
-    {
-        "asked",
-        "released",
-        "exact",
-        "generalised",
-        "prototypes",
-        "suppressed",
-        "untracked",
-        "ledger_again",
-        "ledger_refused",
-        "refused_k",
-        "cdm",
-        "k_min",
-        "k_p05",
-        "k_median",
-        "k_desired_min",
-        "k_desired_median",
-        "k_consistent_min",
-        "k_effective_min",
-        "k_private_min",
-        "private_matches_min",
-        "k_intersection_min",
-        "k_intersection",
-        "l_min",
-        "l_diversity",
-        "native_leak",
-        "verification",
-        "records",
-        "human_inputs",
-        "schema_declared",
-    }
-)
-_SHARES = frozenset(
-    {
-        "suppressed_rate",
-        "native_rate",
-        "near_native_rate",
-        "native_qi_rate",
-        "unique",
-        "below_k",
-        "at_risk_009",
-        "at_risk_020",
-        "flips",
-        "cm",
-        "optimal_rate",
-    }
-)
+_KINDS: Mapping[Kind, str] = {
+    "count": "asked released exact generalised prototypes suppressed untracked ledger_again ledger_refused refused_k "
+    "cdm k_min k_p05 k_median k_desired_min k_desired_median k_consistent_min k_effective_min k_private_min "
+    "private_matches_min k_intersection_min k_intersection l_min l_diversity native_leak verification records "
+    "human_inputs schema_declared",
+    "share": "suppressed_rate native_rate near_native_rate native_qi_rate unique below_k at_risk_009 at_risk_020 flips "
+    "cm optimal_rate",
+}
+"""Figures and checks that are counts or shares; the others are numbers, and latencies seconds."""
+_KIND_OF: Mapping[str, Kind] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 _DIGITS = 3  # significant ones
 _TINY = Decimal("0.0001")  # below, zeros would have to be counted
 _UNITS = {"count": "", "share": " %", "number": "", "seconds": " s"}
@@ -260,11 +222,7 @@ def shown(amount: Amount, kind: Kind = "number") -> str:
 
 def kind_of(name: str) -> Kind:
     """Say how a figure or check is written, from its id."""
-    if name in _COUNTS:
-        return "count"
-    if name in _SHARES:
-        return "share"
-    return "seconds" if name.startswith("latency") else "number"
+    return _KIND_OF.get(name, "seconds" if name.startswith("latency") else "number")
 
 
 def _interval(amount: Amount, kind: Kind) -> str:
