@@ -20,7 +20,6 @@ from cfk_plugin.records.record import RunRecord, recount_table, table
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from mlflow import MlflowClient
 
 LONGEST_DESCRIPTION = 5_000
@@ -228,30 +227,25 @@ def _has_landed(client: MlflowClient, run_id: str, records: Sequence[RunRecord],
 
 def _log_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
     """Log the rows, under names that are the same at every attempt, and what a run says once."""
-    name = f"part-{records[0].created:013d}-{records[0].id}.parquet"
-    _log_table(client, run_id, table(records, first_step), f"cfk/explanations/{name}")
-    _log_table(client, run_id, recount_table(records, first_step), f"cfk/recount/{name}")
-    once = _once(client, run_id, records, first_step).items()
-    texts = {f"cfk/{name}": json.dumps(found, ensure_ascii=False, indent=1, sort_keys=True) for name, found in once}
-    write(client, run_id, texts=texts)
-
-
-def _log_table(client: MlflowClient, run_id: str, rows: pa.Table | None, path: str) -> None:
     import pyarrow.parquet as pq
 
-    if rows is not None and rows.num_rows:
-        folder, _, name = path.rpartition("/")
-        with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
-            pq.write_table(rows, Path(copies) / name)
-            client.log_artifact(run_id, str(Path(copies) / name), folder)
+    rows = {"explanations": table(records, first_step), "recount": recount_table(records, first_step)}
+    with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
+        for folder, found in rows.items():
+            if found is not None and found.num_rows:
+                path = Path(copies, folder, f"part-{records[0].created:013d}-{records[0].id}.parquet")
+                path.parent.mkdir()
+                pq.write_table(found, path)
+        for name, content in _once(client, run_id, records, first_step).items():
+            text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True)
+            Path(copies, name).write_text(text, encoding="utf-8")
+        client.log_artifacts(run_id, copies, "cfk")
 
 
 def _once(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> dict[str, Any]:
     """Return the files that a run has once: all at its first step; what a later record brings, if it is not there."""
-    told = {
-        "population.json": next((record.population for record in records if record.population), None),
-        "environment.json": next((record.environment for record in records if record.environment), None),
-    }
+    names = ("population", "environment")
+    told = {f"{name}.json": next(filter(None, (getattr(record, name) for record in records)), None) for name in names}
     files = {name: content for name, content in told.items() if content is not None}
     if not first_step:
         return {"policy.json": records[0].policy, **files}
@@ -271,8 +265,8 @@ def _log_values(client: MlflowClient, run_id: str, records: Sequence[RunRecord],
 
 
 def _log_summary(client: MlflowClient, run_id: str, records: Sequence[RunRecord], tally: Tally) -> None:
-    last, summary = records[-1], tally.metrics().items()
-    values = [Value(name, value, tally.asked, last.created) for name, value in summary]
+    last = records[-1]
+    values = [Value(name, value, tally.asked, last.created) for name, value in tally.metrics.items()]
     write(client, run_id, metrics=values, params=last.params, tags={**last.tags, "cfk.verdict": tally.verdict})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -53,92 +53,80 @@ def figures(columns: Mapping[str, Sequence[Any] | NDArray[np.float64]]) -> dict[
 def rates(found: Mapping[str, int]) -> dict[str, float | None]:
     """Return which share of the raw counterfactuals that detection looked at copies a row; None of nothing."""
     examined = found["examined"]
-    return {f"{name.replace('-', '_')}_rate": found.get(name, 0) / examined if examined else None for name in _COPIES}
+    return {_rate(name): found.get(name, 0) / examined if examined else None for name in _COPIES}
 
 
-# The figures of a run: sums over everything that was logged to it, call by call.
+# The figures of a run, over everything that was logged to it, call by call.
 
-_COUNTS = ("asked", "suppressed", "released_native", "examined", "untracked", "prototypes", "unproven")
-_LEAST, _LARGEST = ("k_desired", "k_effective", "k_consistent", "k_private", "l"), ("t", "disclosure")
+_EXTREMES: Mapping[str, Callable[..., float]] = {
+    **dict.fromkeys(("k_desired_min", "k_effective_min", "k_consistent_min", "k_private_min", "l_min"), min),
+    **dict.fromkeys(("t_max", "disclosure_max"), max),
+}
 
 
 def _no_values() -> dict[str, NDArray[np.float64]]:
     return {name: np.empty(0) for name in PER_EXPLANATION}
 
 
-def _no_sums() -> dict[str, float | None]:
-    return {"pureness_low": 0.0, "cdm": 0.0, "disagreeing": 0.0, "optimal": 0.0}
-
-
 @dataclass(frozen=True, slots=True)
 class Tally:
-    counts: Counter[str] = field(default_factory=Counter)  # `_COUNTS`, and findings of detection
-    extremes: Mapping[str, float] = field(default_factory=dict)  # least or largest value, where there is one
+    """What a run says of itself, which is all that is needed to go on; NaN stands for what is not known."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)  # those of the summary that are known
     series: Mapping[str, NDArray[np.float64]] = field(default_factory=_no_values)  # one value per released region
-    sums: Mapping[str, float | None] = field(default_factory=_no_sums)  # None from where on a sum is not known
-    epsilon_spent: float | None = None
+
+    @classmethod
+    def resume(cls, metrics: Mapping[str, float], history: Callable[[str], Sequence[float]]) -> Tally:
+        """Read a tally back from a run's last metrics and, with `history`, the values of one metric."""
+        if not metrics.get("cfk.asked"):
+            return cls()
+        return cls(metrics, {name: np.asarray(history(f"cfk.{name}"), dtype=float) for name in PER_EXPLANATION})
 
     @property
     def asked(self) -> int:
-        return self.counts["asked"]
+        return int(self.known("asked"))
+
+    def known(self, name: str, default: float = 0.0) -> float:
+        return self.metrics.get(metric_of(name), default)
 
     def plus(self, records: Sequence[RunRecord]) -> Tally:
         regions = [(record.k, row) for record in records for row in record.generalized]
         rows = [row for _, row in regions]
         prototypes = [row for record in records for row in record.prototypes]
+        looked_at = {name: sum(record.found.get(name, 0) for record in records) for name in ("examined", *_COPIES)}
         asked = sum(len(record.rows) for record in records)
-        counts = self.counts + Counter(
-            asked=asked,
-            suppressed=asked - len(rows) - len(prototypes),
-            released_native=sum(row["k"] < k for k, row in regions),
-            untracked=sum(record.untracked for record in records),
-            prototypes=len(prototypes),
-            unproven=sum(row["guarantee"] == "none" for row in prototypes),
-        )
-        for record in records:
-            counts.update(record.found)
-        counted = [self.extremes, *(row for record in records for row in (*record.recount, record.least))]
-        extremes = {
-            name: reduce(values)
-            for names, reduce in ((_LEAST, min), (_LARGEST, max))
-            for name in names
-            if (values := [row[name] for row in counted if name in row])
-        }
         more = {
-            "pureness_low": sum(row["pureness_low"] for row in rows),
-            "cdm": _sum(*map(_discernibility, records)),
-            "disagreeing": _sum(*map(_disagreeing, records)),
-            "optimal": sum(row["optimal"] for row in rows),
+            "asked": asked,
+            "suppressed": asked - len(rows) - len(prototypes),
+            "released_native": sum(row["k"] < k for k, row in regions),
+            "examined": looked_at["examined"],
+            "untracked": sum(record.untracked for record in records),
+            "prototypes": len(prototypes),
+            "unproven": sum(row["guarantee"] == "none" for row in prototypes),
         }
+        counts = {name: int(self.known(name)) + number for name, number in more.items()}
+        copies = {name: looked_at[name] + round(self.known(_rate(name)) * self.known("examined")) for name in _COPIES}
+        series = {name: np.append(self.series[name], [row[name] for row in rows]) for name in PER_EXPLANATION}
         spent = [record.epsilon_spent for record in records if record.epsilon_spent is not None]
-        return Tally(
-            counts,
-            extremes,
-            {name: np.append(self.series[name], [row[name] for row in rows]) for name in PER_EXPLANATION},
-            {name: _sum(self.sums[name], more[name]) for name in more},
-            spent[-1] if spent else self.epsilon_spent,
-        )
-
-    @classmethod
-    def resume(cls, metrics: Mapping[str, float], history: Callable[[str], Sequence[float]]) -> Tally:
-        """Read a tally back from a run's last metrics and, with `history`, the values of one metric."""
-        known = {name.removeprefix("cfk."): value for name, value in metrics.items()}
-        if not known.get("asked"):
-            return cls()
-        counts = Counter({name: int(known.get(name, 0)) for name in _COUNTS})
-        for name in _COPIES:
-            counts[name] = round(known.get(f"{name.replace('-', '_')}_rate", 0.0) * counts["examined"])
-        ends = {**{name: f"{name}.min" for name in _LEAST}, **{name: f"{name}.max" for name in _LARGEST}}
-        series = {name: np.asarray(history(f"cfk.{name}"), dtype=float) for name in PER_EXPLANATION}
-        regions = len(series["k"])
-        sums = {
-            "pureness_low": known.get("pureness.low", 0.0) * regions,
-            "cdm": known.get("cdm"),
-            "disagreeing": _count(known.get("cm"), regions),
-            "optimal": _count(known.get("optimal_rate"), regions),
+        out: dict[str, float | None] = {
+            **counts,
+            "released": counts["asked"] - counts["suppressed"],
+            "suppressed_rate": counts["suppressed"] / counts["asked"] if counts["asked"] else None,
+            **rates({**copies, "examined": counts["examined"]}),
+            **figures({**series, "prosecutor_risk": 1 / series["k"]}),
+            **{name: self._extreme(name, records) for name in _EXTREMES},
+            "pureness_low": self._mean("pureness_low", sum(row["pureness_low"] for row in rows), len(series["k"])),
+            "cm": self._mean("cm", sum(map(_disagreeing, records)), len(series["k"])),
+            "optimal_rate": self._mean("optimal_rate", sum(row["optimal"] for row in rows), len(series["k"])),
+            "cdm": self.known("cdm", math.nan if self.known("asked") else 0.0) + sum(map(_discernibility, records)),
+            "epsilon_spent": spent[-1] if spent else self.known("epsilon_spent", math.nan),
         }
-        extremes = {name: known[metric] for name, metric in ends.items() if metric in known}
-        return cls(counts, extremes, series, sums, known.get("epsilon_spent"))
+        if not counts["prototypes"]:
+            del out["prototypes"], out["unproven"]
+        if counts["prototypes"] or not counts["asked"]:
+            del out["cdm"]
+        said = {metric_of(name): float(value) for name, value in out.items() if value is not None}
+        return Tally({name: value for name, value in said.items() if math.isfinite(value)}, series)
 
     @property
     def verdict(self) -> str:
@@ -147,34 +135,29 @@ class Tally:
         ``fail`` when anything was released below k; ``review`` when nothing was released, some has no record, or
         nothing is guaranteed of a prototype (a claim is no proof); else ``pass``.
         """
-        if self.counts["released_native"]:
+        if self.known("released_native"):
             return "fail"
-        unsure = self.counts["untracked"] + self.counts["unproven"]
-        return "pass" if self.asked > self.counts["suppressed"] and not unsure else "review"
+        unsure = self.known("untracked") + self.known("unproven")
+        return "pass" if self.known("released") and not unsure else "review"
 
-    def metrics(self) -> dict[str, float]:
-        """Return the summary metrics; a figure over nothing is left out."""
-        counts, regions = self.counts, len(self.series["k"])
-        out: dict[str, float | None] = {
-            **{
-                name: counts[name] for name in _COUNTS if name not in ("prototypes", "unproven") or counts["prototypes"]
-            },
-            "released": self.asked - counts["suppressed"],
-            "suppressed_rate": counts["suppressed"] / self.asked if self.asked else None,
-            **rates(counts),
-            **figures({**self.series, "prosecutor_risk": 1 / self.series["k"]}),
-            **{f"{name}_min": self.extremes.get(name) for name in _LEAST},
-            **{f"{name}_max": self.extremes.get(name) for name in _LARGEST},
-            "cdm": self.sums["cdm"] if self.asked and not counts["prototypes"] else None,
-            "epsilon_spent": self.epsilon_spent,
-        }
-        if regions:
-            shares = {"pureness_low": "pureness_low", "cm": "disagreeing", "optimal_rate": "optimal"}
-            found = {name: self.sums[of] for name, of in shares.items()}
-            out |= {name: None if total is None else total / regions for name, total in found.items()}
-        return {
-            metric_of(name): float(value) for name, value in out.items() if value is not None and np.isfinite(value)
-        }
+    def _extreme(self, name: str, records: Sequence[RunRecord]) -> float:
+        """Return the least or largest value so far."""
+        rows = [row for record in records for row in (*record.recount, record.least)]
+        values = [row[name[:-4]] for row in rows if name[:-4] in row]
+        before = [self.known(name)] if metric_of(name) in self.metrics else []
+        return _EXTREMES[name]([*before, *values], default=math.nan)
+
+    def _mean(self, name: str, more: float, regions: int) -> float:
+        """Return the mean over all released regions, from what it was and the sum over those that are new."""
+        before = len(self.series["k"])
+        total = self.known(name, math.nan) * before if before else 0.0
+        if name != "pureness_low" and math.isfinite(total):  # a number of regions
+            total = round(total)
+        return (total + more) / regions if regions else math.nan
+
+
+def _rate(finding: str) -> str:
+    return f"{finding.replace('-', '_')}_rate"
 
 
 def metric_of(name: str) -> str:
@@ -183,24 +166,15 @@ def metric_of(name: str) -> str:
     return f"cfk.{head}.{tail}" if tail in ("min", "mean", "max", "low", "p05", "p95") else f"cfk.{name}"
 
 
-def _discernibility(record: RunRecord) -> float | None:
-    """Return what a record adds to C_DM; None where it is not known what a suppressed one costs, or nothing has k."""
+def _discernibility(record: RunRecord) -> float:
+    """Return what a record adds to C_DM; NaN where it is not known what a suppressed one costs, or nothing has k."""
     withheld = len(record.rows) - len(record.released)
     if record.of_prototypes or (withheld and not record.people):
-        return None
+        return math.nan
     return float(sum(row["k"] for row in record.generalized) + withheld * record.people)
 
 
-def _disagreeing(record: RunRecord) -> float | None:
-    """Return how many regions of a record do not have their majority's outcome; None where that is not known."""
+def _disagreeing(record: RunRecord) -> float:
+    """Return how many regions of a record do not have their majority's outcome; NaN where that is not known."""
     known = [row["majority"] for row in record.recount if "majority" in row]
-    return float(len(known) - sum(known)) if len(known) == len(record.generalized) else None
-
-
-def _sum(*amounts: float | None) -> float | None:
-    return None if None in amounts else sum(amount for amount in amounts if amount is not None)
-
-
-def _count(share: float | None, of: int) -> float | None:
-    """Return the number behind a logged share; of nothing it is 0, whatever was logged."""
-    return None if share is None and of else float(round((share or 0.0) * of))
+    return float(len(known) - sum(known)) if len(known) == len(record.generalized) else math.nan

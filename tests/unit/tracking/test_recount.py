@@ -225,6 +225,6 @@ def test_a_figure_that_is_not_known_of_all_is_left_out(mlflow_store: str) -> Non
 
 def test_a_tally_says_the_same_in_one_go() -> None:
     records = [measured().to_record(), measured(released(0, k=7, l=9), findings=None).to_record()]
-    together, apart = Tally().plus(records).metrics(), Tally().plus(records[:1]).plus(records[1:]).metrics()
+    together, apart = Tally().plus(records).metrics, Tally().plus(records[:1]).plus(records[1:]).metrics
     assert together == pytest.approx(apart)
     assert together["cfk.l.min"] == 2
