@@ -9,7 +9,8 @@ import secrets
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
@@ -109,20 +110,19 @@ class Account:
         left = (most - value for value, most in zip(self._total(), _decimals(ceiling), strict=True))
         return Budget(*(_round(max(value, Fraction(0)), -math.inf) for value in left))
 
-    def contradiction(self, ceiling: Budget) -> str | None:
-        """Say so if an accountant's ceiling is above the one on record; a lower one takes its place."""
-        if not self.ceilings or ceiling.within(self.ceiling):
-            return None
-        return (
-            f"the ceiling of {self.name} on record is {self.ceiling}, and this accountant's is higher: {ceiling}; give "
-            f"it the one on record, or raise that with cfk budget raise LEDGER --account {self.name}"
-        )
+    def check_ceiling(self, ceiling: Budget) -> None:
+        """Refuse an accountant's ceiling that is above the one on record; a lower one takes its place."""
+        if self.ceilings and not ceiling.within(self.ceiling):
+            raise BudgetError(
+                f"the ceiling of {self.name} on record is {self.ceiling}, and this accountant's is higher: {ceiling}; "
+                f"give it the one on record, or raise that with cfk budget raise LEDGER --account {self.name}"
+            )
 
-    def excess(self, ceiling: Budget, asked: Budget) -> str | None:
+    def excess(self, ceiling: Budget, asked: Budget) -> BudgetError | None:
         amounts = zip(self._total(), _decimals(asked), _decimals(ceiling), strict=True)
         if all(spent + more <= most for spent, more, most in amounts):
             return None
-        return (
+        return BudgetError(
             f"the budget of {self.name} has {self.left_of(ceiling)} left of {ceiling}, and {asked} was asked for; "
             "nothing was spent. Ask for no more than is left, or use what was fitted before, which costs nothing"
         )
@@ -136,11 +136,9 @@ class Account:
 
 
 def _read_account(chain: Chain, name: str) -> Account:
-    from cfk_plugin.records.chain import ceilings, spends
-
-    had = [_budget(row) for row in chain.rows(ceilings, ceilings.c.account == name)]
-    found = [(_budget(row), row) for row in chain.rows(spends, spends.c.account == name)]
-    return Account(name, had, [Spend(**b._asdict(), what=row["what"], at=row["at"]) for b, row in found])
+    had, found = (chain.rows(table, table.c.account == name) for table in (chain.ceilings, chain.spends))
+    spends = [Spend(**_budget(row)._asdict(), what=row["what"], at=row["at"]) for row in found]
+    return Account(name, [_budget(row) for row in had], spends)
 
 
 def _budget(row: Row) -> Budget:
@@ -148,22 +146,12 @@ def _budget(row: Row) -> Budget:
 
 
 def _row(name: str, budget: Budget) -> Row:
-    from cfk_plugin.records.chain import stamp
-
-    return {"account": name, "epsilon": repr(budget.epsilon), "delta": repr(budget.delta), "at": stamp()}
+    return {"account": name, "epsilon": repr(budget.epsilon), "delta": repr(budget.delta)}
 
 
 def accounts(ledger: Ledger) -> list[Account]:
-    """Return all accounts of a ledger, by name; makes none.
-
-    Raises
-    ------
-    LedgerError
-        If the ledger's database fails.
-    """
-    from cfk_plugin.records.chain import accounts as names
-
-    return ledger.run(lambda chain: [_read_account(chain, name) for name in chain.names(names)], "read")
+    """Return all accounts of a ledger, by name; makes none."""
+    return ledger.run(lambda chain: [_read_account(chain, name) for name in chain.names(chain.accounts)], "read")
 
 
 def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, delta: float | None = None) -> Account:
@@ -171,25 +159,21 @@ def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, de
 
     The people of the population then lose more than was promised before. All ceilings stay on record.
     """
-    from cfk_plugin.records import chain as tables
-
     asked = Budget.read(1.0 if epsilon is None else epsilon, 0.0 if delta is None else delta)
 
-    def change(chain: Chain) -> Account | str:
-        if account not in chain.names(tables.accounts):
-            return "no budget of that name is on record; `cfk budget show` lists those that are"
-        chain.lock(tables.accounts, [account])
+    def change(chain: Chain) -> Account:
+        if account not in chain.names(chain.accounts):
+            raise BudgetError("no budget of that name is on record; `cfk budget show` lists those that are")
+        chain.lock(chain.accounts, [account])
         old = _read_account(chain, account).ceiling
         new = Budget(old.epsilon if epsilon is None else asked.epsilon, old.delta if delta is None else asked.delta)
         if new.within(old) or not old.within(new):
-            return f"{new} does not raise the ceiling of {account}, {old}; an accountant with a lower ceiling lowers it"
-        chain.write(tables.ceilings, [_row(account, new)])
+            lowers = "an accountant with a lower ceiling lowers it"
+            raise BudgetError(f"{new} does not raise the ceiling of {account}, {old}; {lowers}")
+        chain.write(chain.ceilings, [_row(account, new)])
         return _read_account(chain, account)
 
-    changed = ledger.run(change, "settle")
-    if isinstance(changed, str):
-        raise BudgetError(changed)
-    return changed
+    return ledger.run(change, "settle")
 
 
 # Whose budget it is: a name that the operator gives, and that nothing of a table decides.
@@ -349,25 +333,22 @@ class BudgetAccountant(HostOnly):
         name, asked = self.account(account), Budget.read(epsilon, delta)
         text, token = _check_text("what a budget is spent on", what), secrets.token_hex(16)
 
-        def change(chain: Chain) -> str | None:
-            from cfk_plugin.records import chain as tables
-
-            chain.lock(tables.accounts, [name])
-            if chain.rows(tables.spends, tables.spends.c.token == token):
+        def change(chain: Chain) -> BudgetError | None:
+            chain.lock(chain.accounts, [name])
+            if chain.rows(chain.spends, chain.spends.c.token == token):
                 return None  # in the try before, whose answer got lost
             known = _read_account(chain, name)
-            if refusal := known.contradiction(self._ceiling):
-                return refusal
+            known.check_ceiling(self._ceiling)
             # Even if nothing can be spent under it: it was lowered to stop spends.
             if not known.ceilings or self._ceiling != known.ceiling:
-                chain.write(tables.ceilings, [_row(name, self._ceiling)])
-            if refusal := known.excess(self._ceiling, asked):
-                return refusal
-            chain.write(tables.spends, [{**_row(name, asked), "what": text, "token": token}])
-            return None
+                chain.write(chain.ceilings, [_row(name, self._ceiling)])
+            refusal = known.excess(self._ceiling, asked)
+            if refusal is None:
+                chain.write(chain.spends, [{**_row(name, asked), "what": text, "token": token}])
+            return refusal
 
         if refusal := self._run(change, "settle"):
-            raise BudgetError(refusal)
+            raise refusal
 
     def check(self, account: Population | str | None, epsilon: float, delta: float = 0.0) -> None:
         """Raise what `spend` would raise now, without spending; others may spend in between.
@@ -379,7 +360,7 @@ class BudgetAccountant(HostOnly):
         """
         asked = Budget.read(epsilon, delta)
         if refusal := self._allowed(account).excess(self._ceiling, asked):
-            raise BudgetError(refusal)
+            raise refusal
 
     def remaining(self, account: Population | str | None = None) -> Budget:
         """Return what is left under this accountant's ceiling, rounded down.
@@ -447,9 +428,12 @@ class BudgetAccountant(HostOnly):
 
     def __exit__(self, *_: object) -> None:
         """Leave the block; a ledger stays open."""
-        _entered.set(_without_last(_entered.get(), self))
-        with _lock:
-            _open[:] = _without_last(_open, self)
+        outwards = list(reversed(_entered.get()))
+        with suppress(ValueError):  # left in another context than it was entered in
+            outwards.remove(self)
+        _entered.set(tuple(reversed(outwards)))
+        with _lock, suppress(ValueError):
+            _open.remove(self)
 
     def __copy__(self) -> BudgetAccountant:
         """Return itself: a copy with books of its own would let the same budget be spent again."""
@@ -477,14 +461,8 @@ class BudgetAccountant(HostOnly):
     def _allowed(self, account: Population | str | None) -> Account:
         """Return an account whose ceiling is not below the accountant's."""
         known = self._known(account)
-        if refusal := known.contradiction(self._ceiling):
-            raise BudgetError(refusal)
+        known.check_ceiling(self._ceiling)
         return known
-
-
-def _without_last(entered: Sequence[BudgetAccountant], one: BudgetAccountant) -> tuple[BudgetAccountant, ...]:
-    at = max((i for i, each in enumerate(entered) if each is one), default=len(entered))
-    return (*entered[:at], *entered[at + 1 :])
 
 
 def _open_ledger(ledger: Any) -> tuple[Ledger, bool]:

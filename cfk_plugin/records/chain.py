@@ -150,6 +150,8 @@ class Head:
 class Chain:
     """The tables within one transaction; all reading and writing of chained rows goes through it."""
 
+    releases, accounts, ceilings, spends = releases, accounts, ceilings, spends
+
     def __init__(self, connection: sa.Connection, key: Key) -> None:
         self.connection, self._key = connection, key
         self.head = Head.read(key, _facts(connection))
@@ -186,6 +188,8 @@ class Chain:
         """Write rows, new ones or ones from `rows`; a change of uncovered columns alone makes no entry."""
         for row in rows:
             row.setdefault("salt", secrets.token_hex(16))
+            if "at" in table.c:
+                row.setdefault("at", stamp())
             row["was"], row["new"] = row.get("seq"), self._content(table, row)
         changed = [row for row in rows if row["new"] != row.get("content")]
         for row, seq in zip(changed, self._append([(row["was"], row["new"]) for row in changed]), strict=True):

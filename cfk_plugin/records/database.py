@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, cast
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import InvalidatePoolError, SQLAlchemyError
 
-from cfk_plugin.errors import LedgerError, MissingDependencyError, quiet
+from cfk_plugin.errors import CFKError, LedgerError, MissingDependencyError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, sync_folder
 
 LOCATION, TIMEOUT = "CFK_LEDGER", "CFK_LEDGER_TIMEOUT"
@@ -161,7 +161,7 @@ class Database:
                     return self._run_once(work, mode, allowed)
                 except CallerError as carried:
                     failure, passing = carried.args[0], False
-                except LedgerError as error:
+                except CFKError as error:
                     failure, passing = error, False
                     failure.__context__ = None
                 except Exception as error:  # noqa: BLE001 - its text may quote statements and rows
