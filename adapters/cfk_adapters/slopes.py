@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_adapters.encoding import Encoding, Points
-from cfk_plugin.dp.gradients import DenseNetwork, read_network
+from cfk_plugin.dp.gradients import Layer, class_logits, propagate, read_network
 from cfk_plugin.errors import AdapterError, ModelError, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -117,25 +117,24 @@ class Affine:
 class NetworkSlope(Slope):
     """The slope of a network behind an affine preprocessing."""
 
-    network: DenseNetwork
+    network: Sequence[Layer]
     before: Affine
 
     @property
     def linear(self) -> bool:  # type: ignore[override]
         """One layer with one output, or two."""
-        return len(self.network.weights) == 1 and len(self.network.offsets[-1]) <= 2
+        return len(self.network) == 1 and self.network[0].weights.shape[1] <= 2
 
     def __call__(self, vectors: Matrix, desired: Mask) -> tuple[Matrix, Matrix]:
         """See `Slope`."""
-        outputs = self.network.forward(self.before(vectors))
-        one = outputs[-1].shape[1] == 1  # the logit of the second of two classes
-        logits = np.column_stack([np.zeros(len(vectors)), outputs[-1]]) if one else outputs[-1]
+        outputs, backward = propagate(self.network, self.before(vectors))
+        logits = class_logits(outputs)
         at, best = np.arange(len(vectors)), np.where(desired, logits, -np.inf).argmax(axis=1)
         other = np.where(desired, -np.inf, logits).argmax(axis=1)
         slope = np.zeros_like(logits)
         slope[at, best] += 1
         slope[at, other] -= 1
-        back = self.network.backward(outputs, slope[:, 1:] if one else slope)[0]
+        back = backward(slope[:, -outputs.shape[1] :])[0]  # one output is the logit of the second of two classes
         return logits[at, best] - logits[at, other], self.before.back(back)
 
 
@@ -176,8 +175,8 @@ def slope_of(model: Any, encoding: Encoding, rows: Points) -> NetworkSlope:
         raise AdapterError(f"columns {columns} hold categories, and no step of the model encodes them: {_GIVE}")
     before = Affine(np.ones(1), np.zeros(1)) if len(steps) == 1 else _asked(model[:-1], encoding, vectors, rows)
     expected = before(vectors.of(rows.take(slice(1)))).shape[1]
-    if network.weights[0].shape[0] != expected:
-        raise AdapterError(f"the classifier takes {network.weights[0].shape[0]} inputs and would get {expected}")
+    if (takes := len(network[0].weights)) != expected:
+        raise AdapterError(f"the classifier takes {takes} inputs and would get {expected}")
     return NetworkSlope(network, before)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from cfk_plugin.dp.gradients import Adam, DenseNetwork
+from cfk_plugin.dp.gradients import Adam, Layer, propagate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,9 +50,9 @@ class Vae:
         self.parameters: Matrix = np.concatenate([layer.ravel() for layer in drawn])
         parts = np.split(self.parameters, np.cumsum([layer.size for layer in drawn])[:-1])
         views = [part.reshape(layer.shape) for part, layer in zip(parts, drawn, strict=True)]
-        weights, offsets = [view[:-1] for view in views], [view[-1] for view in views]
-        self._encoder = DenseNetwork(tuple(weights[:2]), tuple(offsets[:2]), "tanh")
-        self._decoder = DenseNetwork(tuple(weights[2:]), tuple(offsets[2:]), "tanh")
+        activations = ("tanh", "identity", "tanh", "identity")
+        network = [Layer(view[:-1], view[-1], name) for view, name in zip(views, activations, strict=True)]
+        self._encoder, self._decoder = network[:2], network[2:]
 
     def __repr__(self) -> str:
         """Show the size."""
@@ -60,11 +60,11 @@ class Vae:
 
     def encode(self, x: Matrix) -> Matrix:
         """Return the means of the codes, shape (n, latent)."""
-        return self._encoder.forward(x)[-1][:, : self._latent]
+        return propagate(self._encoder, x)[0][:, : self._latent]
 
     def decode(self, code: Matrix) -> Matrix:
         """Return means of numbers, then probabilities of categories, shape (n, n_inputs)."""
-        out = self._decoder.forward(code)[-1].copy()
+        out = propagate(self._decoder, code)[0]
         for start, stop in self._blocks:
             out[:, start:stop] = softmax(out[:, start:stop], axis=1)
         return out
@@ -78,19 +78,17 @@ class Vae:
         noise : array, shape (n, latent)
             Standard normal; what the codes differ by from their means, in their deviations.
         """
-        coded = self._encoder.forward(x)
-        mean, log_variance = coded[-1][:, : self._latent], coded[-1][:, self._latent :]
+        coded, encoder_back = propagate(self._encoder, x)
+        mean, log_variance = coded[:, : self._latent], coded[:, self._latent :]
         deviation = np.exp(log_variance / 2)
         code = mean + deviation * noise
-        decoded = self._decoder.forward(code)
-        loss, slope = self._reconstruction(x, decoded[-1])
+        decoded, decoder_back = propagate(self._decoder, code)
+        loss, slope = self._reconstruction(x, decoded)
         loss += 0.5 * float((deviation**2 + mean**2 - 1 - log_variance).sum())
-        of_decoder = self._decoder.backward(decoded, slope)
-        of_code = of_decoder[0]
+        of_code, of_decoder = decoder_back(slope)
         of_coded = np.hstack([of_code + mean, 0.5 * (of_code * noise * deviation + deviation**2 - 1)])
-        of_encoder = self._encoder.backward(coded, of_coded)
-        inputs, slopes = [x, coded[0], code, decoded[0]], [*of_encoder[1:], *of_decoder[1:]]
-        parts = [np.vstack([i.T @ s, s.sum(axis=0)]).ravel() for i, s in zip(inputs, slopes, strict=True)]
+        of_layers = [*encoder_back(of_coded)[1], *of_decoder]
+        parts = [np.vstack([inputs.T @ of_sums, of_sums.sum(axis=0)]).ravel() for inputs, of_sums in of_layers]
         return loss / len(x), np.concatenate(parts) / len(x)
 
     def train(self, x: Matrix, random: np.random.Generator, *, steps: int, batch: int, rate: float) -> None:

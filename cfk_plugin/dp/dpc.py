@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,8 @@ from sklearn.pipeline import Pipeline
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import to_text
-from cfk_plugin.dp.autoencoder import Autoencoder, Matrix, Perturbation, claimed_sensitivity, train
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
-from cfk_plugin.dp.gradients import Adam, DenseNetwork, check_gradient, read_network
+from cfk_plugin.dp.gradients import Adam, Layer, Matrix, check_gradient, propagate, read_network
 from cfk_plugin.dp.prototypes import explanations_of
 from cfk_plugin.errors import HostOnly, InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.records.logger import RunLogger
@@ -38,41 +38,139 @@ Gradient = Callable[[Matrix, NDArray[Any]], tuple[Matrix, Matrix]]
 encoded rows (n, n_inputs)."""
 
 
-@dataclass(frozen=True, eq=False)
-class DenseClassifier:
-    """A network with a sigmoid or softmax over its outputs; a `Gradient`."""
-
-    network: DenseNetwork  # a single output is the logit of the second class
-    classes: NDArray[Any]
-
-    def __repr__(self) -> str:
-        return f"DenseClassifier({len(self.network.weights)} layers, {len(self.classes)} classes)"
-
-    def __call__(self, encoded: Matrix, targets: NDArray[Any]) -> tuple[Matrix, Matrix]:
-        at = np.arange(len(encoded))
-        target = (targets[:, None] == self.classes).argmax(axis=1)
-        outputs = self.network.forward(encoded)
-        logits = outputs[-1]
-        if logits.shape[1] == 1:
-            sign = np.where(target == 1, 1.0, -1.0)[:, None]
-            log_probability = log_expit(sign * logits)[:, 0]
-            slope = sign * expit(-sign * logits)
-        else:
-            every = log_softmax(logits, axis=1)
-            log_probability, slope = every[at, target], -np.exp(every)
-            slope[at, target] += 1
-        return log_probability, self.network.backward(outputs, slope)[0]
-
-
-def read_classifier(model: Any, encoder: PublicEncoder) -> DenseClassifier:
+def read_classifier(model: Any, encoder: PublicEncoder) -> Gradient:
+    """Return the gradient of a pipeline whose last step is known: one sigmoid or softmax over its outputs."""
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0], PublicEncoder):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {_GIVE}")
-    first, last = steps
-    network = read_network(last, _GIVE)
-    if first.layout != encoder.layout:
+    network, classes = read_network(steps[1], _GIVE), steps[1].classes_
+    if steps[0].layout != encoder.layout:
         raise ModelError("the pipeline's PublicEncoder has another domain than the population's schema declares")
-    return DenseClassifier(network, last.classes_)
+
+    def gradient(encoded: Matrix, targets: NDArray[Any]) -> tuple[Matrix, Matrix]:
+        at = np.arange(len(encoded))
+        target = (targets[:, None] == classes).argmax(axis=1)
+        outputs, backward = propagate(network, encoded)
+        if outputs.shape[1] == 1:  # the logit of the second class
+            sign = np.where(target == 1, 1.0, -1.0)[:, None]
+            return log_expit(sign * outputs)[:, 0], backward(sign * expit(-sign * outputs))[0]
+        every = log_softmax(outputs, axis=1)
+        slope = -np.exp(every)
+        slope[at, target] += 1
+        return every[at, target], backward(slope)[0]
+
+    return gradient
+
+
+class Autoencoder:
+    """The net of Yang et al. (2022, 5.1.1); `tied`, of Eq. 6: one layer, transposed to decode, not normalized."""
+
+    def __init__(self, n_inputs: int, hidden: Sequence[int], random: np.random.Generator, *, tied: bool = False):
+        sizes = list(pairwise([n_inputs, *hidden, *reversed(hidden[:-1]), n_inputs]))
+        drawn = [_draw_weights(*size, random, with_offset=not tied) for size in (sizes[:1] if tied else sizes)]
+        self.parameters: Matrix = np.concatenate([block.ravel() for block in drawn])
+        parts = np.split(self.parameters, np.cumsum([block.size for block in drawn])[:-1])
+        views = [part.reshape(block.shape) for part, block in zip(parts, drawn, strict=True)]
+        if tied:
+            layers = [Layer(weights, None, "sigmoid") for weights in (views[0], views[0].T)]
+        else:
+            layers = [Layer(view[:-1], view[-1], "sigmoid", normalized=view is not views[-1]) for view in views]
+        self._tied, self._layers, self._depth = tied, layers, len(hidden)
+
+    def __repr__(self) -> str:
+        return f"Autoencoder({self.parameters.size} parameters)"
+
+    def encode(self, x: Matrix) -> Matrix:
+        return propagate(self._layers[: self._depth], x)[0]
+
+    def decode(self, code: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
+        """Do as `reconstruct`, from codes and down to their gradient."""
+        outputs, backward = propagate(self._layers[self._depth :], code)
+        return outputs, lambda gradient: backward(gradient)[0]
+
+    def reconstruct(self, x: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
+        """Return reconstructions, and what turns a gradient of them into that of `parameters`."""
+        outputs, backward = propagate(self._layers, x)
+
+        def of_parameters(gradient: Matrix) -> Matrix:
+            of_layers = backward(gradient)[1]
+            of_weights = [inputs.T @ of_sums for inputs, of_sums in of_layers]
+            if self._tied:
+                return np.asarray(of_weights[0] + of_weights[1].T).ravel()
+            of_offsets = [of_sums.sum(axis=0) for _, of_sums in of_layers]
+            return np.concatenate([part.ravel() for both in zip(of_weights, of_offsets, strict=True) for part in both])
+
+        return outputs, of_parameters
+
+
+def _draw_weights(n_in: int, n_out: int, random: np.random.Generator, *, with_offset: bool) -> Matrix:
+    """Draw weights, with the offset as last row (zero at first)."""
+    limit = np.sqrt(6 / (n_in + n_out))
+    weights = random.uniform(-limit, limit, (n_in, n_out))
+    return np.vstack([weights, np.zeros(n_out)]) if with_offset else weights
+
+
+# The functional mechanism of Yang et al. (2022, 4.1) protects nobody. Laplace noise is added to coefficients of a loss,
+# but their basis is the network's own output at each row, so training goes on reading the rows; and the sensitivity
+# of Eq. 13 counts hidden units where the sum runs over inputs. Nothing else may use numpy's noise.
+
+
+def claimed_sensitivity(hidden: Sequence[int]) -> float:
+    """Return Eq. 13, 4 (K + 1), with K the largest number of units of a hidden layer (5.1.1)."""
+    return 4.0 * (max(hidden) + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Perturbation:
+    """Noise on the coefficients of the loss (Eq. 11), drawn once before training.
+
+    The reconstruction loss of N rows is a polynomial of degree 2 in the outputs x̂ (Eq. 8 and 12). Algorithm 1 perturbs
+    the coefficient of each x̂_p and each product x̂_p x̂_q, p <= q; they belong to the table, so what trains is
+    mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N, without the constant, which has no gradient.
+    """
+
+    linear: Matrix  # shape (n_inputs,)
+    quadratic: Matrix  # shape (n_inputs, n_inputs); upper triangular, so that each product is there once
+
+    @classmethod
+    def draw(cls, n_inputs: int, hidden: Sequence[int], epsilon: float, random: np.random.Generator) -> Perturbation:
+        """Draw noise of scale 4 (K + 1) / epsilon; none for an infinite epsilon."""
+        scale = claimed_sensitivity(hidden) / epsilon
+        quadratic = np.zeros((n_inputs, n_inputs))
+        quadratic[np.triu_indices(n_inputs)] = random.laplace(0, scale, n_inputs * (n_inputs + 1) // 2)
+        return cls(random.laplace(0, scale, n_inputs), quadratic)
+
+
+def loss_and_gradients(
+    net: Autoencoder, x: Matrix, counts: Matrix, perturbation: Perturbation, n: float
+) -> tuple[float, Matrix]:
+    """Return the perturbed loss of a batch, and its gradient by the net's parameters."""
+    share = (counts / counts.sum())[:, None]
+    outputs, of_parameters = net.reconstruct(x)
+    linear, quadratic = perturbation.linear / n, perturbation.quadratic / n
+    loss = share * ((x - outputs) ** 2 + outputs * (linear + outputs @ quadratic))
+    slope = 2 * (outputs - x) + linear + outputs @ (quadratic + quadratic.T)
+    return float(loss.sum()), of_parameters(share * slope)
+
+
+def train(
+    net: Autoencoder,
+    rows: Matrix,
+    counts: Matrix,
+    perturbation: Perturbation,
+    random: np.random.Generator,
+    epochs: int = 300,
+    batch_size: int | None = 128,
+    rate: float = 1e-3,
+) -> None:
+    """Train a net in place (Algorithm 1); row i stands for ``counts[i]`` rows. No batch size: all in one batch."""
+    n, size = float(counts.sum()), batch_size or len(rows)
+    adam = Adam(net.parameters, rate)
+    for _ in range(epochs):
+        order = random.permutation(len(rows))
+        for start in range(0, len(rows), size):
+            batch = order[start : start + size]
+            adam.step(loss_and_gradients(net, rows[batch], counts[batch], perturbation, n)[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,8 +14,15 @@ from sklearn.pipeline import make_pipeline
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.dp import PublicDomain, PublicEncoder
-from cfk_plugin.dp.autoencoder import Autoencoder, Perturbation, claimed_sensitivity, loss_and_gradients, train
-from cfk_plugin.dp.dpc import LatentSearch, read_classifier
+from cfk_plugin.dp.dpc import (
+    Autoencoder,
+    LatentSearch,
+    Perturbation,
+    claimed_sensitivity,
+    loss_and_gradients,
+    read_classifier,
+    train,
+)
 from cfk_plugin.dp.gradients import Adam
 
 NETS = [((6, 3), False), ((5,), False), ((4,), True)]
