@@ -590,7 +590,7 @@ def _gaps(data: ReportData, metric: str, groups: Sequence[Group]) -> Chart:
         for label, gap in rows
         if gap.value is not None and gap.low is not None and gap.high is not None
     ]
-    picture = Intervals([row[:4] for row in known], axis, lines=lines, texts=[row[4] for row in known])
+    picture = Intervals([row[:4] for row in known], [row[4] for row in known], axis, lines)
     texts = [(label, shown(gap)) for label, gap in rows]
     table = Table(f"data-groups-{metric}", f"{title}: the numbers", ("", axis), texts, numeric=(1,))
     description = f"Difference of the mean ({_METRICS[metric]}) with its 95 % interval; no difference is at 0."

@@ -57,11 +57,9 @@ class Intervals:
     """A dot and an interval per row, with vertical lines where something is asked."""
 
     rows: Sequence[tuple[str, float, float, float]]  # label, value, low, high
+    texts: Sequence[str]  # label of each interval
     axis: str
-    low: float | None = None
-    high: float | None = None
     lines: Sequence[tuple[str, float]] = ()
-    texts: Sequence[str] = ()  # label of each interval; its numbers without it
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,12 @@ def intervals() -> Chart:
         id="groups",
         title="Pureness by group",
         description="One group of four lies below the floor with its whole interval.",
-        picture=Intervals(rows=rows, axis="Pureness", high=1.0, lines=[("floor of the policy", 0.95), ("all", 0.97)]),
+        picture=Intervals(
+            rows=rows,
+            texts=[f"{at:.3g} ({low:.3g}–{high:.3g})" for _, at, low, high in rows],
+            axis="Pureness",
+            lines=[("floor of the policy", 0.95), ("all", 0.97)],
+        ),
         table=Table(
             id="groups-table",
             caption="Pureness by group",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from cfk_plugin.report.charts import ROOM, Box, LogScale, Scale, draw, named, number, place_name, wrapped, written
+from cfk_plugin.report.charts import ROOM, draw
 from cfk_plugin.report.document import Bars, Chart, Curves, Intervals
 from documented import LONG_NAME, bars, frontier, intervals, risk, roc
 from parsed import Element, Tree
@@ -83,26 +84,18 @@ def test_series_differ_without_colour() -> None:
 
 
 def test_an_interval_is_where_its_numbers_are() -> None:
-    rows = [("a", 0.5, 0.25, 0.75)]
-    chart = replace(intervals(), picture=Intervals(rows=rows, axis="x", low=0.0, high=1.0, lines=[("floor", 0.5)]))
-    svg = drawn(chart)
-    (span,), (dot,), (mark,) = of_class(svg, "span"), of_class(svg, "dot"), of_class(svg, "mark")
+    picture = Intervals([("a", 0.5, 0.25, 0.75)], ["0.5 (0.25–0.75)"], "x", [("0", 0.0), ("floor", 0.5), ("1", 1.0)])
+    svg = drawn(replace(intervals(), picture=picture))
+    (span,), (dot,), (_, mark, _) = of_class(svg, "span"), of_class(svg, "dot"), of_class(svg, "mark")
     low, high = share(span.attributes["x1"]), share(span.attributes["x2"])
     assert share(dot.attributes["cx"]) == share(mark.attributes["x1"]) == pytest.approx(0.5)
     assert (0.5 - low, high - 0.5) == (pytest.approx(0.24), pytest.approx(0.24))
-    assert [text.text for text in svg.all("text")] == ["floor: 0.5", "a", "0.5 (0.25–0.75)", "0", "1"]
-
-
-def test_texts_of_intervals_can_be_given() -> None:
-    chart = replace(intervals(), picture=Intervals(rows=[("a", 0.5, 0.2, 0.7)], axis="x", texts=["50 % (20–70 %)"]))
-    assert "50 % (20–70 %)" in [text.text for text in drawn(chart).all("text")]
+    assert [text.text for text in svg.all("text")] == ["0", "floor: 0.5", "1", "a", "0.5 (0.25–0.75)", "0", "1"]
 
 
 def test_an_interval_that_is_not_finite_is_not_drawn() -> None:
-    chart = replace(intervals(), picture=Intervals(rows=[("a", float("nan"), 0.2, 0.7)], axis="x"))
-    svg = drawn(chart)
-    assert not of_class(svg, "dot")
-    assert "not measured" in svg.all("text")[1].text
+    picture = Intervals([("a", float("nan"), 0.2, 0.7)], ["not measured"], "x")
+    assert not of_class(drawn(replace(intervals(), picture=picture)), "dot")
 
 
 def test_steps_keep_their_value_until_the_next_point() -> None:
@@ -117,14 +110,34 @@ def test_lines_are_named_and_told_apart_by_strokes() -> None:
     assert [line.attributes["class"] for line in svg.all("polyline")] == ["curve style0", "curve style1"]
 
 
+def ticks(picture: Curves) -> list[tuple[str, float]]:
+    """Return the numbers below the plot, and where they stand."""
+    texts = [text for text in drawn(replace(risk(), picture=picture)).all("text") if text.attributes["class"] == "tick"]
+    lowest = max(float(text.attributes["y"] or 0) for text in texts)
+    return [(text.text, share(text.attributes["x"])) for text in texts if float(text.attributes["y"] or 0) == lowest]
+
+
 def test_logarithmic_axes_have_a_place_for_every_power_of_ten() -> None:
-    axis = LogScale.over([0.001, 1.0, 0.02, 0.0, -1.0])
-    assert [axis.at(tick) for tick in axis.ticks()] == pytest.approx([0, 1 / 3, 2 / 3, 1])
-    assert [written(tick) for tick in axis.ticks()] == ["0.001", "0.01", "0.1", "1"]
-    assert (axis.at(0.0), axis.at(5.0)) == (0.0, 1.0)
-    assert LogScale.over([0.3, 0.7]).ticks() == [0.3, 0.7]
-    assert LogScale.over([]).at(0.5) > 0
-    assert LogScale.over([0.2]).high > LogScale.over([0.2]).low
+    found = ticks(Curves([("a", [(0.001, 0.1), (1.0, 1.0), (0.0, 0.5), (-1.0, 0.5)])], "x", "y", logarithmic=True))
+    assert [text for text, _ in found] == ["0.001", "0.01", "0.1", "1"]
+    gaps = [right - left for (_, left), (_, right) in pairwise(found)]
+    assert gaps == pytest.approx([gaps[0]] * 3, abs=1e-3)
+    narrow = ticks(Curves([("a", [(0.3, 0.5), (0.7, 0.5)])], "x", "y", logarithmic=True))
+    assert [text for text, _ in narrow] == ["0.3", "0.7"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 0.0909), (2, 30), (0.871, 1), (-3, 5), (0, 48_842), (3, 3)])
+def test_ticks_are_few_and_where_their_numbers_are(low: float, high: float) -> None:
+    found = ticks(Curves([("a", [(low, 1.0), (high, 1.0)])], "x", "y"))
+    numbers = [float(text.replace(",", "").replace("−", "-")) for text, _ in found]
+    assert 2 <= len(found) <= 6
+    assert numbers == sorted(set(numbers))
+    assert low <= numbers[0] <= numbers[-1] <= max(high, low + 1)
+    steps = [
+        (right - left) / (b - a)
+        for ((_, left), (_, right)), (a, b) in zip(pairwise(found), pairwise(numbers), strict=True)
+    ]
+    assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-2)
 
 
 def test_lines_that_coincide_are_named_in_a_legend() -> None:
@@ -149,65 +162,45 @@ def test_empty_pictures_can_be_drawn() -> None:
     for picture in (
         Curves(series=[("a", [])], guides=[("b", [])], legend=["a", "b"], x="x", y="y", logarithmic=True),
         Bars(categories=[], series=[("a", [])], texts=[[]], axis="x"),
-        Intervals(rows=[], axis="x"),
+        Intervals(rows=[], texts=[], axis="x"),
         Curves(series=[("a", []), ("b", [])], x="x", y="y"),
         Curves(series=[], x="x", y="y"),
     ):
         assert drawn(replace(risk(), picture=picture)).all("text")
 
 
-def test_name_stays_clear_of_lines_and_names() -> None:
-    plot = Box(0, 0, 240, 240)
-    heights = [lambda _: 100.0, lambda _: 140.0]
-    first = place_name((80, 18), heights, 0, [], within=plot)
-    assert first.bottom < 100  # above, as the other line runs below
-    second = place_name((80, 18), heights, 0, [first], within=plot)
-    assert second.apart(first) > 0
+def test_names_stay_clear_of_lines_and_of_each_other() -> None:
+    picture = Curves([("above", [(0, 1.0), (1, 1.0)]), ("below", [(0, 0.7), (1, 0.7)])], "x", "y")
+    svg = drawn(replace(risk(), picture=picture))
+    (plot,) = [each for each in svg.all("svg") if each.attributes.get("viewbox") or each.attributes.get("viewBox")]
+    top, height = (float(plot.attributes[name] or 0) for name in ("y", "height"))
+    lines = [top, top + 0.3 * height]
+    for name in of_class(svg, "name"):
+        y = float(name.attributes["y"] or 0)
+        assert all(not y - 12 < line < y + 6 for line in lines), name.text
+    assert len({name.attributes["y"] for name in of_class(svg, "name")}) == 2
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("name", "value", "text"),
     [
-        (0, "0"),
-        (0.5, "0.5"),
-        (0.12345, "0.123"),
-        (0.99996, "0.999"),
-        (-0.25, "−0.25"),
-        (12.345, "12.3"),
-        (1234567.0, "1,234,567"),
-        (0.00012, "0.00012"),
-        (float("inf"), "not measured"),
+        ("floor", 0.95, "floor: 0.95"),
+        ("k = 10", 10.0, "k = 10"),
+        ("a", 0.99996, "a: 0.999"),
+        ("a", -0.25, "a: −0.25"),
+        ("a", 1234567.0, "a: 1,234,567"),
+        ("a", float("inf"), "a: not measured"),
     ],
 )
-def test_numbers_have_three_digits(value: float, text: str) -> None:
-    assert written(value) == text
+def test_lines_say_their_value_once_with_three_digits(name: str, value: float, text: str) -> None:
+    picture = Intervals([("row", 0.5, 0.25, 0.75)], ["0.5"], "x", [(name, value)])
+    assert drawn(replace(intervals(), picture=picture)).all("text")[0].text == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(1.0, "1"), (1.004, "1"), (-0.001, "0"), (99.99, "99.99"), (100, "100")])
-def test_coordinates_are_short(value: float, text: str) -> None:
-    assert number(value) == text
-
-
-def test_lines_say_their_value_once() -> None:
-    assert named(("k = 10", 10.0)) == "k = 10"
-    assert named(("floor", 0.95)) == "floor: 0.95"
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 0.0909), (2, 30), (0.871, 1), (-3, 5), (0, 48_842)])
-def test_ticks_are_few_round_and_on_the_axis(low: float, high: float) -> None:
-    ticks = Scale(low, high).ticks()
-    assert 2 <= len(ticks) <= 6
-    assert all(low - 1e-9 <= tick <= high + 1e-9 for tick in ticks)
-    assert Scale(low, high).rounded().high >= high
-
-
-def test_an_axis_of_one_value_has_a_length() -> None:
-    assert Scale.over([0.0]).at(0.0) == 0
-    assert Scale.over([]).high > Scale.over([]).low
-
-
-def test_names_are_wrapped_at_their_joints() -> None:
-    assert wrapped(LONG_NAME, ROOM)[0] == "marital_status_of_the_first_"
-    assert "".join(wrapped("x" * 80, ROOM)) == "x" * 80
-    assert wrapped("two words", ROOM) == ["two words"]
-    assert max(map(len, wrapped(LONG_NAME + "y" * 50, 14))) <= 14
+@pytest.mark.parametrize("name", [LONG_NAME, "x" * 80, "two words", LONG_NAME + "y" * 20])
+def test_names_are_wrapped_at_their_joints(name: str) -> None:
+    picture = Bars([name], [("a", [0.5])], [[""]], "x")
+    lines = [text.text for text in of_class(drawn(replace(bars(1), picture=picture)), "label")]
+    assert "".join(lines) == name
+    assert all(len(line) <= ROOM for line in lines)
+    assert all(line.endswith(("_", "x")) for line in lines[:-1])
