@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,14 +13,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.domain import PublicDomain, require_declared
 from cfk_plugin.dp.forest import Forest, shares
-from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NoisedMarginal:
-    table: Marginal
-    counts: Counts
-    scale: float
+from cfk_plugin.dp.noise import NoisedCounts, PrivateRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +21,7 @@ class Measurements:
     """All that one fit released of the rows: everything else of it is computed from this."""
 
     domain: PublicDomain
-    answers: tuple[NoisedMarginal, ...]
+    answers: tuple[NoisedCounts, ...]
 
     def scores(self, canaries: pd.DataFrame) -> NDArray[np.float64]:
         """Return per row the counts of its own cells, weighted by their noise; 0 for values that are not declared."""
@@ -42,18 +34,6 @@ class Measurements:
         """Return all that may tell of one person: `scores` of their rows, the counts in sum, and every table's size."""
         total = sum(one.counts.sum() / one.scale**2 for one in self.answers)
         return np.array([self.scores(canary).sum(), total, len(self.answers), *self.domain.sizes], dtype=np.float64)
-
-
-class _RecordedRows(PrivateRows):
-    def __init__(self, *settings: Any) -> None:
-        super().__init__(*settings)
-        self.answers: list[NoisedMarginal] = []
-
-    def counts(self, tables: Sequence[Marginal]) -> list[Counts]:
-        scale = self.scale(len(tables), self._left[0] / self._total)
-        found = super().counts(tables)
-        self.answers += [NoisedMarginal(table, counts, scale) for table, counts in zip(tables, found, strict=True)]
-        return found
 
 
 def measuring(
@@ -84,7 +64,7 @@ def measuring(
         population = Population.from_frame(table, schema)
         domain = PublicDomain.of(population)
         codes = domain.codes_to_count(population, rows_per_person)
-        rows = _RecordedRows(codes, epsilon, delta, shares(len(domain.columns)), rows_per_person)
+        rows = PrivateRows(codes, epsilon, delta, shares(len(domain.columns)), rows_per_person)
         Forest.measure(rows, domain.sizes)
         return Measurements(domain, tuple(rows.answers))
 

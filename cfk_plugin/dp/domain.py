@@ -27,7 +27,7 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Attribute, Schema, type_of_values
-from cfk_plugin.data.values import conform, to_numbers
+from cfk_plugin.data.values import conform, dates_of, to_numbers
 from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -70,8 +70,7 @@ class PublicColumn:
 
     @cached_property
     def values(self) -> tuple[Any, ...]:
-        leaves = self.attribute.hierarchy.leaves if self.attribute.hierarchy else None
-        return tuple(self.attribute.categories or self.attribute.levels or leaves or ())
+        return tuple(self.attribute.categories or self.attribute.declared_values or ())
 
     @property
     def listed(self) -> int:
@@ -129,7 +128,7 @@ class PublicColumn:
         """Return numbers in their declared type, dates from seconds; whole ones with gaps are float64."""
         if not self.is_date:
             return drawn.astype("int64" if self.is_whole and not self.attribute.nullable else "float64")
-        stamps = (drawn.fillna(0) * 1e6).round().astype("int64").astype("datetime64[us]").mask(drawn.isna())
+        stamps = pd.Series(dates_of(drawn.fillna(0).to_numpy())).mask(drawn.isna())
         zone = getattr(types.pandas_dtype(self.attribute.dtype), "tz", None)
         return stamps if zone is None else stamps.dt.tz_localize("UTC").dt.tz_convert(zone)
 

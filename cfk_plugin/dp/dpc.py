@@ -270,13 +270,13 @@ class DPC(HostOnly):
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        batch = 1 if self.batch_size is None else self.batch_size
-        self._refuse(
-            "must be at least 1", lambda value: value >= 1, epochs=self.epochs, batch_size=batch, steps=self.steps
-        )
-        self._refuse("must be above 0", lambda value: value > 0, epsilon=self.epsilon, rate=self.rate, step=self.step)
-        weights = {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma}
-        self._refuse("must not be negative", lambda value: value >= 0, **weights)
+        for why, fits, names in (
+            ("must be at least 1", lambda value: value is None or value >= 1, ("epochs", "batch_size", "steps")),
+            ("must be above 0", lambda value: value > 0, ("epsilon", "rate", "step")),
+            ("must not be negative", lambda value: value >= 0, ("alpha", "beta", "gamma")),
+        ):
+            if wrong := [name for name in names if not fits(getattr(self, name))]:
+                raise PolicyError(f"{', '.join(wrong)} {why}")
         if min(self.hidden, default=0) < (1 if self.tied else 2):
             raise PolicyError("hidden needs widths of at least 2: of a single unit, normalisation leaves nothing")
         if self.tied and len(self.hidden) != 1:
@@ -285,11 +285,6 @@ class DPC(HostOnly):
         self.sensitivity = claimed_sensitivity(self.hidden)
         self.labels_from = ""
         self._fitted = False  # until all of a fit went well
-
-    @staticmethod
-    def _refuse(why: str, fits: Callable[[float], bool], **settings: float) -> None:
-        if wrong := [name for name, value in settings.items() if not fits(value)]:
-            raise PolicyError(f"{', '.join(wrong)} {why}")
 
     def __repr__(self) -> str:  # the claim as a claim
         return f"DPC(claimed epsilon={self.epsilon:g}, no guarantee)"

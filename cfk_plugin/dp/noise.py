@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class PrivateRows(HostOnly):
         self._concentrated = delta > 0
         self._total = _rho_of(epsilon, delta) if self._concentrated else epsilon
         self._left = [share * self._total * (1 - _ROOM) for share in shares]
+        self.answers: list[NoisedCounts] = []  # all counts that were given
         self._open(codes, epsilon, delta)
 
     def _counts(self) -> str:
@@ -67,15 +68,17 @@ class PrivateRows(HostOnly):
 
     def counts(self, tables: Sequence[Marginal]) -> list[Counts]:
         """Return the noised counts of some tables, each in its shape; one question."""
-        part = self._next()
-        scale = self.scale(len(tables), part / self._total) * (1 + _ROOM)
+        share = self._next() / self._total
+        scale = self.scale(len(tables), share)
 
         def counted(codes: NDArray[np.int32]) -> Counts:
             return np.concatenate([table.count(codes).ravel() for table in tables])
 
-        flat = self._noised_counts(counted, len(tables), scale)
-        ends = np.cumsum([t.cells for t in tables])[:-1]
-        return [part.reshape(t.shape) for part, t in zip(np.split(flat, ends), tables, strict=True)]
+        flat = self._noised_counts(counted, len(tables), scale * (1 + _ROOM))
+        parts = zip(tables, np.split(flat, np.cumsum([t.cells for t in tables])[:-1]), strict=True)
+        found = [NoisedCounts(table, part.reshape(table.shape), scale) for table, part in parts]
+        self.answers += found
+        return [answer.counts for answer in found]
 
     def best(self, scores: Scores) -> int:
         """Return which score is about the highest; each changes by at most 1 with a row. One question."""
@@ -126,6 +129,12 @@ class PrivateRows(HostOnly):
             float,
         )
         return int(self._queryable(scoring >> dp.m.then_noisy_max(measure, scale=scale)))
+
+
+class NoisedCounts(NamedTuple):
+    table: Marginal
+    counts: Counts
+    scale: float
 
 
 class Marginal:

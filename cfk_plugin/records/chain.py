@@ -221,8 +221,13 @@ class Chain:
 
     def check(self, most: int | None = None, link: str | None = None) -> None:
         """Recompute the chain, and compare rows with their entries: all, or the last `most`; count the others."""
+        counts = (sa.select(sa.func.count()).select_from(table) for table in (entries, *_CHAINED))
+        number, *rows = (self.connection.scalars(count).one() for count in counts)
+        if number != self.head.seq:
+            raise BrokenLedgerError(f"its chain should have {self.head.seq} entries and has {number}")
+        if (should := self._live(0)) != sum(rows):
+            raise BrokenLedgerError(f"it should have {should} rows and has {sum(rows)}")
         after = 0 if most is None else max(self.head.seq - most, 0)
-        self._check_counts()
         self._check_links(after, link)
         missing, others = self._live(after), 0
         for table in _CHAINED:
@@ -248,21 +253,11 @@ class Chain:
         self.head = head
         return [row["seq"] for row in rows]
 
-    def _check_counts(self) -> None:
-        number, *rows = (self._number(sa.select(sa.func.count()).select_from(t)) for t in (entries, *_CHAINED))
-        if number != self.head.seq:
-            raise BrokenLedgerError(f"its chain should have {self.head.seq} entries and has {number}")
-        if (should := self._live(0)) != sum(rows):
-            raise BrokenLedgerError(f"it should have {should} rows and has {sum(rows)}")
-
     def _live(self, after: int) -> int:
         """Return how many rows should be there with an entry after this number."""
         written = sa.func.count(entries.c.content).filter(entries.c.seq > after)
         replaced = sa.func.count().filter(entries.c.replaces > after)
-        return self._number(sa.select(written - replaced))
-
-    def _number(self, statement: sa.Select[Any]) -> int:
-        return int(self.connection.execute(statement).scalar_one())
+        return self.connection.scalars(sa.select(written - replaced)).one()
 
     def _check_links(self, after: int, wanted: str | None) -> None:
         identity = self.head.identity

@@ -158,26 +158,23 @@ class OpenFiles:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("PRAGMA schema_version").fetchall()  # reads, so that all of them are open
         real = connection.execute("PRAGMA database_list").fetchone()[2]  # what a link points to
-        self._paths = path, Path(f"{real}-wal"), Path(f"{real}-shm")
+        self._paths = (path, True), (path, False), (Path(f"{real}-wal"), True), (Path(f"{real}-shm"), True)
         self._files, self._size = self._look()
 
     def are_in_place(self) -> bool:
         """Say whether they are still the files at their paths, and the database has not become shorter."""
         files, size = self._look()
-        if files[0] is None or files != self._files or size < self._size:
-            return False
-        self._size = size
-        return True
+        in_place = files[0] is not None and files == self._files and size >= self._size
+        self._size = max(size, self._size)
+        return in_place
 
     def _look(self) -> tuple[list[tuple[int, int] | None], int]:
         """Return each file's device and number, the database and a link to it first, and the size of the database."""
-        database, *beside = (_state(path) for path in self._paths)
-        found = [database, _state(self._paths[0], follow=False), *beside]
-        return [state and (state.st_dev, state.st_ino) for state in found], database.st_size if database else 0
+        states = [_state(path, follow) for path, follow in self._paths]
+        return [state and (state.st_dev, state.st_ino) for state in states], states[0].st_size if states[0] else 0
 
 
-def _state(path: Path, follow: bool = True) -> os.stat_result | None:
-    try:
+def _state(path: Path, follow: bool) -> os.stat_result | None:
+    with contextlib.suppress(OSError):
         return path.stat(follow_symlinks=follow)
-    except OSError:
-        return None
+    return None

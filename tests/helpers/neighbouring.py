@@ -41,7 +41,7 @@ def sound(epsilon: float, delta: float = 0.0) -> Callable[[pd.DataFrame], Measur
     return measuring(schema(people()), epsilon, delta)
 
 
-class _NoPairNoise(module._RecordedRows):
+class _NoPairNoise(module.PrivateRows):
     def _noised_counts(self, count: Any, tables: int, scale: float) -> Any:
         if len(self.answers):
             return self._exact(count)
@@ -75,12 +75,12 @@ def broken(kind: type, epsilon: float, declared: Schema | None = None) -> Callab
     measure = measuring(schema(people()) if declared is None else declared, epsilon)
 
     def fit(table: pd.DataFrame) -> Measurements:
-        sound_rows = module._RecordedRows
-        module._RecordedRows = kind  # type: ignore[misc]
+        sound_rows = module.PrivateRows
+        module.PrivateRows = kind  # type: ignore[misc]
         try:
             return measure(table)
         finally:
-            module._RecordedRows = sound_rows  # type: ignore[misc]
+            module.PrivateRows = sound_rows  # type: ignore[misc]
 
     return fit
 
