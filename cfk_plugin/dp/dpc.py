@@ -270,11 +270,12 @@ class DPC(HostOnly):
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        for why, fits, names in (
-            ("must be at least 1", lambda value: value is None or value >= 1, ("epochs", "batch_size", "steps")),
-            ("must be above 0", lambda value: value > 0, ("epsilon", "rate", "step")),
-            ("must not be negative", lambda value: value >= 0, ("alpha", "beta", "gamma")),
-        ):
+        limits: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
+            "must be at least 1": (lambda value: value is None or value >= 1, ("epochs", "batch_size", "steps")),
+            "must be above 0": (lambda value: value > 0, ("epsilon", "rate", "step")),
+            "must not be negative": (lambda value: value >= 0, ("alpha", "beta", "gamma")),
+        }
+        for why, (fits, names) in limits.items():
             if wrong := [name for name in names if not fits(getattr(self, name))]:
                 raise PolicyError(f"{', '.join(wrong)} {why}")
         if min(self.hidden, default=0) < (1 if self.tied else 2):
