@@ -96,7 +96,11 @@ class PrivateRows(HostOnly):
         self._space = dp.user_domain("coded rows", lambda rows: isinstance(rows, np.ndarray)), dp.symmetric_distance()
         measure = dp.zero_concentrated_divergence() if self._concentrated else dp.max_divergence()
         composed = dp.c.make_adaptive_composition(*self._space, measure, d_in=self.person, d_mids=self._left)
-        self.epsilon, self.delta = _loss(composed, self.person, delta)
+        if self._concentrated:
+            loss = dp.c.make_zCDP_to_approxDP(composed).map(self.person).epsilon(delta)
+        else:
+            loss = composed.map(self.person)
+        self.epsilon, self.delta = float(loss), delta
         if not epsilon * (1 - _EXACT) <= self.epsilon <= epsilon:
             raise BudgetError(f"the questions compose to epsilon = {self.epsilon:.6g}, declared is {epsilon:.6g}")
         self._queryable = composed(codes)
@@ -166,12 +170,6 @@ def _opendp() -> Any:
         raise MissingDependencyError("differential privacy needs OpenDP: pip install 'cfk-plugin[dp]'") from error
     dp.enable_features("contrib", "honest-but-curious")  # own transformations: their stability is argued above
     return dp
-
-
-def _loss(composed: Any, person: int, delta: float) -> tuple[float, float]:
-    if not delta:
-        return float(composed.map(person)), 0.0
-    return float(_opendp().c.make_zCDP_to_approxDP(composed).map(person).epsilon(delta)), delta
 
 
 @cache

@@ -20,7 +20,7 @@ from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event,
 from sqlalchemy.exc import InvalidatePoolError, SQLAlchemyError
 
 from cfk_plugin.errors import CFKError, LedgerError, MissingDependencyError, quiet
-from cfk_plugin.records.keys import OpenFiles, connect, sync_folder
+from cfk_plugin.records.keys import OpenFiles, connect, state_folder, sync_folder
 
 LOCATION, TIMEOUT = "CFK_LEDGER", "CFK_LEDGER_TIMEOUT"
 _SECONDS = 5.0
@@ -33,7 +33,10 @@ def locate(url: str | Path | None, create: bool) -> URL:
     if url is MEMORY:
         return cast("URL", MEMORY)
     if url is None:
-        url = os.environ.get(LOCATION) or _default_file(create)
+        url = os.environ.get(LOCATION) or state_folder() / "ledger.db"
+        if create and isinstance(url, Path):
+            with contextlib.suppress(OSError):  # that it is missing is said when the file is opened
+                url.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if isinstance(url, Path) or "://" not in str(url):
         return URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
     neither = "a ledger is a SQLite file or a postgresql://user@host/database URL; this is neither"
@@ -49,15 +52,6 @@ def locate(url: str | Path | None, create: bool) -> URL:
     if find_spec("psycopg") is None:
         raise MissingDependencyError("a ledger on PostgreSQL needs psycopg: pip install 'cfk-plugin[postgres]'")
     return parsed.set(drivername="postgresql+psycopg")
-
-
-def _default_file(create: bool) -> Path:
-    state = os.environ.get("XDG_STATE_HOME")
-    folder = (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin"
-    if create:
-        with contextlib.suppress(OSError):  # that it is missing is said when the file is opened
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder / "ledger.db"
 
 
 def seconds_of(timeout: float | None) -> float:

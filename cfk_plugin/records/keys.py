@@ -130,6 +130,12 @@ def _create(path: Path) -> None:
     sync_folder(path.parent)
 
 
+def state_folder() -> Path:
+    """Return where things are kept that no setting has a place for."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin"
+
+
 def sync_folder(folder: Path) -> None:
     """Let a file that was made survive a crash of the machine, where the system can do that."""
     if os.name == "posix":

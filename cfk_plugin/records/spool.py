@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cfk_plugin.errors import InputError, TrackingError, quiet
-from cfk_plugin.records.keys import OpenFiles, connect
+from cfk_plugin.records.keys import OpenFiles, connect, state_folder
 from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.run import OtherSettingsError, RunWriter
 
@@ -41,26 +41,20 @@ class SpoolSettings:
 
     @classmethod
     def of(cls, folder: Path | None = None) -> SpoolSettings:
+        megabytes = os.environ.get("CFK_SPOOL_MB") or str(_MEGABYTES)
+        if not megabytes.isdigit() or int(megabytes) < 1:
+            raise InputError(f"CFK_SPOOL_MB is {megabytes!r}; it must be a whole number of megabytes, 1 or more")
         return cls(
             (folder or spool_folder()).absolute(),  # the same one after a change of folder
-            most=_megabytes() * 1_000_000,
+            most=int(megabytes) * 1_000_000,
             fsync=_choice("CFK_SPOOL_FSYNC", ("normal", "always")) == "always",
             on_full=_choice("CFK_SPOOL_FULL", ("suppress", "release")),
         )
 
 
 def spool_folder() -> Path:
-    if chosen := os.environ.get("CFK_SPOOL"):
-        return Path(chosen)
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin" / "spool"
-
-
-def _megabytes() -> int:
-    text = os.environ.get("CFK_SPOOL_MB") or str(_MEGABYTES)
-    if not text.isdigit() or int(text) < 1:
-        raise InputError(f"CFK_SPOOL_MB is {text!r}; it must be a whole number of megabytes, 1 or more")
-    return int(text)
+    chosen = os.environ.get("CFK_SPOOL")
+    return Path(chosen) if chosen else state_folder() / "spool"
 
 
 def _choice(name: str, choices: tuple[str, ...]) -> str:
@@ -180,7 +174,7 @@ class Spool:
             db.execute(
                 "INSERT INTO streams (id, target, run_id, holder, until) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO UPDATE SET finished = 0",
-                (stream, _target_text(target), run_id, self.holder, until),
+                (stream, json.dumps(target), run_id, self.holder, until),
             )
             db.execute("INSERT INTO records (stream, created, body) VALUES (?, ?, ?)", (stream, record.created, body))
 
@@ -322,10 +316,6 @@ def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
     return db
 
 
-def _target_text(target: Mapping[str, Any]) -> str:
-    return json.dumps(target, sort_keys=True)
-
-
 def exists(folder: Path) -> bool:
     return (folder / _FILE).is_file()
 
@@ -460,7 +450,8 @@ class Shipper:
     def _send(self, stream: Stream) -> bool:
         """Send a batch, or end a run that is complete; return whether there may be more to do."""
         records, more = self.spool.batch(stream)
-        run = self._run_of(stream)
+        run = self._runs.setdefault(stream.id, RunWriter(**stream.target, mark=stream.id))
+        run.run_id = run.run_id or stream.run_id
         if not records:
             if stream.finished:
                 if stream.target["run_id"] is None:  # else it is somebody's own run
@@ -475,15 +466,10 @@ class Shipper:
         except OtherSettingsError:
             del self._runs[stream.id]
             target = {**stream.target, "run_id": None, "run_name": None, "parent": run.run_id}
-            self.spool.note(stream.id, target=_target_text(target), run_id=None, first_step=None)
+            self.spool.note(stream.id, target=json.dumps(target), run_id=None, first_step=None)
             return True
         self.spool.delivered(stream)
         return more or stream.finished
-
-    def _run_of(self, stream: Stream) -> RunWriter:
-        run = self._runs.setdefault(stream.id, RunWriter(**stream.target, mark=stream.id))
-        run.run_id = run.run_id or stream.run_id
-        return run
 
     def _postpone(self, stream: Stream, pause: float, problem: str) -> None:
         with self._changed:
