@@ -34,18 +34,6 @@ class Register:
 
     Distinct combinations of quasi-identifiers are called *cells*. An answer that fits one person of a cell fits all
     of them, so that everything is looked up and guessed per cell.
-
-    Parameters
-    ----------
-    people : DataFrame
-        All features; numbers and dates are told from categories by dtype.
-    quasi_identifiers : sequence of str
-
-    Attributes
-    ----------
-    cell_of : int array, shape (n_people,)
-    cells : int array, shape (n_cells, n_quasi_identifiers)
-        Codes.
     """
 
     def __init__(self, people: pd.DataFrame, quasi_identifiers: Sequence[str]) -> None:
@@ -93,16 +81,7 @@ def holding(domain: Domain, part: Part) -> Mask:
 
 
 def near(domain: Domain, part: Part, tolerance: float) -> Mask:
-    """Say of every value of a domain whether a guess at a part is right there.
-
-    Parameters
-    ----------
-    domain : Domain
-    part : Interval or frozenset
-        One value, or several: a bin, a range, a set.
-    tolerance : float
-        Share of the domain's range by which one number may be off.
-    """
+    """Say of every value of a domain whether a guess at a part is right there."""
     number = number_of(domain, part)
     if number is None:
         return holding(domain, part)
@@ -151,27 +130,6 @@ class Answered:
     """Distinct answers, and whom they fit. Host side only: its `repr` shows counts, and it refuses to be pickled.
 
     What answers say of the quasi-identifiers is called a *place*; several answers may say the same there.
-
-    Parameters
-    ----------
-    said : sequence of mapping
-        As `said_by` returns it.
-    register : Register
-    table : int array
-        People of the training table, who are counted.
-
-    Attributes
-    ----------
-    distinct : list of mapping
-        Every answer once, in the order in which they were given first.
-    place_of : int array
-        Place of each distinct answer.
-    times : int array
-        How often each distinct answer was given.
-    cells : list of int array
-        Per place, the cells that fit it.
-    people : int array
-        Per place, the people of the table who fit it.
     """
 
     def __init__(self, said: list[Said], register: Register, table: Rows) -> None:
@@ -215,19 +173,7 @@ _DIGITS = 9  # votes are sums of fractions: equal ones may differ in the last bi
 
 
 class Guesses(NamedTuple):
-    """What is guessed of an attribute, cell by cell.
-
-    Attributes
-    ----------
-    parts : tuple of Interval or frozenset
-        The distinct guesses, in the order in which answers said them first. Host side only.
-    guess : int array, shape (n_cells,)
-        Which of them; -1 where no answer says anything.
-    place : int array, shape (n_cells,)
-        Place of the answer that the guess rests on; -1 where there is none.
-    right : bool array, shape (n_guesses, n_values)
-        Whether a guess is right about somebody who has a value.
-    """
+    """What is guessed of an attribute, cell by cell."""
 
     parts: tuple[Part, ...]
     guess: Rows
@@ -250,19 +196,6 @@ def guesses(answered: Answered, register: Register, name: str, tolerance: float)
     An answer that fits m people of the table is a vote of 1 / m for what it says: it is the value of one of them. The
     value with most votes is guessed; of equal ones the one that most distinct answers say, whomever they fit; of those
     the one that an answer which fits said first.
-
-    Parameters
-    ----------
-    answered : Answered
-    register : Register
-    name : str
-        Private attribute.
-    tolerance : float
-        See `near`.
-
-    Returns
-    -------
-    Guesses
     """
     found: dict[Part, int] = {}
     votes = [
@@ -299,35 +232,7 @@ _TREES, _LEAST, _MOST = 30, 5, 50  # trees; people in a leaf of each; classes, t
 def baseline(
     guessed: Guesses, register: Register, name: str, own: Rows, asked: Rows, *, tolerance: float, seed: int
 ) -> Mask:
-    """Say of people whether a guess from their quasi-identifiers alone is right, at the width of the answers' guesses.
-
-    Parameters
-    ----------
-    guessed : Guesses
-        What the answers say of the attribute.
-    register : Register
-    name : str
-        The attribute.
-    own : int array
-        People whose values the adversary knows.
-    asked : int array
-        People who are guessed.
-    tolerance : float
-        See `near`.
-    seed : int
-        Of the forest.
-
-    Returns
-    -------
-    bool array
-
-    Notes
-    -----
-    A random forest on the quasi-identifiers chooses among classes. Where answers are single numbers, these are windows
-    of 2 `tolerance` of the range, as wide as a number that may be off by `tolerance`; where they are categories, the
-    categories; where they are bins, ranges or sets, those, with one class for everything outside of all of them. Of
-    more than 50 classes the most frequent ones are chosen among.
-    """
+    """Say of people whether a guess from their quasi-identifiers alone is right, at the width of the answers' guesses."""
     from sklearn.ensemble import RandomForestClassifier
 
     class_of = _classes(guessed, register, name, tolerance)
@@ -365,18 +270,7 @@ FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is run.
-
-    Attributes
-    ----------
-    quasi_identifiers, private : tuple of str
-        What the adversary knows of everybody, and what is guessed.
-    n_train, queries : int
-        People of the table, and queries at most.
-    tolerance : float
-        Share of a range by which the guess of a number may be off.
-    seed : int
-    """
+    """What is run."""
 
     quasi_identifiers: tuple[str, ...]
     private: tuple[str, ...]
@@ -402,17 +296,7 @@ class Run:
     setup: Setup
 
     def __call__(self) -> Found:
-        """Train, ask and count.
-
-        Returns
-        -------
-        mapping
-            ``asked`` and ``answered``: queries. ``sizes``: people of the table who fit, per answer. ``people``: the
-            same per place. ``counts``, shape (n_private, n_places, 5): guesses by the place that they rest on.
-            ``shares``, shape (n_private, n_answers): share of the people who fit an answer and hold what it says; NaN
-            where it says nothing or fits nobody. ``guessed``, shape (2, 2): people of the table and of the control
-            whom anything is guessed of; then those whom answers single out.
-        """
+        """Train, ask and count."""
         table, own, control = self.setup.split(len(self.sample))
         service = self.owner.train(self.sample.take(table), self.setup.seed)
         asked, said, given = _ask(service, self.sample.X.take(own), self.setup.queries)
@@ -509,18 +393,7 @@ Floats = NDArray[np.float64]
 
 
 def results(found: Found, setup: Setup) -> tuple[AuditResult, ...]:
-    """Return the result over all private attributes, that of answers which single out, and one for each attribute.
-
-    Parameters
-    ----------
-    found : mapping
-        As a `Run` returns it.
-    setup : Setup
-
-    Returns
-    -------
-    tuple of AuditResult
-    """
+    """Return the result over all private attributes, that of answers which single out, and one for each attribute."""
     counts, shares = np.asarray(found["counts"]), np.asarray(found["shares"])
     asked, n, sizes = int(found["asked"]), int(found["answered"]), np.asarray(found["sizes"])
     places, answers = few(np.asarray(found["people"])), few(sizes)
@@ -686,24 +559,7 @@ def attribute_inference_work(
     queries: int = 200,
     private: Sequence[str] | None = None,
 ) -> Work:
-    """Return what `attribute_inference` has to do with these sizes.
-
-    Parameters
-    ----------
-    sample : Sample
-    quasi_identifiers, n_train, queries, private
-        As of the attack.
-
-    Returns
-    -------
-    Work
-        One training, the queries (at most), and an estimate of what the guesses take.
-
-    Raises
-    ------
-    InputError
-        As the attack.
-    """
+    """Return what `attribute_inference` has to do with these sizes."""
     guessed = _columns(sample, quasi_identifiers, private)[1]
     _check(len(sample), n_train, queries, 0.0)
     own = (len(sample) - _n_train(len(sample), n_train) + 1) // 2

@@ -32,14 +32,7 @@ Relation = Literal["add-remove", "replace-one"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Worlds:
-    """Two tables that differ in one person. Host side only.
-
-    Attributes
-    ----------
-    inside, outside : DataFrame
-        With the canary, and without it.
-    relation : {"add-remove", "replace-one"}
-    """
+    """Two tables that differ in one person. Host side only."""
 
     inside: pd.DataFrame
     outside: pd.DataFrame
@@ -61,29 +54,7 @@ def neighbours(
     relation: Relation = "add-remove",
     seed: int = 0,
 ) -> Worlds:
-    """Return the table with and without a canary.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The training rows.
-    canary : DataFrame
-        One made-up person: one row, or all rows of a made-up subject.
-    schema : Schema, optional
-        Names the subject.
-    relation : {"add-remove", "replace-one"}
-        With "replace-one", a person of the table, chosen by the seed, gives way to the canary.
-    seed : int
-
-    Returns
-    -------
-    Worlds
-
-    Raises
-    ------
-    InputError
-        If the canary does not fit the table or the schema, or is no made-up person.
-    """
+    """Return the table with and without a canary."""
     if relation not in get_args(Relation):
         raise InputError(f"relation must be one of {', '.join(get_args(Relation))}")
     rows, canary = table.reset_index(drop=True), fitting(table, canary, schema)
@@ -111,11 +82,6 @@ def fitting(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None) ->
 
     Anybody may be in a table: with a missing value, a fraction among whole numbers, a text among numbers, something
     that nobody declared. What pandas makes of the column then is the mechanism's to live with, and the audit's to see.
-
-    Raises
-    ------
-    InputError
-        If columns differ, a subject is one of the table's, or a canary is a row of the table.
     """
     if not len(table) or not len(canary):
         raise InputError("the table and the canary must have at least one row")
@@ -150,15 +116,6 @@ class Agreement:
 
     A mechanism that draws rows from counts of one or two columns shows a canary there and nowhere else. Numbers agree
     within 5 % of the column's range; their mean and ends are in the vector as well, and so is the number of rows.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The training rows, for the ranges.
-    canary : DataFrame
-        In the table's dtypes.
-    schema : Schema, optional
-        Says which numbers are codes of categories.
     """
 
     def __init__(self, table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None = None) -> None:
@@ -198,22 +155,7 @@ class Agreement:
 
 
 class ManyAgreements:
-    """One number per canary: how much more often than before its values, and pairs of them, are released.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The training rows without any canary.
-    canaries : DataFrame
-        In the table's dtypes.
-    schema : Schema, optional
-
-    Notes
-    -----
-    Sum over columns, pairs of columns and whole rows of (after - before) / sqrt(before + 1 / rows), where before and
-    after are shares of the rows of the table and of the release that agree with the canary there.
-    Numbers are compared in 20 equal bins of the column's range.
-    """
+    """One number per canary: how much more often than before its values, and pairs of them, are released."""
 
     def __init__(self, table: pd.DataFrame, canaries: pd.DataFrame, schema: Schema | None = None) -> None:
         self._table, self._canaries = table, canaries
@@ -291,29 +233,14 @@ Score = Callable[[Any], Any]
 
 
 class Statistic:
-    """From an output to a vector.
-
-    Parameters
-    ----------
-    score : callable, optional
-        From an output to a number or to an array of numbers. Default: a number or an array as it is, and of a table
-        what `agreement` says.
-    agreement : Agreement, optional
-        For outputs that are tables.
-    """
+    """From an output to a vector."""
 
     def __init__(self, score: Score | None, agreement: Agreement | None) -> None:
         self._score = score
         self._agreement = agreement
 
     def __call__(self, output: Any) -> Floats:
-        """Return the vector of one output.
-
-        Raises
-        ------
-        InputError
-            If the score fails or nothing can be read as numbers. The message holds the class of its exception alone.
-        """
+        """Return the vector of one output."""
         said = "the output is no table, number or array of numbers ({}); say with score= what to look at in it"
         if self._score is not None:
             said = "the score failed, or is no number or array of numbers ({})"
@@ -326,20 +253,7 @@ class Statistic:
 
 
 def matrix(vectors: Sequence[Floats], width: int) -> Floats:
-    """Put vectors below each other as finite numbers, with what that hides in two more columns.
-
-    Parameters
-    ----------
-    vectors : sequence of arrays
-        Of any lengths: a length that depends on the data tells worlds apart.
-    width : int
-        Columns; shorter vectors are filled up with 0, longer ones cut.
-
-    Returns
-    -------
-    array, shape (n, width + 2)
-        The last two columns are the length, and how many numbers are not finite (these are 0).
-    """
+    """Put vectors below each other as finite numbers, with what that hides in two more columns."""
     found = np.zeros((len(vectors), width + 2))
     for row, vector in zip(found, vectors, strict=True):
         finite = np.isfinite(vector)
@@ -360,21 +274,7 @@ runs that draw the same numbers look like a leak. So "auto" takes processes for 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """How runs are made at the same time.
-
-    Attributes
-    ----------
-    n_jobs : int
-        1 runs one after the other in this thread, -1 on all cores.
-    backend : {"auto", "processes", "threads"}
-    seed : int
-        Of ``random_state``.
-
-    Raises
-    ------
-    InputError
-        If `n_jobs` is 0 or no whole number, or the backend is unknown.
-    """
+    """How runs are made at the same time."""
 
     n_jobs: int = 1
     backend: Backend = "auto"
@@ -396,30 +296,7 @@ def measure(
     jobs: Jobs | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[Floats], list[Floats]]:
-    """Run the function in both worlds in turn and return one vector per run.
-
-    Parameters
-    ----------
-    fit : callable
-    statistic : Statistic
-        Applied where the run was, so that outputs are not kept.
-    worlds : Worlds
-    runs : int
-        In each world.
-    jobs : Jobs, optional
-    progress : callable, optional
-        Called with (done, total) runs.
-
-    Returns
-    -------
-    tuple of two lists of arrays
-        With the canary, and without it.
-
-    Raises
-    ------
-    InputError
-        If the function or the score fails; the message holds the class of the exception alone.
-    """
+    """Run the function in both worlds in turn and return one vector per run."""
     jobs, total = jobs or Jobs(), 2 * runs
     seeds = np.random.SeedSequence(jobs.seed).generate_state(total, np.uint32) if takes_seed(fit) else [None] * total
     tables = (worlds.inside, worlds.outside)
@@ -433,21 +310,7 @@ def measure(
 
 
 def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1) -> float:
-    """Time one run in each world and return how many seconds `runs` in each would take.
-
-    Parameters
-    ----------
-    fit : callable
-    worlds : Worlds
-    runs : int
-    n_jobs : int
-        Each is taken for a core of its own.
-
-    Returns
-    -------
-    float
-        A guess: first runs are slower than later ones, and scores come on top.
-    """
+    """Time one run in each world and return how many seconds `runs` in each would take."""
     from joblib import effective_n_jobs
 
     started = time.perf_counter()
@@ -457,13 +320,7 @@ def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1) -> f
 
 
 def run(fit: Fit, table: pd.DataFrame, seed: int | None) -> Any:
-    """Run the function once, on a copy of the table.
-
-    Raises
-    ------
-    InputError
-        If it fails. The error has no context: text and context may quote rows.
-    """
+    """Run the function once, on a copy of the table."""
     with quiet("the audited function failed ({}); run it on the table by hand to see why", InputError):
         return fit(table.copy()) if seed is None else fit(table.copy(), random_state=seed)
 
@@ -511,13 +368,7 @@ _RIDGE = 1e-6  # of the variance: what has no noise at all gets a large weight a
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Discriminant:
-    """A linear score, 0 halfway between two worlds and in units of the noise within each.
-
-    Attributes
-    ----------
-    weights : array, shape (d,)
-    offset : float
-    """
+    """A linear score, 0 halfway between two worlds and in units of the noise within each."""
 
     weights: Floats
     offset: float
@@ -528,17 +379,7 @@ class Discriminant:
 
 
 def learn(inside: Floats, outside: Floats) -> Discriminant:
-    """Learn the linear discriminant of two worlds, with the covariance shrunk as Ledoit and Wolf do.
-
-    Parameters
-    ----------
-    inside, outside : array, shape (n, d)
-        Finite.
-
-    Returns
-    -------
-    Discriminant
-    """
+    """Learn the linear discriminant of two worlds, with the covariance shrunk as Ledoit and Wolf do."""
     from sklearn.covariance import ledoit_wolf
 
     together = np.vstack([inside, outside])
@@ -557,16 +398,7 @@ def learn(inside: Floats, outside: Floats) -> Discriminant:
 
 
 def unseen_scores(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
-    """Score every run by a discriminant that did not see it: those of seen runs lie too far apart.
-
-    Parameters
-    ----------
-    inside, outside : array, shape (n, d)
-
-    Returns
-    -------
-    tuple of two arrays, shape (n,)
-    """
+    """Score every run by a discriminant that did not see it: those of seen runs lie too far apart."""
     scores = (np.empty(len(inside)), np.empty(len(outside)))
     fold = np.arange(len(inside)) % _FOLDS
     for held in np.unique(fold):
@@ -580,18 +412,7 @@ _OUT_OF_REACH = 30.0
 
 
 class EpsilonBound(NamedTuple):
-    """A lower bound on epsilon, and the two rates that it follows from.
-
-    Attributes
-    ----------
-    epsilon : float
-        At least 0. With the stated confidence, nothing that is (epsilon', delta)-differentially private with
-        epsilon' below it behaves as was seen.
-    tpr : Rate
-        Share of the runs with the canary in which it was found.
-    fpr : Rate
-        Share of the runs without it in which it was found all the same.
-    """
+    """A lower bound on epsilon, and the two rates that it follows from."""
 
     epsilon: float
     tpr: Rate
@@ -655,18 +476,7 @@ def log_ratios(tpr_low: Floats, fpr_high: Floats, delta: float) -> Floats:
 
 
 def ceiling(runs: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return the largest bound that a canary audit could print: the canary is found always, and never without it.
-
-    Parameters
-    ----------
-    runs : int
-        In each world; the rule is chosen on the first half and counted on the second.
-    delta, confidence : float
-
-    Returns
-    -------
-    float
-    """
+    """Return the largest bound that a canary audit could print: the canary is found always, and never without it."""
     tested = counted(runs)
     return epsilon_bound(tested, tested, 0, tested, delta, confidence).epsilon
 
@@ -719,12 +529,7 @@ def counted(runs: int) -> int:
 
 
 def check_delta(delta: float, confidence: float) -> None:
-    """Refuse a delta or a confidence that is none.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse a delta or a confidence that is none."""
     if not 0 <= delta < 1:
         raise InputError("delta must be at least 0 and below 1")
     if not 0 < confidence < 1:
@@ -732,12 +537,7 @@ def check_delta(delta: float, confidence: float) -> None:
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Refuse an epsilon that is no finite number of at least 0.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse an epsilon that is no finite number of at least 0."""
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise InputError("epsilon must be a finite number of at least 0")
 
@@ -752,14 +552,7 @@ _SAME = 9  # decimals in which two rules are equally good
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rule:
-    """Guess "in" where the score is at least the threshold, or below it. A threshold follows from rows: none is shown.
-
-    Attributes
-    ----------
-    threshold : float
-    upward : bool
-        Whether high scores speak for the canary.
-    """
+    """Guess "in" where the score is at least the threshold, or below it. A threshold follows from rows: none is shown."""
 
     threshold: float
     upward: bool
@@ -774,20 +567,7 @@ class Rule:
 
 
 def choose_rule(inside: Floats, outside: Floats, delta: float, confidence: float) -> Rule:
-    """Return the rule with the largest bound on these runs.
-
-    Parameters
-    ----------
-    inside, outside : array
-        Scores with the canary and without it.
-    delta, confidence : float
-
-    Returns
-    -------
-    Rule
-        One that never says "in" where both directions are equally good: then nothing speaks for either. Of thresholds
-        that are equally good the one in the middle, so that nearby scores of other runs fall on the right side.
-    """
+    """Return the rule with the largest bound on these runs."""
     values = np.unique(np.concatenate([inside, outside]))
     with np.errstate(invalid="ignore"):  # scores may be infinite
         middle = values[:-1] / 2 + values[1:] / 2

@@ -47,19 +47,6 @@ def called(what: str, call: Callable[[], T]) -> T:
     """Call and return what comes back, without the warnings on the way.
 
     Linear algebra gets one thread: matrices are small here, pieces run side by side, and results do not depend on it.
-
-    Parameters
-    ----------
-    what : str
-        What is called, for the message.
-    call : callable
-
-    Raises
-    ------
-    ModelError
-        If it fails; with the class of the failure alone.
-    CFKError
-        As it is: our own messages name no values.
     """
     failed = f"{what} failed ({{}}); try it on the table without an attack"
     with quiet(failed, ModelError, let=CFKError), _threads().limit(limits=1), warnings.catch_warnings():
@@ -129,15 +116,7 @@ _EPOCHS = 100
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network of dense layers on rows as numbers.
-
-    Attributes
-    ----------
-    layers : tuple of int
-        Widths of the hidden layers.
-    epochs : int
-        At most; it stops before when the loss no longer falls.
-    """
+    """A network of dense layers on rows as numbers."""
 
     layers: tuple[int, ...] = _LAYERS
     epochs: int = _EPOCHS
@@ -158,17 +137,7 @@ class Network:
 def architectures(
     owner: Owner, known: Architecture | None = None, unknown: Architecture | None = None
 ) -> dict[str, Architecture]:
-    """Return what an attacker trains who knows the owner's kind of model ("known"), and who does not ("unknown").
-
-    Parameters
-    ----------
-    owner : Owner
-    known : callable, optional
-        Default: what the owner says, see `KnownArchitecture`. Without either there is no "known".
-    unknown : callable, optional
-        Default: a network with hidden layers of 64 and 32; of an owner with a network, the same with one layer more,
-        as wide as its last one.
-    """
+    """Return what an attacker trains who knows the owner's kind of model ("known"), and who does not ("unknown")."""
     if known is None and isinstance(owner, KnownArchitecture):
         known = owner.architecture
     found = {} if known is None else {"known": known}
@@ -225,14 +194,7 @@ class Halves(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """Who belongs to whom; nobody belongs to two.
-
-    Attributes
-    ----------
-    owners : Halves
-    attackers : tuple of Halves
-        Three sets. The attacker knows everything about them and trains shadow models on their first halves.
-    """
+    """Who belongs to whom; nobody belongs to two."""
 
     owners: Halves
     attackers: tuple[Halves, ...]
@@ -244,19 +206,7 @@ class Sets:
 
 
 def draw_sets(sample: Sample, seed: int) -> Sets:
-    """Split a sample at random into four sets of equal size, and each into two halves.
-
-    Parameters
-    ----------
-    sample : Sample
-        Up to seven people are left over.
-    seed : int
-
-    Raises
-    ------
-    InputError
-        If a half would have fewer than 10 people.
-    """
+    """Split a sample at random into four sets of equal size, and each into two halves."""
     half = len(sample) // (2 * SETS)
     if half < LEAST:
         raise InputError(
@@ -284,18 +234,7 @@ def outcomes(service: Service, X: pd.DataFrame) -> Mask:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Transfer:
-    """Queries in the order in which they are asked, and the replies. Holds rows, in memory alone.
-
-    Attributes
-    ----------
-    X : DataFrame, shape (n, n_features)
-    desired : bool array, shape (n,)
-        The model's outcome of each.
-    rows : DataFrame, shape (n_answers, n_features)
-        The counterfactuals.
-    query : int64 array, shape (n_answers,), ascending
-        Position of the query that each answers.
-    """
+    """Queries in the order in which they are asked, and the replies. Holds rows, in memory alone."""
 
     X: pd.DataFrame
     desired: Mask
@@ -328,21 +267,7 @@ class Transfer:
 
 
 def ask(service: Service, X: pd.DataFrame, explained: int | None = None) -> Transfer:
-    """Ask the model about rows, and for counterfactuals of those with the undesired outcome.
-
-    Parameters
-    ----------
-    service : Service
-    X : DataFrame
-    explained : int, optional
-        Explanations are asked of the first so many rows alone.
-
-    Returns
-    -------
-    Transfer
-        A value that an answer does not give is the query's own: the advice is to leave it as it is. An answer that
-        gives none is no answer.
-    """
+    """Ask the model about rows, and for counterfactuals of those with the undesired outcome."""
     X = X.reset_index(drop=True)
     desired = outcomes(service, X)
     undesired = np.flatnonzero(~desired[: len(X) if explained is None else explained])
@@ -360,20 +285,7 @@ def ask(service: Service, X: pd.DataFrame, explained: int | None = None) -> Tran
 
 
 def fit(architecture: Architecture, pairs: tuple[pd.DataFrame, Mask], seed: int) -> Surrogate:
-    """Train a surrogate.
-
-    Parameters
-    ----------
-    architecture : callable
-    pairs : tuple of DataFrame and bool array
-        Rows, and whether each gets the desired outcome.
-    seed : int
-
-    Returns
-    -------
-    Surrogate
-        Where all rows have one outcome, that outcome for everybody: most classifiers refuse to be trained on one.
-    """
+    """Train a surrogate."""
     X, desired = pairs
     if desired.all() or not desired.any():
         return Surrogate(None, bool(desired[0]))
@@ -382,14 +294,7 @@ def fit(architecture: Architecture, pairs: tuple[pd.DataFrame, Mask], seed: int)
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Surrogate:
-    """A copy of the owner's model, as good as it got.
-
-    Attributes
-    ----------
-    model : classifier or None
-        None: everybody gets `always`.
-    always : bool
-    """
+    """A copy of the owner's model, as good as it got."""
 
     model: Any
     always: bool
@@ -432,24 +337,7 @@ class Difference(NamedTuple):
 
 
 def share(right: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
-    """Return the share of right guesses over draws.
-
-    Parameters
-    ----------
-    right : sequence of bool arrays
-        One per draw.
-    people : sequence of int arrays
-        Positions of the people behind them; somebody may be in several draws.
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    Rate
-        Of people. With one draw the interval covers people alone (Clopper-Pearson). With several it covers both:
-        half-widths over people and over draws are added as the sides of a right angle; over draws with Student's t on
-        the shares of the draws.
-    """
+    """Return the share of right guesses over draws."""
     found = rate(_per_person([values.astype(np.float64) for values in right], people), seed)
     spread = _half_width([float(values.mean()) for values in right])
     low = max(found.value - math.hypot(found.value - found.low, spread), 0.0)
@@ -559,15 +447,6 @@ def matched(confidence: Floats, own: Floats, desired: float) -> Mask:
 
     Answers are all labelled with the desired outcome, so that a surrogate gives it too often. The attacker knows how
     often the model gave it to the queries, and moves the surrogate's threshold until own people get it as often.
-
-    Parameters
-    ----------
-    confidence : float array
-        The surrogate's, of the people asked about.
-    own : float array
-        The same of the attacker's own people, for whom no reply of the model is needed.
-    desired : float
-        Share of the queries to which the model gave the desired outcome.
     """
     limits = np.append(np.unique(own), np.inf)
     shares = 1 - np.searchsorted(np.sort(own), limits) / len(own)
@@ -688,13 +567,7 @@ def extraction(
 
 
 def sizes_that_fit(queries: Sequence[int], people: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers of queries that so many people are enough for, ascending, and the others.
-
-    Raises
-    ------
-    InputError
-        If one is no whole number above 0, or none fits.
-    """
+    """Return the numbers of queries that so many people are enough for, ascending, and the others."""
     sizes = sorted(set(queries))
     if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
         raise InputError("queries must be whole numbers above 0")

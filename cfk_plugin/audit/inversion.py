@@ -333,22 +333,7 @@ def nearest_row(anonymizer: KAnonymizer) -> Ask:
 
 
 def spoil(setting: Setting, queries: pd.DataFrame, at: Rows) -> tuple[pd.DataFrame, Mask]:
-    """Change as few private values as possible until the outcome is not the desired one.
-
-    Parameters
-    ----------
-    setting : Setting
-    queries : DataFrame
-    at : int array
-        Position of the counterfactual that each belongs to.
-
-    Returns
-    -------
-    queries : DataFrame
-        With private values changed where that was needed.
-    undesired : bool array
-        Where the outcome is not the desired one now.
-    """
+    """Change as few private values as possible until the outcome is not the desired one."""
     undesired = ~setting.judge(setting.labels(queries), at) if len(queries) else np.zeros(0, dtype=bool)
     out = queries.astype(object)
     random = np.random.default_rng([setting.seed, 1])

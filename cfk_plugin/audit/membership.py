@@ -157,19 +157,7 @@ def random_scores(n: int, seed: int) -> Floats:
 
 
 def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
-    """Return (value - mean) / deviation of each column of `shadow`, over the entries that are used.
-
-    Parameters
-    ----------
-    value : float array, shape (n,)
-    shadow : float array, shape (n_shadows, n)
-    used : bool array, shape (n_shadows, n)
-
-    Returns
-    -------
-    float array, shape (n,)
-        See `distance_ratio_scores` for deviations of 0; 0 where nothing is used.
-    """
+    """Return (value - mean) / deviation of each column of `shadow`, over the entries that are used."""
     count = used.sum(axis=0)
     several = np.maximum(count, 1)
     mean = np.where(used, shadow, 0.0).sum(axis=0) / several
@@ -221,33 +209,14 @@ class HeomSum:
 
 
 def l1(a: pd.DataFrame, b: pd.DataFrame) -> Floats:
-    """Return the sum of absolute differences, row by row, of tables of numbers.
-
-    Raises
-    ------
-    InputError
-        If a column holds no numbers.
-    """
+    """Return the sum of absolute differences, row by row, of tables of numbers."""
     if not plain(a):
         raise InputError('distance="l1" is for tables of numbers alone; leave it out for mixed ones')
     return np.asarray(np.abs(_numbers(a) - _numbers(b)).sum(axis=1))
 
 
 def choose_distance(distance: Literal["heom", "l1"] | Distance | None, pool: pd.DataFrame) -> tuple[str, Distance]:
-    """Return a distance and its name.
-
-    Parameters
-    ----------
-    distance : {"heom", "l1"} or callable, optional
-        Default: "heom".
-    pool : DataFrame
-        People of the attacker: the ranges of "heom".
-
-    Raises
-    ------
-    InputError
-        If there is no such distance.
-    """
+    """Return a distance and its name."""
     if distance is None or distance == "heom":
         return "heom", HeomSum.fit(pool)
     if distance == "l1":
@@ -387,17 +356,7 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Parts:
-    """Three disjoint parts of one sample. Host side only.
-
-    Attributes
-    ----------
-    table : Sample
-        The owner's: who is a member.
-    others : Sample
-        Who is none, from the same population.
-    pool : Sample
-        The attacker's, whom shadow services are trained on.
-    """
+    """Three disjoint parts of one sample. Host side only."""
 
     table: Sample
     others: Sample
@@ -405,25 +364,7 @@ class Parts:
 
     @classmethod
     def cut(cls, sample: Sample, n_train: int | None = None, seed: int = 0) -> Parts:
-        """Draw the parts.
-
-        Parameters
-        ----------
-        sample : Sample
-        n_train : int, optional
-            People in the owner's table. Default: three tenths of the sample.
-        seed : int
-
-        Returns
-        -------
-        Parts
-            Of the rest, up to a third and up to `n_train` are the others, and the pool is everybody else.
-
-        Raises
-        ------
-        InputError
-            If a part would have fewer than two people.
-        """
+        """Draw the parts."""
         n = len(sample)
         size = n * 3 // 10 if n_train is None else n_train
         if not isinstance(size, int) or isinstance(size, bool) or size < FEWEST:
@@ -451,24 +392,7 @@ class Parts:
 
 
 def ask_target(owner: Owner, parts: Parts, attacked: int, distance: Distance | None, seed: int) -> Found:
-    """Train the service under attack and ask it about members and others whom it gives the undesired outcome.
-
-    Parameters
-    ----------
-    owner : Owner
-    parts : Parts
-    attacked : int
-        Most members, and most others; more are sampled.
-    distance : callable, optional
-        None asks for no explanation.
-    seed : int
-
-    Returns
-    -------
-    mapping
-        ``members`` and ``others``: positions in the table and among the others. ``distance``, ``found``,
-        ``confidence``: members first. ``train_accuracy``, ``test_accuracy``.
-    """
+    """Train the service under attack and ask it about members and others whom it gives the undesired outcome."""
     service = owner.train(parts.table, seed)
     sides, accuracies = [], []
     for number, people in enumerate((parts.table, parts.others)):
@@ -491,14 +415,7 @@ def ask_target(owner: Owner, parts: Parts, attacked: int, distance: Distance | N
 def ask_shadow(
     owner: Owner, pool: Sample, rows: Rows, queries: pd.DataFrame, distance: Distance | None, seed: int
 ) -> Found:
-    """Train a shadow on people of the pool and ask it about the same people as the target.
-
-    Returns
-    -------
-    mapping
-        ``distance``, ``found``, ``confidence``, one per query. Whom the shadow gives the desired outcome has nothing to
-        ask it: nothing is found.
-    """
+    """Train a shadow on people of the pool and ask it about the same people as the target."""
     service = owner.train(pool.take(rows), seed)
     asks = ~service.desired(queries) if distance is not None else np.zeros(len(queries), dtype=bool)
     return _ask(service, queries, asks, distance)
@@ -538,21 +455,7 @@ def _ask(service: Service, queries: pd.DataFrame, asks: Mask, distance: Distance
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Seen:
-    """What can be seen of the people under attack; arrays of shape (n,), of shadows (n_shadows, n). Host side only.
-
-    Attributes
-    ----------
-    distance, found : array
-        Between everybody and their counterfactual, and whether there was one.
-    confidence : float array
-        Of the service, in the desired outcome.
-    outcome : bool array
-        Whether the true outcome is the desired one.
-    shadow_distance, shadow_found, shadow_confidence : array
-        The same under shadows.
-    direction : {"larger", "smaller"}
-    seed : int
-    """
+    """What can be seen of the people under attack; arrays of shape (n,), of shadows (n_shadows, n). Host side only."""
 
     distance: Floats
     found: Mask
@@ -567,17 +470,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attack.
-
-    Attributes
-    ----------
-    scenario : str
-        What the attacker knows and does, in one sentence.
-    explains, shadows : bool
-        Whether it looks at counterfactuals, and at shadow services.
-    scores : callable
-        From what is seen to one score per person; larger speaks for a member.
-    """
+    """One attack."""
 
     scenario: str
     explains: bool
@@ -632,18 +525,7 @@ DEFAULT = tuple(name for name in ATTACKS if name != "membership_random")
 
 
 def choose_attacks(names: Sequence[str] | None) -> dict[str, Attack]:
-    """Return attacks by name, in the order of `ATTACKS`.
-
-    Parameters
-    ----------
-    names : sequence of str, optional
-        Default: all but the coin.
-
-    Raises
-    ------
-    InputError
-        If one is unknown or there is none.
-    """
+    """Return attacks by name, in the order of `ATTACKS`."""
     chosen = DEFAULT if names is None else tuple(names)
     if unknown := [name for name in chosen if name not in ATTACKS]:
         raise InputError(f"unknown attack {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
@@ -653,23 +535,7 @@ def choose_attacks(names: Sequence[str] | None) -> dict[str, Attack]:
 
 
 def seen_by_attacker(parts: Parts, target: Found, shadows: list[Found], direction: Direction, seed: int) -> Seen:
-    """Put side by side what the target and the shadows answered.
-
-    Parameters
-    ----------
-    parts : Parts
-    target : mapping
-        Of `ask_target`.
-    shadows : list of mapping
-        Of `ask_shadow`.
-    direction : {"larger", "smaller"}
-    seed : int
-
-    Returns
-    -------
-    Seen
-        Members first.
-    """
+    """Put side by side what the target and the shadows answered."""
     empty = np.empty((0, len(target["found"])))
     many = {
         name: np.stack([shadow[name] for shadow in shadows]) if shadows else empty.astype(target[name].dtype)
@@ -699,19 +565,7 @@ def shared_figures(target: Found, n_shadows: int, allowed: tuple[float, float] |
 
 
 def measure(name: str, attack: Attack, seen: Seen, members: int, shared: dict[str, float]) -> tuple[AuditResult, Curve]:
-    """Return what an attack reached, and its curve.
-
-    Parameters
-    ----------
-    name : str
-    attack : Attack
-    seen : Seen
-        Members first.
-    members : int
-        How many they are.
-    shared : mapping
-        Figures of all attacks.
-    """
+    """Return what an attack reached, and its curve."""
     scores = attack.scores(seen)
     roc = measure_roc(scores[:members], scores[members:], seen.seed)
     figures = roc.figures() | shared

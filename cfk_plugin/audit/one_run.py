@@ -84,19 +84,7 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
 
 def one_run_bound(canaries: int, guesses: int, right: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return a lower bound on epsilon from the right guesses of one run.
-
-    Parameters
-    ----------
-    canaries, guesses, right : int
-        As in `p_value`.
-    delta, confidence : float
-
-    Returns
-    -------
-    float
-        The largest epsilon that is rejected with the stated confidence, found by bisection; 0 where none is.
-    """
+    """Return a lower bound on epsilon from the right guesses of one run."""
     check_delta(delta, confidence)
     wrong = 1 - confidence
 
@@ -269,21 +257,7 @@ def one_run_audit(
 
 
 def right_guesses(scores: NDArray[np.float64], coins: NDArray[np.bool_], guesses: int) -> int:
-    """Guess "in" for the highest scores and "out" for the lowest, and return how many guesses are right.
-
-    Parameters
-    ----------
-    scores : array, shape (m,)
-    coins : array of bool, shape (m,)
-        Who was in.
-    guesses : int
-        Even; half of them are "in".
-
-    Returns
-    -------
-    int
-        Of equal scores, the earlier canary counts as the lower one: order must not depend on the coins.
-    """
+    """Guess "in" for the highest scores and "out" for the lowest, and return how many guesses are right."""
     order, half = np.argsort(scores, kind="stable"), guesses // 2
     return int((~coins[order[:half]]).sum() + coins[order[len(order) - half :]].sum())
 

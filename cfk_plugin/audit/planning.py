@@ -60,23 +60,7 @@ from cfk_plugin.release.anonymizer import KAnonymizer
 
 
 class Sizes(NamedTuple):
-    """Sizes of one step.
-
-    Attributes
-    ----------
-    people : int
-        Most people that a model is trained on.
-    shadows : int
-        Shadow models of membership inference.
-    attacked : int
-        Most undesired people attacked, members and others each.
-    queries : tuple of int
-        What extraction asks, one result each.
-    repeats : int
-        How often extraction draws its queries.
-    explained : int
-        Explanations from which attributes are inferred, and which linkage attacks.
-    """
+    """Sizes of one step."""
 
     people: int
     shadows: int
@@ -105,13 +89,7 @@ _SECONDS: Mapping[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds_of(text: str) -> float:
-    """Read a budget: ``fast``, ``full``, or a number with its unit, ``90s``, ``5m``, ``1.5h``.
-
-    Raises
-    ------
-    InputError
-        If it is none of these, or 0.
-    """
+    """Read a budget: ``fast``, ``full``, or a number with its unit, ``90s``, ``5m``, ``1.5h``."""
     if (known := NAMED.get(text.strip().lower())) is not None:
         return known
     read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip().lower())
@@ -172,11 +150,6 @@ def extraction_work(
 
     Where the share of undesired outcomes is needed, it is that of the true ones. The owner trains on an eighth of the
     sample.
-
-    Raises
-    ------
-    InputError
-        As `extraction`.
     """
     sets = draw_sets(sample, seed)
     sizes, _ = sizes_that_fit(queries, len(sets.own))
@@ -302,25 +275,7 @@ def linkage_of(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Train once and run quick linkage attacks on what would be released.
-
-    Parameters
-    ----------
-    owner : ProtectedOwner
-    sample : Sample
-        Split at random: `n_train` people are trained on, half of the others ask, the rest is the control.
-    explainer : ExplainerFactory
-        Finds the raw counterfactuals; the catalogue has none of its own.
-    n_train, explained : int
-        People trained on, and the most explanations attacked.
-    seed : int
-    progress : callable, optional
-        Called with (done, total) attacks.
-
-    Returns
-    -------
-    AuditReport
-    """
+    """Train once and run quick linkage attacks on what would be released."""
     order = np.random.default_rng([seed, 4]).permutation(len(sample))
     half = n_train + (len(sample) - n_train) // 2
     table, asking, outside = (sample.take(rows) for rows in (order[:n_train], order[n_train:half], order[half:]))
@@ -412,17 +367,7 @@ class AuditTask:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """One audit.
-
-    Attributes
-    ----------
-    run : callable
-        From a task and options (seed, n_jobs, kept, progress) to a report.
-    work : callable
-        From a task to what it has to do.
-    attacks : callable
-        Whether it has something to attack in what an owner answers.
-    """
+    """One audit."""
 
     run: Callable[..., Report]
     work: Callable[[AuditTask], Work]
@@ -538,18 +483,7 @@ def can_detect(name: str, task: AuditTask) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be run, and how long it is expected to take.
-
-    Attributes
-    ----------
-    sizes : Sizes
-    people : int
-        How many are trained on.
-    seconds : mapping of (owner, audit) to float
-        Expected, on this machine as busy as it was when trainings were timed.
-    probed : float
-        Seconds that the timing took.
-    """
+    """What will be run, and how long it is expected to take."""
 
     sizes: Sizes
     people: int

@@ -155,22 +155,7 @@ def to_frame(results: Iterable[AuditResult]) -> pd.DataFrame:
 
 
 def crowd_figures(counts: ArrayLike, k: int, name: str) -> dict[str, float]:
-    """Summarise how many people are left, one count per release.
-
-    Parameters
-    ----------
-    counts : array of numbers
-    k : int
-        The policy's.
-    name : str
-        What the count is called.
-
-    Returns
-    -------
-    dict
-        ``<name>_min``, ``<name>_median``, ``<name>_p05`` (5 % quantile), ``<name>_below_k`` and ``<name>_one``
-        (shares of the releases with fewer than k and with exactly one), all NaN without releases.
-    """
+    """Summarise how many people are left, one count per release."""
     values = np.asarray(counts, dtype=np.float64)
     parts = ("min", "median", "p05", "below_k", "one")
     if not len(values):
@@ -186,12 +171,7 @@ def crowd_figures(counts: ArrayLike, k: int, name: str) -> dict[str, float]:
 
 
 def check_seed(seed: object) -> None:
-    """Refuse a seed that is no whole number of at least 0.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse a seed that is no whole number of at least 0."""
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InputError(f"seed must be a whole number of at least 0, got {type(seed).__name__}")
 
@@ -254,20 +234,7 @@ class Check:
 
 
 def promised(policy: PrivacyPolicy) -> tuple[str, ...]:
-    """Return the figures that must not be below k.
-
-    Parameters
-    ----------
-    policy : PrivacyPolicy
-
-    Returns
-    -------
-    tuple of str
-        Nominal: people inside the region. Reciprocal: also the people whom the algorithm maps to the same region,
-        for every person of the population, and for every release. Catalogue: also the people whom the model is
-        consistent with. With ``anonymity_set="eligible"``, and with a catalogue, only people with the desired
-        prediction are counted (see `inversion`).
-    """
+    """Return the figures that must not be below k."""
     names = ["linkage/k_min"]
     if policy.guarantee in ("reciprocal", "catalogue"):
         names += ["inversion_own/k_effective_min", "inversion_own/everyone_k_effective_min"]
@@ -471,21 +438,7 @@ _Z_ERROR, _Z_POWER = 1.959964, 0.841621  # 95 % two-sided; 80 %
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """The most members that are found while at most a share of the others is.
-
-    Attributes
-    ----------
-    allowed : float
-        That share.
-    tpr : Rate
-        Share of members found; NaN where there is a `reason`. The threshold follows from the others alone, so its
-        Clopper-Pearson interval is exact for the members.
-    fpr : Rate
-        Share of the others that was reached, at most `allowed`. Its interval says what the same threshold may reach
-        among further people; with few others that is much more than `allowed`.
-    reason : str or None
-        Why nothing was measured.
-    """
+    """The most members that are found while at most a share of the others is."""
 
     allowed: float
     tpr: Rate

@@ -27,15 +27,7 @@ Mask = NDArray[np.bool_]
 
 
 class Crowd:
-    """People who may be behind a release, in the terms of the population: the training rows, or a holdout.
-
-    Parameters
-    ----------
-    people : Population
-        The rows.
-    population : Population
-        The training population, whose codes are used.
-    """
+    """People who may be behind a release, in the terms of the population: the training rows, or a holdout."""
 
     def __init__(self, people: Population, population: Population) -> None:
         self.people, self.population = people, population
@@ -68,22 +60,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Release:
-    """One released explanation, and what only the data holder knows of it.
-
-    Attributes
-    ----------
-    at : int
-        Position among the counterfactuals attacked.
-    entry : GeneralizedCounterfactual
-        What was released.
-    rows : int array
-        Training rows inside the region.
-    k : int
-        Distinct people among them.
-    targets : int array
-        Rows of the people whose private values were released: those that the counterfactual equals, else all inside
-        who carry the released values. Empty for a synthetic counterfactual.
-    """
+    """One released explanation, and what only the data holder knows of it."""
 
     at: int
     entry: GeneralizedCounterfactual
@@ -98,17 +75,7 @@ class Release:
 
 
 class Releases:
-    """Released explanations of one pass, with the private values of all of them in one table.
-
-    Parameters
-    ----------
-    entries : sequence of entries
-        One per counterfactual; suppressed ones are passed over.
-    raw : DataFrame
-        The counterfactuals.
-    crowd : Crowd
-        The training rows.
-    """
+    """Released explanations of one pass, with the private values of all of them in one table."""
 
     def __init__(self, entries: Sequence[Entry], raw: pd.DataFrame, crowd: Crowd) -> None:
         self.crowd, population = crowd, crowd.population
@@ -163,18 +130,7 @@ class Releases:
         return Places(chosen, tuple(r.rows if same else chosen.people.members(r.region) for r in self._items))
 
     def found(self, survivors: Sequence[Mask]) -> NDArray[np.float64]:
-        """Return the chance to name the right person when guessing among the rows that survive.
-
-        Parameters
-        ----------
-        survivors : sequence of bool array
-            Per release, over its rows.
-
-        Returns
-        -------
-        float array
-            1 / people left where the right one is among them, else 0; releases that are nobody's are left out.
-        """
+        """Return the chance to name the right person when guessing among the rows that survive."""
         chances = []
         for release, left in zip(self._items, survivors, strict=True):
             if len(release.targets):
@@ -210,15 +166,6 @@ class Places:
 
     People of one place are alike for everything that is asked with their quasi-identifiers and released private
     values, so it is asked once per place.
-
-    Attributes
-    ----------
-    rows : tuple of int array
-        Rows inside, per region.
-    which : int array
-        Region that each place belongs to.
-    first : int array
-        A row of each place.
     """
 
     def __init__(self, crowd: Crowd, rows: Sequence[Rows]) -> None:

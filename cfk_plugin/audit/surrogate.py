@@ -52,19 +52,6 @@ class Extracted:
     Shadow models are trained by the owner's own algorithm on the first half of each of the attacker's sets, and
     extracted as the owner's model is: so that what is learnt on them carries over. A surrogate never asks about people
     of the set of its own target.
-
-    Attributes
-    ----------
-    owner : Owner
-    sample : Sample
-    sets : Sets
-    architecture : callable
-        Of the surrogates.
-    queries : int
-        Asked of each model; at most two of the four sets, which is what is left to a shadow.
-    attacked : int
-        Most people of each half who are looked at.
-    seed : int
     """
 
     owner: Owner
@@ -143,19 +130,7 @@ Scores = Mapping[str, Floats]
 
 
 def predictions(confidence: Floats, truth: Mask | None = None) -> Floats:
-    """Return prediction vectors, the likelier outcome first.
-
-    Parameters
-    ----------
-    confidence : float array, shape (n,)
-        Probability of the desired outcome.
-    truth : bool array, optional
-        Whether the true outcome is the desired one: then its probability is a third column.
-
-    Returns
-    -------
-    float array, shape (n, 2) or (n, 3)
-    """
+    """Return prediction vectors, the likelier outcome first."""
     columns = [np.maximum(confidence, 1 - confidence), np.minimum(confidence, 1 - confidence)]
     if truth is not None:
         columns.append(np.where(truth, confidence, 1 - confidence))
@@ -379,17 +354,7 @@ MOST = 10
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Values:
-    """The values that an attacker guesses among. Holds values of rows: host side only.
-
-    Attributes
-    ----------
-    examples : sequence of object
-        One value of each, as it stands in the table: the median of a range.
-    categories : tuple of str or None
-        Of a category column, from the most frequent down.
-    edges : float array
-        Of a number column, between its ranges.
-    """
+    """The values that an attacker guesses among. Holds values of rows: host side only."""
 
     examples: tuple[Any, ...]
     categories: tuple[str, ...] | None
@@ -413,19 +378,7 @@ class Values:
 
 
 def values_of(known: pd.Series, edges: Sequence[float] | None = None) -> Values:
-    """Return what is guessed, learnt from people whom the attacker knows.
-
-    Parameters
-    ----------
-    known : Series
-    edges : sequence of float, optional
-        Between ranges of a number, ascending; a range begins with its edge. Default: terciles.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than two values to choose from, or a range is empty, or edges are given for categories.
-    """
+    """Return what is guessed, learnt from people whom the attacker knows."""
     if not is_numeric(known):
         if edges is not None:
             raise InputError(f"column {known.name!r} holds categories, which have no edges")
@@ -472,19 +425,7 @@ KNOWING = ("explained", "alone", "nothing")
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class People:
-    """People whose attribute is guessed or learnt from. Host side only.
-
-    Attributes
-    ----------
-    X : DataFrame
-        Everything but the attribute.
-    truth : float array, shape (n, 1) or (n, 0)
-        The true outcome, where it is known.
-    profiles : mapping
-        Kind of surrogate to its confidences, one column per value that could be.
-    codes : int array
-        Which value each has; -1 for one that is not guessed.
-    """
+    """People whose attribute is guessed or learnt from. Host side only."""
 
     X: pd.DataFrame
     truth: Floats
@@ -497,24 +438,7 @@ class People:
 
 
 def guess(shadow: People, target: Mapping[str, People], values: int, layers: tuple[int, ...], seed: int) -> Found:
-    """Learn from a shadow's members, and return a probability of every value for the target's people.
-
-    Parameters
-    ----------
-    shadow : People
-    target : mapping
-        Group to people.
-    values : int
-        How many there are.
-    layers : tuple of int
-    seed : int
-
-    Returns
-    -------
-    mapping
-        ``<group>_<knowing>`` to an array of shape (n_people, n_values), for each of `KNOWING`. All zero for a value
-        that no member of the shadow has.
-    """
+    """Learn from a shadow's members, and return a probability of every value for the target's people."""
     usable = shadow.codes >= 0
     encoder = RowsAsNumbers().fit(shadow.X[usable])
     found: dict[str, Floats] = {}

@@ -110,19 +110,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Answers:
-    """What a service answered to a table of queries. Host side only: raw answers may be training rows.
-
-    Attributes
-    ----------
-    rows : DataFrame, shape (n_queries, n_features)
-        One instance per query, as an attacker reads the answer: a raw counterfactual as it is; of a region the
-        instance nearest to the query, with the released values. Every value of an answer that was not given is
-        missing. Columns and index are those of the queries.
-    found : bool array, shape (n_queries,)
-        Whether there was an answer.
-    explanations : Explanations, optional
-        What a protected explainer released, where one was asked.
-    """
+    """What a service answered to a table of queries. Host side only: raw answers may be training rows."""
 
     rows: pd.DataFrame
     found: Mask
@@ -180,21 +168,7 @@ class KnownArchitecture(Protocol):
 
 
 def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough") -> Pipeline:
-    """Return an estimator that takes the features as they are, text as one column per category.
-
-    Parameters
-    ----------
-    features : DataFrame
-        Of which names and dtypes alone are looked at.
-    estimator : scikit-learn estimator
-    numbers : scikit-learn transformer or "passthrough"
-        For the columns that are no text.
-
-    Returns
-    -------
-    Pipeline
-        Not fitted. A category that it was not fitted on has no column.
-    """
+    """Return an estimator that takes the features as they are, text as one column per category."""
     from sklearn.compose import ColumnTransformer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder
@@ -259,15 +233,7 @@ DESIRED = True
 
 
 class Trained:
-    """A fitted model and a way to answer. Host side only: it refuses to be pickled, as answers come from rows.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted by `fitted`.
-    answer : callable
-        From undesired queries to `Answers`.
-    """
+    """A fitted model and a way to answer. Host side only: it refuses to be pickled, as answers come from rows."""
 
     def __init__(self, model: Any, answer: Callable[[pd.DataFrame], Answers]) -> None:
         self._model, self._answer = model, answer
@@ -297,22 +263,7 @@ class Trained:
 
 
 def fitted(model: Any, people: Sample, seed: int) -> Any:
-    """Return a copy of an estimator, fitted on people and seed alone.
-
-    Parameters
-    ----------
-    model : scikit-learn classifier or pipeline
-        With ``predict_proba``; takes a DataFrame.
-    people : Sample
-    seed : int
-
-    Raises
-    ------
-    InputError
-        If all people have the same outcome.
-    ModelError
-        If it cannot be fitted. The message has the class of the failure alone.
-    """
+    """Return a copy of an estimator, fitted on people and seed alone."""
     if people.y.all() or not people.y.any():
         raise InputError(f"all {len(people)} people of a training table have the same outcome; train on more of them")
     copy = seeded(model, seed)
@@ -325,24 +276,7 @@ def fitted(model: Any, people: Sample, seed: int) -> Any:
 
 
 def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
-    """Read what an explainer found, as it is.
-
-    Parameters
-    ----------
-    batch : CounterfactualBatch
-        Of one counterfactual asked per query.
-    queries : DataFrame, shape (n_queries, n_features)
-
-    Returns
-    -------
-    Answers
-        May be training rows.
-
-    Raises
-    ------
-    InputError
-        If the explainer gave several counterfactuals to a query, or skipped one without saying that it found none.
-    """
+    """Read what an explainer found, as it is."""
     if not np.array_equal(np.sort(batch.query), np.arange(len(queries))):
         raise InputError(_one_each(len(batch.query), len(queries)))
     row_of = np.full(len(queries), -1)
@@ -362,21 +296,6 @@ def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
     one where the region holds it, else the lower end or first category. Private values as they are released; of a bin
     the number nearest to the query's, its ends included. Of an attribute that is withheld, or that explanations say
     nothing of, the query's own value: an attacker reads nothing there, so that it counts for no distance.
-
-    Parameters
-    ----------
-    explanations : Explanations
-        One entry per query, in order.
-    queries : DataFrame, shape (n_queries, n_features)
-
-    Returns
-    -------
-    Answers
-
-    Raises
-    ------
-    InputError
-        If there are several entries, or none, for a query.
     """
     if [entry.query for entry in explanations] != list(range(len(queries))):
         raise InputError(_one_each(len(explanations), len(queries)))
@@ -390,19 +309,7 @@ def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
 
 
 def nearest_inside(part: Part, value: Any) -> Any:
-    """Return the value inside one part of a region that is nearest to a value: itself where it is inside.
-
-    Parameters
-    ----------
-    part : Interval or frozenset
-    value : object
-        Of a query; may be missing.
-
-    Returns
-    -------
-    object
-        None for a missing value. See `released` for which one is taken of several that are equally near.
-    """
+    """Return the value inside one part of a region that is nearest to a value: itself where it is inside."""
     if not isinstance(part, Interval):
         return value if part_contains(part, value) else sorted_values(part)[0]
     if part.low is None or (part.missing and pd.isna(value)):
@@ -442,19 +349,7 @@ class ExplainerFactory(Protocol):
     """Makes an explainer of what was trained. It can be pickled where attacks run in several processes."""
 
     def __call__(self, train: pd.DataFrame, labels: Mask, model: Any, desired: Any, seed: int) -> Any:
-        """Return anything that `protect` can wrap: an explainer that a plugin knows, or a callable.
-
-        Parameters
-        ----------
-        train : DataFrame
-            Features of the training people.
-        labels : bool array
-            Their true outcomes.
-        model : estimator
-            Fitted; its labels are True and False.
-        desired : True
-        seed : int
-        """
+        """Return anything that `protect` can wrap: an explainer that a plugin knows, or a callable."""
         ...
 
 
@@ -488,15 +383,7 @@ class RawOwner:
         return seeded(self.model, seed)
 
     def train(self, people: Sample, seed: int) -> Service:
-        """Train on these people and return what can be asked.
-
-        Raises
-        ------
-        InputError, ModelError
-            As `fitted`.
-        AdapterError
-            If no adapter knows the explainer; when asked, if it raises or its answers cannot be read.
-        """
+        """Train on these people and return what can be asked."""
         model = fitted(self.model, people, seed)
         explainer = self.explainer(people.X, people.y, model, DESIRED, seed)
         source = load_plugins().adapt(explainer, AdaptContext(tuple(people.X.columns), None))
@@ -556,15 +443,7 @@ class ProtectedOwner:
         return seeded(self.model, seed)
 
     def train(self, people: Sample, seed: int) -> Service:
-        """Train on these people and return what can be asked.
-
-        Raises
-        ------
-        InputError, ModelError
-            As `fitted`.
-        CFKError
-            If people, policy and explainer do not fit together; see `protect`.
-        """
+        """Train on these people and return what can be asked."""
         model = fitted(self.model, people, seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NominalGuaranteeWarning)  # for who releases; here it is measured
@@ -634,15 +513,7 @@ class PrototypeOwner:
         return seeded(self.model, seed)
 
     def train(self, people: Sample, seed: int) -> Service:
-        """Train on these people and return what can be asked.
-
-        Raises
-        ------
-        InputError, ModelError
-            As `fitted`.
-        CFKError
-            If people, schema and settings do not fit together; see `DPPrototypes.fit`.
-        """
+        """Train on these people and return what can be asked."""
         model = fitted(self.model, people, seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyLeakWarning)  # for who releases; here it is measured
@@ -755,15 +626,7 @@ Found = Mapping[str, NDArray[Any]]
 
 
 class Piece(NamedTuple):
-    """One thing to do.
-
-    Attributes
-    ----------
-    key : str
-        Says what it does, with every setting that its result depends on; unique in a run.
-    call : callable
-        Without arguments, to arrays by name. It can be pickled where several processes run.
-    """
+    """One thing to do."""
 
     key: str
     call: Callable[[], Found]
@@ -805,26 +668,7 @@ class Kept:
 def run_pieces(
     pieces: Sequence[Piece], *, n_jobs: int = 1, kept: Kept | None = None, progress: Progress | None = None
 ) -> list[Found]:
-    """Run what was not kept, and return all results in the order of the pieces.
-
-    Parameters
-    ----------
-    pieces : sequence of Piece
-    n_jobs : int
-        Pieces at the same time, each in a process of its own; -1 on all cores. 1 runs them here, one by one.
-    kept : Kept, optional
-    progress : callable, optional
-        Called with (done, total).
-
-    Returns
-    -------
-    list of mapping
-
-    Raises
-    ------
-    InputError
-        If `n_jobs` is 0 or two pieces have one key.
-    """
+    """Run what was not kept, and return all results in the order of the pieces."""
     if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
         raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
     if len({piece.key for piece in pieces}) != len(pieces):
@@ -860,17 +704,7 @@ _PATIENCE = 2.0  # seconds
 
 
 class Work(NamedTuple):
-    """What an attack has to do; the sum of two is the work of both.
-
-    Attributes
-    ----------
-    trainings : int
-        Trainings by the owner, each on as many people as the probe's.
-    explanations : int
-        Queries that are explained.
-    seconds : float
-        Everything else, as measured or estimated by the attack itself.
-    """
+    """What an attack has to do; the sum of two is the work of both."""
 
     trainings: int = 0
     explanations: int = 0
@@ -897,20 +731,7 @@ class Speed:
 
 
 def measure_speed(owner: Owner, people: Sample, seed: int = 0) -> Speed:
-    """Train once and explain a few undesired people; more of them where that is quick.
-
-    Parameters
-    ----------
-    owner : Owner
-    people : Sample
-        As many as an attack trains on.
-    seed : int
-
-    Returns
-    -------
-    Speed
-        In seconds of this machine now; another load makes it wrong.
-    """
+    """Train once and explain a few undesired people; more of them where that is quick."""
     started = time.perf_counter()
     service = owner.train(people, seed)
     training = time.perf_counter() - started
