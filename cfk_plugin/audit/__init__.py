@@ -8,7 +8,6 @@ from cfk_plugin.audit.epsilon import EpsilonAudit, canary_audit, epsilon_from_sc
 from cfk_plugin.audit.inversion import inversion, nearest_row, steering
 from cfk_plugin.audit.linkage import (
     ATTACKS,
-    AuditReport,
     downcoding,
     homogeneity,
     intersection,
@@ -18,7 +17,7 @@ from cfk_plugin.audit.linkage import (
     uniqueness,
 )
 from cfk_plugin.audit.one_run import canaries_needed, one_run_audit
-from cfk_plugin.audit.result import AuditResult, Check, Rate, rate, to_frame
+from cfk_plugin.audit.result import AuditReport, AuditResult, Check, Rate, rate, to_frame
 from cfk_plugin.audit.setting import Setting
 
 __all__ = [

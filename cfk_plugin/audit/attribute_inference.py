@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, check_seed
-from cfk_plugin.audit.targets import Answers, Found, Kept, Owner, Piece, Sample, Service, Work, run_pieces
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate
+from cfk_plugin.audit.targets import Answers, AuditRun, Found, Kept, Owner, Piece, Sample, Service
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of
@@ -232,7 +231,7 @@ _TREES, _LEAST, _MOST = 30, 5, 50  # trees; people in a leaf of each; classes, t
 def baseline(
     guessed: Guesses, register: Register, name: str, own: Rows, asked: Rows, *, tolerance: float, seed: int
 ) -> Mask:
-    """Say of people whether a guess from their quasi-identifiers alone is right, at the width of the answers' guesses."""
+    """Say of people whether a guess from quasi-identifiers alone is right, at the width of the answers' guesses."""
     from sklearn.ensemble import RandomForestClassifier
 
     class_of = _classes(guessed, register, name, tolerance)
@@ -450,7 +449,6 @@ def _mean(values: Floats | NDArray[np.bool_]) -> float:
 
 
 _TRAIN = 0.6  # share of the sample: the others are needed to ask, to learn the baseline, and as a control
-_PER_ATTRIBUTE, _PER_GUESS = 0.1, 1e-5  # seconds per private attribute, and for each person of the sample
 
 
 def attribute_inference(
@@ -527,45 +525,21 @@ def attribute_inference(
     Goethals, Sörensen, Martens (2023), section 2: prosecutor and journalist. The control follows Giomi, Boenisch,
     Wehmeyer, Tasnádi (2023), A unified framework for quantifying privacy risk in synthetic data.
     """
-    started = time.perf_counter()
+    audit = AuditRun(owner, seed, n_jobs, kept, progress, 1)
     columns = _columns(sample, quasi_identifiers, private)
-    check_seed(seed)
     _check(len(sample), n_train, queries, tolerance)
     setup = Setup(*columns, _n_train(len(sample), n_train), queries, float(tolerance), seed)
     key = f"attribute inference through linkage: {owner.name}, {setup}, sample {sample.fingerprint()}"
-    (found,) = run_pieces([Piece(key, Run(owner, sample, setup))], n_jobs=n_jobs, kept=kept, progress=progress)
-    return AttackReport(
-        kind="attribute_inference",
-        subject=owner.name,
-        results=results(found, setup),
-        settings={
-            "n_train": setup.n_train,
-            "queries": queries,
-            "tolerance": setup.tolerance,
-            "seed": seed,
-            "quasi_identifiers": ", ".join(setup.quasi_identifiers),
-            "private": ", ".join(setup.private),
-        },
-        policy=getattr(owner, "policy", None),
-        seconds=time.perf_counter() - started,
-    )
-
-
-def attribute_inference_work(
-    sample: Sample,
-    *,
-    quasi_identifiers: Sequence[str],
-    n_train: int | None = None,
-    queries: int = 200,
-    private: Sequence[str] | None = None,
-) -> Work:
-    """Return what `attribute_inference` has to do with these sizes."""
-    guessed = _columns(sample, quasi_identifiers, private)[1]
-    _check(len(sample), n_train, queries, 0.0)
-    own = (len(sample) - _n_train(len(sample), n_train) + 1) // 2
-    return Work(
-        trainings=1, explanations=min(queries, own), seconds=len(guessed) * (_PER_ATTRIBUTE + _PER_GUESS * len(sample))
-    )
+    (found,) = audit.run([Piece(key, Run(owner, sample, setup))])
+    settings: dict[str, str | int | float | bool] = {
+        "n_train": setup.n_train,
+        "queries": queries,
+        "tolerance": setup.tolerance,
+        "seed": seed,
+        "quasi_identifiers": ", ".join(setup.quasi_identifiers),
+        "private": ", ".join(setup.private),
+    }
+    return audit.report("attribute_inference", results(found, setup), settings)
 
 
 def _columns(

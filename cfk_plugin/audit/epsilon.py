@@ -552,7 +552,7 @@ _SAME = 9  # decimals in which two rules are equally good
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rule:
-    """Guess "in" where the score is at least the threshold, or below it. A threshold follows from rows: none is shown."""
+    """Guess "in" where the score is at least the threshold, or below it. Thresholds follow from rows: none is shown."""
 
     threshold: float
     upward: bool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from scipy import special
 from sklearn.base import BaseEstimator, TransformerMixin
 from threadpoolctl import ThreadpoolController
 
-from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, check_seed, rate
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, rate
 from cfk_plugin.audit.targets import (
+    AuditRun,
     Found,
     Kept,
     KnownArchitecture,
@@ -28,7 +28,6 @@ from cfk_plugin.audit.targets import (
     Rows,
     Sample,
     Service,
-    run_pieces,
 )
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import conform, is_numeric, to_numbers
@@ -536,16 +535,14 @@ def extraction(
     ----------
     Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.2.
     """
-    started = time.perf_counter()
-    check_seed(seed)
+    audit = AuditRun(owner, seed, n_jobs, kept, progress, repeats)
     if repeats < 1 or held_out < 1:
         raise InputError("repeats and held_out must be at least 1")
     sets = draw_sets(sample, seed)
     sizes, left_out = sizes_that_fit(queries, len(sets.own))
     kinds = architectures(owner, known, unknown)
     task = ExtractionTask(owner, sample, sets, sizes, kinds, held_out, seed)
-    pieces = [Piece(task.key(at), partial(task.draw, at)) for at in range(repeats)]
-    draws = run_pieces(pieces, n_jobs=n_jobs, kept=kept, progress=progress)
+    draws = audit.run([Piece(task.key(at), partial(task.draw, at)) for at in range(repeats)])
     settings: dict[str, str | int | float | bool] = {
         "people": len(sample),
         "trained_on": len(sets.owners.members),
@@ -556,14 +553,8 @@ def extraction(
         "seed": seed,
         **{kind: name_of(architecture) for kind, architecture in kinds.items()},
     }
-    return AttackReport(
-        kind="extraction",
-        subject=owner.name,
-        results=tuple(_result(kind, size, draws, sample.y, seed) for kind in kinds for size in sizes),
-        settings=settings,
-        policy=getattr(owner, "policy", None),
-        seconds=time.perf_counter() - started,
-    )
+    results = [_result(kind, size, draws, sample.y, seed) for kind in kinds for size in sizes]
+    return audit.report("extraction", results, settings)
 
 
 def sizes_that_fit(queries: Sequence[int], people: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

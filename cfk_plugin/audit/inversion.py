@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.audit.result import AuditResult, crowd_figures, rate
+from cfk_plugin.audit.result import AuditResult, crowd_figures, mean
 from cfk_plugin.audit.setting import Crowd, Mask, Places, Rows, Setting, is_random, regions_of, simulation_seed, variant
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
@@ -85,26 +85,13 @@ def inversion(
     chance = releases.found(left)
     figures = {
         **crowd_figures(releases.people(left), setting.k, "k_effective"),
-        "success": float(chance.mean()) if len(chance) else float("nan"),
+        "success": mean(chance),
         "random": 0.0,
         **(_also_known(setting, left) if rerun == "own" else {}),
         **(_of_everyone(setting) if everybody and rerun == "own" else {}),
     }
-    control = None
-    if setting.outsiders is not None:
-        places = releases.places(setting.outsiders)
-        outside = _same_region(setting, setting.outsiders, places, rerun)
-        control = rate(releases.coincidence(setting.outsiders, places, outside), setting.seed)
-    return AuditResult(
-        f"inversion_{rerun}",
-        SCENARIOS[rerun],
-        rate(chance, setting.seed),
-        rate(releases.found(releases.everybody()), setting.seed),
-        control,
-        figures,
-        setting.seed,
-        len(releases),
-    )
+    control = setting.control(lambda crowd, places: _same_region(setting, crowd, places, rerun))
+    return setting.result(f"inversion_{rerun}", SCENARIOS[rerun], chance, figures, control)
 
 
 def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> list[Mask]:
@@ -152,7 +139,7 @@ def _of_everyone(setting: Setting) -> dict[str, float]:
     everyone = _per_person(setting, group, np.arange(len(group)))
     figures = {
         **crowd_figures(everyone, setting.k, "everyone_k_effective"),
-        "everyone_success": float((1.0 / everyone).mean()) if len(everyone) else float("nan"),
+        "everyone_success": mean(1.0 / everyone),
         "everyone_mapped": setting.population.people(np.flatnonzero(group >= 0)) / setting.population.n_people,
     }
     if fixed:
@@ -198,7 +185,6 @@ def _records(
 
 
 def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:
-    releases = setting.releases
     targets, records, spread = _records(setting, setting.crowd, setting.places, rerun)
     hits = np.zeros(len(records), dtype=np.int64)
     for turn in range(simulations):
@@ -209,20 +195,11 @@ def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:
     figures = {
         **crowd_figures(_inverse(posterior), setting.k, "k_effective"),
         **crowd_figures(_inverse(high), setting.k, "k_effective_low"),
-        "success": float(posterior.mean()) if len(posterior) else float("nan"),
+        "success": mean(posterior),
         "random": 1.0,
         "simulations": float(simulations),
     }
-    return AuditResult(
-        f"inversion_{rerun}",
-        SCENARIOS[rerun],
-        rate(posterior, setting.seed),
-        rate(releases.found(releases.everybody()), setting.seed),
-        None,
-        figures,
-        setting.seed,
-        len(releases),
-    )
+    return setting.result(f"inversion_{rerun}", SCENARIOS[rerun], posterior, figures)
 
 
 def _posteriors(setting: Setting, hits: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -292,20 +269,11 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     chance = releases.found(left)
     figures = {
         **crowd_figures(releases.people(left), setting.k, "k_steered"),
-        "right_survives": float((chance > 0).mean()) if len(chance) else float("nan"),
+        "right_survives": mean(chance > 0),
         "queries": float(asked.sum()),
-        "not_spoiled": float(1 - asked.mean()) if len(asked) else float("nan"),
+        "not_spoiled": 1 - mean(asked),
     }
-    return AuditResult(
-        "steering",
-        SCENARIO,
-        rate(chance, setting.seed),
-        rate(releases.found(releases.everybody()), setting.seed),
-        None,
-        figures,
-        setting.seed,
-        len(releases),
-    )
+    return setting.result("steering", SCENARIO, chance, figures)
 
 
 def nearest_row(anonymizer: KAnonymizer) -> Ask:

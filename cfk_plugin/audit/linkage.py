@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.audit.inversion import Ask, inversion, steering, survivors
-from cfk_plugin.audit.result import AuditResult, Check, Verdict, checks, crowd_figures, metrics, rate, to_frame, verdict
+from cfk_plugin.audit.result import AuditReport, AuditResult, checks, crowd_figures, mean, rate
 from cfk_plugin.audit.setting import (
     Crowd,
     Mask,
@@ -31,7 +32,6 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Progress
-from cfk_plugin.records.run import LoggedReport, ReportContents
 from cfk_plugin.release.explanations import Explanations
 
 LINKAGE = (
@@ -76,32 +76,19 @@ def linkage(setting: Setting) -> AuditResult:
     raw_chance = np.where(right, 1.0 / np.maximum(fits, 1), 0.0)
     named = releases.coincidence(setting.crowd, setting.places, releases.everybody())
     figures = {
-        "raw_success": _mean(raw_chance),
-        "raw_singled_out": _mean(fits == 1),
-        "raw_native": _mean(right),
-        "success": _mean(chance),
-        "singled_out": _mean(releases.sizes == 1),
-        "values_right": _mean(named),
+        "raw_success": mean(raw_chance),
+        "raw_singled_out": mean(fits == 1),
+        "raw_native": mean(right),
+        "success": mean(chance),
+        "singled_out": mean(releases.sizes == 1),
+        "values_right": mean(named),
         "released": float(len(releases)),
         **crowd_figures(releases.sizes, setting.k, "k"),
         **_journalist(setting, right),
     }
-    control = None
-    if setting.outsiders is not None:
-        places = releases.places(setting.outsiders)
-        left: list[Mask] = [np.ones(len(rows), dtype=bool) for rows in places.rows]
-        control = rate(releases.coincidence(setting.outsiders, places, left), setting.seed)
+    control = setting.control(lambda _, places: [np.ones(len(rows), dtype=bool) for rows in places.rows])
     without = np.full(len(chance), 1.0 / population.n_people)
-    return AuditResult(
-        "linkage",
-        LINKAGE,
-        rate(chance, setting.seed),
-        rate(without, setting.seed),
-        control,
-        figures,
-        setting.seed,
-        len(releases),
-    )
+    return setting.result("linkage", LINKAGE, chance, figures, control, baseline=without)
 
 
 def _raw_matches(setting: Setting) -> tuple[Rows, Mask]:
@@ -132,15 +119,11 @@ def _journalist(setting: Setting, right: Mask) -> dict[str, float]:
         raw.append(reference.people(np.flatnonzero(same)))
     matched = np.array(raw, dtype=np.int64)
     return {
-        "raw_journalist_success": _mean(np.where(right & (matched > 0), 1.0 / np.maximum(matched, 1), 0.0)),
-        "raw_journalist_singled_out": _mean(matched == 1),
-        "journalist_success": _mean(1.0 / np.maximum(counts, 1)),
-        "journalist_singled_out": _mean(counts == 1),
+        "raw_journalist_success": mean(np.where(right & (matched > 0), 1.0 / np.maximum(matched, 1), 0.0)),
+        "raw_journalist_singled_out": mean(matched == 1),
+        "journalist_success": mean(1.0 / np.maximum(counts, 1)),
+        "journalist_singled_out": mean(counts == 1),
     }
-
-
-def _mean(values: NDArray[np.float64] | Mask) -> float:
-    return float(values.mean()) if len(values) else float("nan")
 
 
 MODEL_FILTER = (
@@ -180,24 +163,11 @@ def model_filter(setting: Setting, *, with_inversion: bool = True) -> AuditResul
     chance, counts = releases.found(left), releases.people(left)
     figures = {
         **crowd_figures(counts, setting.k, "k_consistent"),
-        "struck_out": float((1 - counts / releases.sizes).mean()) if len(releases) else float("nan"),
+        "struck_out": float((1 - counts / releases.sizes).mean()) if len(releases) else math.nan,
         **(_combined(setting, left) if with_inversion and not is_random(setting) else {}),
     }
-    control = None
-    if setting.outsiders is not None:
-        places = releases.places(setting.outsiders)
-        outside = places.spread(setting.desired(places, releases))
-        control = rate(releases.coincidence(setting.outsiders, places, outside), setting.seed)
-    return AuditResult(
-        "model_filter",
-        MODEL_FILTER,
-        rate(chance, setting.seed),
-        rate(releases.found(releases.everybody()), setting.seed),
-        control,
-        figures,
-        setting.seed,
-        len(releases),
-    )
+    control = setting.control(lambda _, places: places.spread(setting.desired(places, releases)))
+    return setting.result("model_filter", MODEL_FILTER, chance, figures, control)
 
 
 def _combined(setting: Setting, left: list[Mask]) -> dict[str, float]:
@@ -206,7 +176,7 @@ def _combined(setting: Setting, left: list[Mask]) -> dict[str, float]:
     chance = setting.releases.found(both)
     return {
         **crowd_figures(setting.releases.people(both), setting.k, "k_both"),
-        "both_success": float(np.mean(chance)) if len(chance) else float("nan"),
+        "both_success": mean(chance),
     }
 
 
@@ -268,16 +238,8 @@ def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT)
             rows, crowd = places.rows[i], places.crowd
             control.append(np.mean([float(_holds(crowd, release, name)[rows].mean()) for name in names]))
     figures = _homogeneity_figures(inside, anywhere, share, lift)
-    return AuditResult(
-        "homogeneity",
-        HOMOGENEITY,
-        rate(main, setting.seed),
-        rate(base, setting.seed),
-        rate(control, setting.seed) if places is not None else None,
-        figures,
-        setting.seed,
-        len(setting.releases),
-    )
+    held = None if places is None else rate(control, setting.seed)
+    return setting.result("homogeneity", HOMOGENEITY, main, figures, held, baseline=base)
 
 
 def uniqueness(setting: Setting) -> AuditResult:
@@ -312,24 +274,16 @@ def uniqueness(setting: Setting) -> AuditResult:
     figures = {
         **crowd_figures(anywhere, setting.k, "private_matches"),
         **crowd_figures(releases.people(within), setting.k, "k_private"),
-        "private_success": float(chance.mean()) if len(chance) else float("nan"),
-        "region_success": float(helped.mean()) if len(helped) else float("nan"),
+        "private_success": mean(chance),
+        "region_success": mean(helped),
     }
     control = None
     if setting.outsiders is not None:
         rows = np.arange(setting.outsiders.people.n_rows)
         hits = [bool(setting.outsiders.carriers(rows, r.entry.released).any()) for r in releases if len(r.targets)]
         control = rate(np.array(hits, dtype=float), setting.seed)
-    return AuditResult(
-        "uniqueness",
-        UNIQUENESS,
-        rate(chance, setting.seed),
-        rate(np.full(len(chance), 1.0 / population.n_people), setting.seed),
-        control,
-        figures,
-        setting.seed,
-        len(releases),
-    )
+    anybody = np.full(len(chance), 1.0 / population.n_people)
+    return setting.result("uniqueness", UNIQUENESS, chance, figures, control, baseline=anybody)
 
 
 def _holds(crowd: Crowd, release: Release, name: str) -> Mask:
@@ -355,7 +309,7 @@ def _near(numbers: NDArray[np.float64], number: float, reach: float) -> Mask:
 def _homogeneity_figures(
     inside: dict[str, list[float]], anywhere: dict[str, list[float]], share: float, lift: float
 ) -> dict[str, float]:
-    figures: dict[str, float] = {"flagged": float("nan"), "lift": float("nan")}
+    figures: dict[str, float] = {"flagged": math.nan, "lift": math.nan}
     flags, lifts = [], []
     for name, values in inside.items():
         if not values:
@@ -412,36 +366,25 @@ def downcoding(setting: Setting) -> AuditResult:
     """
     releases = setting.releases
     forced = [forced_people(setting.crowd, release, release.rows) for release in releases]
-    left: list[Mask] = [mask if mask.any() else np.ones(len(mask), dtype=bool) for mask in forced]
+    left = [_or_everybody(mask) for mask in forced]
     chance = releases.found(left)
     counts = np.array([setting.population.people(r.rows[m]) for r, m in zip(releases, forced, strict=True)])
     figures = {
         **crowd_figures(counts, setting.k, "forced"),
-        "has_forced": float((counts > 0).mean()) if len(counts) else float("nan"),
+        "has_forced": mean(counts > 0),
         **_borders(releases.sizes, counts, [_is_forced(r, m) for r, m in zip(releases, forced, strict=True)]),
         **_against_inversion(setting, chance),
     }
-    control = None
-    if setting.outsiders is not None:
-        places: Places = releases.places(setting.outsiders)
-        outside = [
-            mask if mask.any() else np.ones(len(mask), dtype=bool)
-            for mask in (
-                forced_people(setting.outsiders, release, rows)
-                for release, rows in zip(releases, places.rows, strict=True)
-            )
-        ]
-        control = rate(releases.coincidence(setting.outsiders, places, outside), setting.seed)
-    return AuditResult(
-        "downcoding",
-        DOWNCODING,
-        rate(chance, setting.seed),
-        rate(releases.found(releases.everybody()), setting.seed),
-        control,
-        figures,
-        setting.seed,
-        len(releases),
-    )
+
+    def forced_outside(crowd: Crowd, places: Places) -> list[Mask]:
+        pairs = zip(releases, places.rows, strict=True)
+        return [_or_everybody(forced_people(crowd, release, rows)) for release, rows in pairs]
+
+    return setting.result("downcoding", DOWNCODING, chance, figures, setting.control(forced_outside))
+
+
+def _or_everybody(forced: Mask) -> Mask:
+    return forced if forced.any() else np.ones(len(forced), dtype=bool)
 
 
 def forced_people(crowd: Crowd, release: Release, rows: Rows) -> Mask:
@@ -479,7 +422,7 @@ def _is_forced(release: Release, forced: Mask) -> bool | None:
 def _borders(sizes: Rows, counts: Rows, hits: list[bool | None]) -> dict[str, float]:
     at = np.array([i for i, hit in enumerate(hits) if hit is not None], dtype=np.int64)
     if not len(at):
-        return {"right_forced": float("nan"), "border_lift": float("nan")}
+        return {"right_forced": math.nan, "border_lift": math.nan}
     right = float(np.mean([bool(hits[i]) for i in at]))
     return {"right_forced": right, "border_lift": right / float((counts[at] / sizes[at]).mean())}
 
@@ -553,22 +496,14 @@ def intersection(
             if outside is not None:
                 beyond[i] &= np.isin(outside.rows[i], outside.crowd.people.members(other.region))
         after[turn + 1] = [mask.copy() for mask in left]
-    figures = {"released": float(seen.mean()) if len(seen) else float("nan")}
+    figures = {"released": mean(seen)}
     for t in wanted:
         figures |= crowd_figures(first.people(after[t]), setting.k, f"k_after_{t}")
     control = None
     if setting.outsiders is not None and outside is not None:
         control = rate(first.coincidence(setting.outsiders, outside, beyond), setting.seed)
-    return AuditResult(
-        "intersection",
-        INTERSECTION,
-        rate(first.found(left), setting.seed),
-        rate(first.found(after[1]), setting.seed),
-        control,
-        figures,
-        setting.seed,
-        len(first),
-    )
+    main, base = rate(first.found(left), setting.seed), rate(first.found(after[1]), setting.seed)
+    return AuditResult("intersection", INTERSECTION, main, base, control, figures, setting.seed, len(first))
 
 
 def again(setting: Setting) -> Again:
@@ -600,10 +535,6 @@ def policy_of(policy: PrivacyPolicy, turn: int, people: int) -> PrivacyPolicy:
     return replace(policy, objective=_OBJECTIVES[(start + turn) % len(_OBJECTIVES)], k=min(k, people))
 
 
-ARTIFACT = "cfk/audit-linkage.json"
-SCHEMA_VERSION = 1
-"""Version of the layout of `AuditReport.to_json`."""
-
 ATTACKS: Mapping[str, Callable[..., AuditResult]] = {
     "linkage": linkage,
     "inversion_own": functools.partial(inversion, rerun="own"),
@@ -616,95 +547,6 @@ ATTACKS: Mapping[str, Callable[..., AuditResult]] = {
     "downcoding": downcoding,
 }
 """The attacks by name, in the order in which they are run."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditReport(LoggedReport):
-    """The results of several attacks on one anonymizer. Counts, shares and settings alone; it may leave the host.
-
-    Attributes
-    ----------
-    results : tuple of AuditResult
-    checks : tuple of Check
-        What the policy's guarantee promises, and what was found.
-    policy : mapping
-        Settings of the policy.
-    method : str
-        The protector's name.
-    population : str
-        Keyed fingerprint of the population.
-    asked, released : int
-        Counterfactuals attacked, and released ones among them.
-    seed : int
-    """
-
-    results: tuple[AuditResult, ...]
-    checks: tuple[Check, ...]
-    policy: Mapping[str, Any]
-    method: str
-    population: str
-    asked: int
-    released: int
-    seed: int
-
-    def __iter__(self) -> Iterator[AuditResult]:
-        """Iterate over the results."""
-        return iter(self.results)
-
-    def __getitem__(self, attack: str) -> AuditResult:
-        """Return the result of one attack."""
-        for result in self.results:
-            if result.attack == attack:
-                return result
-        raise KeyError(attack)
-
-    @property
-    def verdict(self) -> Verdict:
-        """Return "pass" when every promise holds, "fail" when one is broken, "review" when one was not checked."""
-        return verdict(self.checks)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per attack; see `cfk_plugin.audit.to_frame`."""
-        return to_frame(self.results)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "linkage",
-            "verdict": self.verdict,
-            "checks": [check.to_dict() for check in self.checks],
-            "policy": dict(self.policy),
-            "method": self.method,
-            "population": self.population,
-            "asked": self.asked,
-            "released": self.released,
-            "seed": self.seed,
-            "results": [result.to_dict() for result in self.results],
-        }
-
-    def _contents(self) -> ReportContents:
-        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report."""
-        settings = {
-            "audit.n": self.asked,
-            "audit.seed": self.seed,
-            "audit.attacks": ",".join(result.attack for result in self),
-            "audit.k": self.policy["k"],
-            "audit.guarantee": self.policy["guarantee"],
-            "audit.method": self.method,
-        }
-        marks = {
-            "cfk.audit": "linkage",
-            "cfk.audit.verdict": self.verdict,
-            "cfk.population_fingerprint": self.population,
-        }
-        return ReportContents(
-            text=self.to_json(indent=1),
-            artifact=ARTIFACT,
-            metrics=tuple(metrics(self.results)),
-            params={name: str(value) for name, value in settings.items()},
-            tags=marks,
-        )
 
 
 def run_linkage_audit(
@@ -750,13 +592,11 @@ def run_linkage_audit(
         "steering": {"ask": ask},
         "intersection": {"release": release},
     }
-    results: list[AuditResult] = []
-    for name in wanted:
-        if progress is not None:
-            progress(len(results), len(wanted))
+    told, results = progress or (lambda *_: None), []
+    for done, name in enumerate(wanted):
+        told(done, len(wanted))
         results.append(ATTACKS[name](setting, **options.get(name, {})))
-    if progress is not None:
-        progress(len(results), len(wanted))
+    told(len(wanted), len(wanted))
     policy = setting.anonymizer.policy_
     return AuditReport(
         tuple(results),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +17,7 @@ from cfk_plugin.audit.epsilon import Relation, check_delta, check_epsilon
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate, Roc, check_seed, measure_roc, rate
 from cfk_plugin.audit.targets import (
     Answers,
+    AuditRun,
     Found,
     Kept,
     Mask,
@@ -26,9 +26,7 @@ from cfk_plugin.audit.targets import (
     Rows,
     Sample,
     Service,
-    Work,
     plain,
-    run_pieces,
 )
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Progress
@@ -535,23 +533,16 @@ def choose_attacks(names: Sequence[str] | None) -> dict[str, Attack]:
 
 
 def seen_by_attacker(parts: Parts, target: Found, shadows: list[Found], direction: Direction, seed: int) -> Seen:
-    """Put side by side what the target and the shadows answered."""
-    empty = np.empty((0, len(target["found"])))
+    """Put side by side what the target and the shadows answered, members first."""
     many = {
-        name: np.stack([shadow[name] for shadow in shadows]) if shadows else empty.astype(target[name].dtype)
+        f"shadow_{name}": np.array([shadow[name] for shadow in shadows], dtype=target[name].dtype).reshape(
+            len(shadows), len(target[name])
+        )
         for name in ("distance", "found", "confidence")
     }
-    return Seen(
-        distance=target["distance"],
-        found=target["found"],
-        confidence=target["confidence"],
-        outcome=together(parts, target["members"], target["others"]).y,
-        shadow_distance=many["distance"],
-        shadow_found=many["found"],
-        shadow_confidence=many["confidence"],
-        direction=direction,
-        seed=seed,
-    )
+    own = {name: target[name] for name in ("distance", "found", "confidence")}
+    outcome = together(parts, target["members"], target["others"]).y
+    return Seen(**own, **many, outcome=outcome, direction=direction, seed=seed)
 
 
 def shared_figures(target: Found, n_shadows: int, allowed: tuple[float, float] | None) -> dict[str, float]:
@@ -761,9 +752,6 @@ class HypercubePopulation:
         return Sample(pd.DataFrame(X, columns=[f"x{j}" for j in range(self.d)], copy=False), kind)
 
 
-_SCORING = 0.2  # seconds for scores and intervals of all attacks
-
-
 def membership(
     owner: Owner,
     sample: Sample,
@@ -838,23 +826,27 @@ def membership(
     ----------
     Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
     """
-    started = time.perf_counter()
-    check_seed(seed)
     chosen, allowed = choose_attacks(attacks), None if epsilon is None else replace_one(epsilon, delta, relation)
     _check(n_shadows, attacked, direction)
     n_shadows = n_shadows if any(attack.shadows for attack in chosen.values()) else 0
+    audit = AuditRun(owner, seed, n_jobs, kept, progress, 1 + n_shadows)
     parts = Parts.cut(sample, n_train, seed)
     name, measured = choose_distance(distance, parts.pool.X)
     asked = measured if any(attack.explains for attack in chosen.values()) else None
-    run = _Run(owner, parts, asked, n_shadows, attacked, seed, n_jobs, kept, progress)
     data = "" if kept is None else sample.fingerprint()
-    target, shadows = run.ask(f"membership {owner.name} {data} {len(parts.table)} {name if asked else None} {seed}")
+    key = f"membership {owner.name} {data} {len(parts.table)} {name if asked else None} {seed} {attacked}"
+    (target,) = audit.run([Piece(f"{key} target", partial(ask_target, owner, parts, attacked, asked, seed))])
+    queries = together(parts, target["members"], target["others"]).X
+    shadows = audit.run(
+        [
+            Piece(f"{key} shadow {shadow}", shadow_call(owner, parts, queries, asked, shadow, seed))
+            for shadow in range(n_shadows)
+        ]
+    )
     seen = seen_by_attacker(parts, target, shadows, direction, seed)
     shared = shared_figures(target, n_shadows, allowed)
-    results, curves = [], {} if allowed is None else bound_curves(*allowed)
-    for attack, of in chosen.items():
-        result, curves[attack] = measure(attack, of, seen, len(target["members"]), shared)
-        results.append(result)
+    found = {attack: measure(attack, of, seen, len(target["members"]), shared) for attack, of in chosen.items()}
+    curves = {} if allowed is None else bound_curves(*allowed)
     settings: dict[str, str | int | float | bool] = {
         "n_train": len(parts.table),
         "n_others": len(parts.others),
@@ -868,62 +860,8 @@ def membership(
     }
     if epsilon is not None:
         settings |= {"epsilon": epsilon, "delta": delta, "relation": relation}
-    seconds = time.perf_counter() - started
-    return AttackReport(
-        kind="membership",
-        subject=owner.name,
-        results=tuple(results),
-        settings=settings,
-        curves=curves,
-        policy=getattr(owner, "policy", None),
-        seconds=seconds,
-    )
-
-
-def membership_work(*, n_shadows: int = 8, attacked: int = 200, attacks: Sequence[str] | None = None) -> Work:
-    """Say what `membership` has to do with the same settings, at most: who is not undesired is not explained."""
-    chosen = choose_attacks(attacks).values()
-    trainings = 1 + (n_shadows if any(attack.shadows for attack in chosen) else 0)
-    explained = 2 * attacked * trainings if any(attack.explains for attack in chosen) else 0
-    return Work(trainings, explained, _SCORING)
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class _Run:
-    """The trainings of one audit. Host side only."""
-
-    owner: Owner
-    parts: Parts
-    distance: Distance | None
-    n_shadows: int
-    attacked: int
-    seed: int
-    n_jobs: int
-    kept: Kept | None
-    progress: Progress | None
-
-    def ask(self, key: str) -> tuple[Found, list[Found]]:
-        """Ask the target, and then the shadows about the same people."""
-        total = 1 + self.n_shadows
-        key = f"{key} {self.attacked}"
-
-        def report(done: int, _: int) -> None:
-            if self.progress is not None:
-                self.progress(done, total)
-
-        def target() -> Found:
-            return ask_target(self.owner, self.parts, self.attacked, self.distance, self.seed)
-
-        first = run_pieces([Piece(f"{key} target", target)], kept=self.kept, progress=report)[0]
-        queries = together(self.parts, first["members"], first["others"]).X
-        calls = [
-            shadow_call(self.owner, self.parts, queries, self.distance, shadow, self.seed)
-            for shadow in range(self.n_shadows)
-        ]
-        pieces = [Piece(f"{key} shadow {shadow}", call) for shadow, call in enumerate(calls)]
-        return first, run_pieces(
-            pieces, n_jobs=self.n_jobs, kept=self.kept, progress=lambda done, _: report(done + 1, total)
-        )
+    curves |= {attack: curve for attack, (_, curve) in found.items()}
+    return audit.report("membership", (result for result, _ in found.values()), settings, curves)
 
 
 def _check(n_shadows: int, attacked: int, direction: str) -> None:

@@ -1,4 +1,4 @@
-"""All audits together: what each needs, sizes that fit a budget, and what they show at best."""
+"""All audits together: what each takes, sizes that fit a budget, and what they show at best."""
 
 from __future__ import annotations
 
@@ -12,63 +12,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cfk_plugin.audit.attribute_inference import attribute_inference, attribute_inference_work
-from cfk_plugin.audit.extraction import (
-    QUERIES,
-    SETS,
-    Architecture,
-    Network,
-    architectures,
-    called,
-    describe,
-    draw_sets,
-    extraction,
-    fit,
-    sizes_that_fit,
-)
-from cfk_plugin.audit.linkage import AuditReport, run_linkage_audit
-from cfk_plugin.audit.membership import membership, membership_work
-from cfk_plugin.audit.result import ALARMS, AttackReport, detectable_auc
+from cfk_plugin.audit.attribute_inference import attribute_inference
+from cfk_plugin.audit.extraction import draw_sets, extraction, sizes_that_fit
+from cfk_plugin.audit.linkage import run_linkage_audit
+from cfk_plugin.audit.membership import Parts, membership
+from cfk_plugin.audit.result import ALARMS, AttackReport, AuditReport, detectable_auc
 from cfk_plugin.audit.setting import Setting
-from cfk_plugin.audit.surrogate import (
-    KNOWING,
-    LAYERS,
-    WAYS,
-    attribute_inference_through_surrogate,
-    membership_through_surrogate,
-    most_queries,
-    values_of,
-)
-from cfk_plugin.audit.targets import (
-    DESIRED,
-    ExplainerFactory,
-    Kept,
-    Owner,
-    ProtectedOwner,
-    Sample,
-    Speed,
-    Work,
-    fitted,
-    measure_speed,
-)
+from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
+from cfk_plugin.audit.targets import DESIRED, ExplainerFactory, Kept, Owner, ProtectedOwner, Sample, adapted, fitted
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import InputError, NominalGuaranteeWarning
-from cfk_plugin.hookspecs import AdaptContext, Progress
-from cfk_plugin.plugins import load_plugins
+from cfk_plugin.errors import CFKError, InputError, NominalGuaranteeWarning
+from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.anonymizer import KAnonymizer
+
+Report = AttackReport | AuditReport
+
+LINKAGE = ("linkage", "model_filter", "homogeneity", "uniqueness")
+"""Linkage attacks that take seconds. The others run the algorithm for everybody: `cfk audit linkage`."""
+
+NAMED: Mapping[str, float] = {"fast": 180.0, "full": 1800.0}
+"""Budgets with a name, in seconds."""
+
+_SECONDS: Mapping[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_PATIENCE = 8.0  # seconds of timing after which something is said
+_FEW = 10  # explanations that are timed
 
 
 class Sizes(NamedTuple):
-    """Sizes of one step."""
+    """How large audits are."""
 
-    people: int
+    people: int  # most that a model is trained on
     shadows: int
-    attacked: int
-    queries: tuple[int, ...]
-    repeats: int
-    explained: int
+    attacked: int  # most undesired members, and most others
+    queries: tuple[int, ...]  # what extraction asks, one result each
+    repeats: int  # draws of queries
+    explained: int  # explanations from which attributes are inferred, and which linkage attacks
 
+
+PROBE = Sizes(40, 2, 10, (40,), 1, 5)
+"""The smallest step of every audit, of which the time is taken."""
 
 STEPS: tuple[Sizes, ...] = (
     Sizes(500, 2, 50, (100,), 1, 30),
@@ -79,227 +61,7 @@ STEPS: tuple[Sizes, ...] = (
     Sizes(10_000, 16, 1_000, (250, 500, 1_000, 2_000), 3, 400),
     Sizes(20_000, 32, 2_000, (250, 500, 1_000, 2_000), 5, 1_000),
 )
-"""From the smallest to the largest; `Plan` takes the largest that fits the budget."""
-
-
-NAMED: Mapping[str, float] = {"fast": 180.0, "full": 1800.0}
-"""Budgets with a name, in seconds."""
-
-_SECONDS: Mapping[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def seconds_of(text: str) -> float:
-    """Read a budget: ``fast``, ``full``, or a number with its unit, ``90s``, ``5m``, ``1.5h``."""
-    if (known := NAMED.get(text.strip().lower())) is not None:
-        return known
-    read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip().lower())
-    seconds = float(read[1]) * _SECONDS[read[2]] if read else 0.0
-    if seconds <= 0:
-        raise InputError(f"a budget is a time such as 90s, 5m or 1h, or {' or '.join(NAMED)}; got {text!r}")
-    return seconds
-
-
-def said(seconds: float) -> str:
-    """Write a time for people: ``40 seconds``, ``3 minutes``, ``1.5 hours``."""
-    if seconds < 90:
-        return f"{max(seconds, 2):.0f} seconds"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours"
-
-
-_PROBE = (100, 400)  # rows; trainings on them together take about a second
-_SHADOWS = SETS - 1
-
-
-class Line(NamedTuple):
-    """Seconds as a function of rows: fixed + per_row * rows."""
-
-    fixed: float
-    per_row: float
-
-    def seconds(self, rows: float) -> float:
-        """Return the seconds that so many rows take."""
-        return self.fixed + self.per_row * rows
-
-
-class Pace(NamedTuple):
-    """How fast one kind of model is."""
-
-    fitting: Line
-    asking: Line
-
-
-Paces = dict[str, Pace]
-"""What was measured before, by kind of model; filled in here, so that who tries several sizes measures once."""
-
-
-def extraction_work(
-    owner: Owner,
-    sample: Sample,
-    *,
-    queries: Sequence[int] = QUERIES,
-    known: Architecture | None = None,
-    unknown: Architecture | None = None,
-    repeats: int = 3,
-    held_out: int = 2000,
-    seed: int = 0,
-    paces: Paces | None = None,
-) -> Work:
-    """Say what `extraction` has to do with the same settings; trains each kind of surrogate three times to measure it.
-
-    Where the share of undesired outcomes is needed, it is that of the true ones. The owner trains on an eighth of the
-    sample.
-    """
-    sets = draw_sets(sample, seed)
-    sizes, _ = sizes_that_fit(queries, len(sets.own))
-    undesired, people = _undesired(sample), min(held_out, len(sample))
-    rows = [count for size in sizes for count in (size, size * (1 + undesired), size * (1 + undesired))]
-    each = 0.0
-    for architecture in architectures(owner, known, unknown).values():
-        pace = _pace(architecture, sample, seed, paces)
-        each += sum(pace.fitting.seconds(count) + 2 * pace.asking.seconds(people) for count in rows)
-    return Work(repeats, round(repeats * undesired * sizes[-1]), repeats * each)
-
-
-def membership_through_surrogate_work(
-    owner: Owner,
-    sample: Sample,
-    *,
-    queries: int = 2000,
-    architecture: Architecture | None = None,
-    layers: Sequence[int] = LAYERS,
-    attacked: int = 2000,
-    seed: int = 0,
-    paces: Paces | None = None,
-) -> Work:
-    """Say what `membership_through_surrogate` has to do with the same settings; as `extraction_work`."""
-    random = np.random.default_rng(seed)
-
-    def train(rows: int) -> Any:
-        return Network(tuple(layers)).classifier(seed).fit(random.random((rows, 3)), np.arange(rows) % 2)
-
-    half, paces, key = _attacked(sample, attacked), {} if paces is None else paces, f"attack {tuple(layers)}"
-    if key not in paces:
-        paces[key] = Pace(_line(train), Line(0.0, 0.0))
-    networks = _SHADOWS * len(WAYS) * paces[key].fitting.seconds(2 * half)
-    return _shadow_work(owner, sample, queries, architecture, half, seed, paces).plus(Work(seconds=networks))
-
-
-def attribute_inference_through_surrogate_work(
-    owner: Owner,
-    sample: Sample,
-    *,
-    attribute: str,
-    edges: Sequence[float] | None = None,
-    queries: int = 2000,
-    architecture: Architecture | None = None,
-    layers: Sequence[int] = LAYERS,
-    attacked: int = 2000,
-    seed: int = 0,
-    paces: Paces | None = None,
-) -> Work:
-    """Say what `attribute_inference_through_surrogate` has to do with the same settings; as `extraction_work`."""
-    half, pace = _attacked(sample, attacked), _pace(Network(tuple(layers)), sample, seed, paces)
-    networks = _SHADOWS * len(KNOWING) * pace.fitting.seconds(half)
-    values = len(values_of(sample.X[attribute], edges).examples)
-    return _shadow_work(owner, sample, queries, architecture, half, seed, paces, values).plus(Work(seconds=networks))
-
-
-def _shadow_work(
-    owner: Owner,
-    sample: Sample,
-    queries: int,
-    architecture: Architecture | None,
-    half: int,
-    seed: int,
-    paces: Paces | None,
-    times: int = 1,
-) -> Work:
-    """Return the work of four surrogates, asked about members and others so many times each."""
-    asked = most_queries(draw_sets(sample, seed), queries)
-    pace = _pace(architecture or next(iter(architectures(owner).values())), sample, seed, paces)
-    undesired = _undesired(sample)
-    fitting = pace.fitting.seconds(asked) + pace.fitting.seconds(asked * (1 + undesired))
-    asking = 2 * len(WAYS) * times * pace.asking.seconds(half)
-    return Work(SETS, round(SETS * undesired * asked), SETS * (fitting + asking))
-
-
-def _undesired(sample: Sample) -> float:
-    return float((~sample.y).mean())
-
-
-def _attacked(sample: Sample, attacked: int) -> int:
-    return min(attacked, len(sample) // (2 * SETS))
-
-
-def _pace(architecture: Architecture, sample: Sample, seed: int, paces: Paces | None) -> Pace:
-    """Measure trainings on people with their true outcomes, and asking about them."""
-    paces, key = {} if paces is None else paces, describe(architecture)
-    if key in paces:
-        return paces[key]
-    rows = {n: sample.take(np.arange(min(n, len(sample)))) for n in _PROBE}
-    trained = fit(architecture, (rows[_PROBE[-1]].X, rows[_PROBE[-1]].y), seed)
-    paces[key] = Pace(
-        _line(lambda n: fit(architecture, (rows[n].X, rows[n].y), seed)),
-        _line(lambda n: trained.desired(rows[n].X)),
-    )
-    return paces[key]
-
-
-def _line(call: Callable[[int], object]) -> Line:
-    """Time a call with few and with more rows; once before, as the first time loads and compiles."""
-    called("a probe", lambda: call(_PROBE[0]))
-    taken = []
-    for rows in _PROBE:
-        started = time.perf_counter()
-        called("a probe", lambda: call(rows))  # noqa: B023 - called at once
-        taken.append(time.perf_counter() - started)
-    per_row = max(taken[1] - taken[0], 0.0) / (_PROBE[1] - _PROBE[0])
-    return Line(max(taken[0] - per_row * _PROBE[0], 0.0), per_row)
-
-
-ATTACKS = ("linkage", "model_filter", "homogeneity", "uniqueness")
-"""Those that take seconds. Inversion, steering and the others run the algorithm for everybody: `cfk audit linkage`."""
-
-_PER_EXPLANATION = 2e-5  # seconds for each person trained on, for all of them
-
-
-def linkage_of(
-    owner: ProtectedOwner,
-    sample: Sample,
-    explainer: ExplainerFactory,
-    *,
-    n_train: int,
-    explained: int,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> AuditReport:
-    """Train once and run quick linkage attacks on what would be released."""
-    order = np.random.default_rng([seed, 4]).permutation(len(sample))
-    half = n_train + (len(sample) - n_train) // 2
-    table, asking, outside = (sample.take(rows) for rows in (order[:n_train], order[n_train:half], order[half:]))
-    model = fitted(owner.model, table, seed)
-    queries = asking.X[~(model.predict(asking.X) == DESIRED)].head(explained).reset_index(drop=True)
-    schema = owner.schema or Schema.from_frame(table.X, quasi_identifiers=owner.quasi_identifiers)
-    features = tuple(schema.features)
-    source = load_plugins().adapt(explainer(table.X, table.y, model, DESIRED, seed), AdaptContext(features, None))
-    batch = source.generate(queries)
-    anonymizer = KAnonymizer(policy=owner.rules, method=owner.method, seed=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NominalGuaranteeWarning)  # for who releases; here it is measured
-        anonymizer.fit(Population.from_frame(table.X, schema), model=model, desired=DESIRED)
-    answered = queries.take(batch.query[batch.slot]).reset_index(drop=True)
-    setting = Setting(anonymizer, batch.frame, answered, outside.X, seed=seed, limit=explained)
-    return run_linkage_audit(setting, ATTACKS, progress=progress)
-
-
-def linkage_work(*, n_train: int, explained: int) -> Work:
-    """Say what `linkage_of` has to do; the attacks' own time is what they took on german and adult, about."""
-    return Work(1, explained, _PER_EXPLANATION * n_train * explained)
-
-
-Report = AttackReport | AuditReport
+"""From the smallest to the largest; `plan` takes the largest that fits the budget."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -329,7 +91,6 @@ class AuditTask:
     sample: Sample
     sizes: Sizes
     scope: Scope
-    paces: Paces = field(default_factory=dict)
 
     @property
     def n_train(self) -> int:
@@ -337,15 +98,19 @@ class AuditTask:
         return min(self.sizes.people, 3 * len(self.sample) // 10)
 
     @property
+    def undesired(self) -> float:
+        """Share of the people with the undesired outcome, whom explanations are for."""
+        return float((~self.sample.y).mean())
+
+    @property
     def explained(self) -> int:
         """How many explanations are asked for, at most: half of whoever is not trained on may ask, if undesired."""
-        asking = (len(self.sample) - self.n_train) / 2
-        return min(self.sizes.explained, round(asking * float((~self.sample.y).mean())))
+        return min(self.sizes.explained, round((len(self.sample) - self.n_train) / 2 * self.undesired))
 
     @property
     def attacked(self) -> int:
         """How many members, and how many others, membership attacks: who is undesired, of about so many people."""
-        return min(self.sizes.attacked, round(self.n_train * float((~self.sample.y).mean())))
+        return min(self.sizes.attacked, round(self.n_train * self.undesired))
 
     @property
     def crowd(self) -> Sample:
@@ -367,73 +132,122 @@ class AuditTask:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """One audit."""
+    """One audit: how it is run at some sizes, and what its time grows with."""
 
-    run: Callable[..., Report]
-    work: Callable[[AuditTask], Work]
+    run: Callable[..., Report]  # from a task and options (seed, n_jobs, kept, progress)
+    check: Callable[[AuditTask], object]  # raises InputError where the people are too few for the sizes
+    trainings: Callable[[Sizes], int]
+    explained: Callable[[AuditTask], float]
+    growth: Callable[[AuditTask], float]  # with what grows the rest: fitting copies, scores, intervals
     attacks: Callable[[Owner], bool] = lambda owner: True  # noqa: ARG005 - most attack everybody
 
 
 def _linkage(task: AuditTask, *, seed: int, progress: Progress | None, **_: Any) -> Report:
-    if not isinstance(task.owner, ProtectedOwner):
-        raise InputError(f"owner {task.owner.name!r} gives out no regions of k people; linkage attacks those")
-    settings: dict[str, Any] = {"n_train": task.n_train, "explained": task.explained}
-    return linkage_of(task.owner, task.sample, task.scope.explainer, **settings, seed=seed, progress=progress)
+    """Train once on a part of the people, let half of the others ask, and keep the rest as the control."""
+    owner, sample, n_train = task.owner, task.sample, task.n_train
+    if not isinstance(owner, ProtectedOwner):
+        raise InputError(f"owner {owner.name!r} gives out no regions of k people; linkage attacks those")
+    order = np.random.default_rng([seed, 4]).permutation(len(sample))
+    half = n_train + (len(sample) - n_train) // 2
+    table, asking, outside = (sample.take(rows) for rows in np.split(order, [n_train, half]))
+    model = fitted(owner.model, table, seed)
+    queries = asking.X[~(model.predict(asking.X) == DESIRED)].head(task.explained).reset_index(drop=True)
+    schema = owner.schema_of(table)
+    batch = adapted(task.scope.explainer, table, model, seed, tuple(schema.features)).generate(queries)
+    anonymizer = KAnonymizer(policy=owner.rules, method=owner.method, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NominalGuaranteeWarning)  # for who releases; here it is measured
+        anonymizer.fit(Population.from_frame(table.X, schema), model=model, desired=DESIRED)
+    answered = queries.take(batch.query[batch.slot]).reset_index(drop=True)
+    setting = Setting(anonymizer, batch.frame, answered, outside.X, seed=seed, limit=task.explained)
+    return run_linkage_audit(setting, LINKAGE, progress=progress)
 
 
 def _attributes(task: AuditTask, **options: Any) -> Report:
-    settings: dict[str, Any] = {"n_train": task.n_train, "queries": task.explained}
-    quasi_identifiers = task.scope.quasi_identifiers
-    return attribute_inference(task.owner, task.sample, quasi_identifiers=quasi_identifiers, **settings, **options)
-
-
-def _attributes_work(task: AuditTask) -> Work:
-    settings: dict[str, Any] = {"n_train": task.n_train, "queries": task.explained}
-    return attribute_inference_work(task.sample, quasi_identifiers=task.scope.quasi_identifiers, **settings)
+    settings: dict[str, Any] = {"n_train": task.n_train, "queries": task.explained, **options}
+    return attribute_inference(task.owner, task.sample, quasi_identifiers=task.scope.quasi_identifiers, **settings)
 
 
 def _membership(task: AuditTask, **options: Any) -> Report:
-    settings: dict[str, Any] = {"n_shadows": task.sizes.shadows, "attacked": task.sizes.attacked}
-    return membership(task.owner, task.sample, n_train=task.n_train, **settings, **options)
-
-
-def _membership_work(task: AuditTask) -> Work:
-    return membership_work(n_shadows=task.sizes.shadows, attacked=task.attacked)
+    settings: dict[str, Any] = {"n_shadows": task.sizes.shadows, "attacked": task.sizes.attacked, **options}
+    return membership(task.owner, task.sample, n_train=task.n_train, **settings)
 
 
 def _extraction(task: AuditTask, **options: Any) -> Report:
-    settings: dict[str, Any] = {"queries": task.sizes.queries, "repeats": task.sizes.repeats}
-    return extraction(task.owner, task.crowd, **settings, **options)
+    return extraction(task.owner, task.crowd, queries=task.sizes.queries, repeats=task.sizes.repeats, **options)
 
 
-def _extraction_work(task: AuditTask) -> Work:
-    settings: dict[str, Any] = {"queries": task.sizes.queries, "repeats": task.sizes.repeats}
-    return extraction_work(task.owner, task.crowd, **settings, paces=task.paces)
-
+_COPIED: dict[str, Any] = {
+    "check": lambda task: draw_sets(task.crowd, 0),
+    "trainings": lambda sizes: 4,  # noqa: ARG005 - the owner's and three shadows, at any size
+    "explained": lambda task: 4 * task.undesired * min(task.sizes.queries[-1], len(task.crowd) // 2),
+    "growth": lambda task: task.sizes.queries[-1] + task.sizes.attacked,
+}
+"""What both attacks through a copy of the model take."""
 
 AUDITS: Mapping[str, Audit] = {
     "linkage": Audit(
         _linkage,
-        lambda task: linkage_work(n_train=task.n_train, explained=task.explained),
+        lambda task: Parts.cut(task.sample, task.n_train),
+        lambda sizes: 1,  # noqa: ARG005
+        lambda task: task.explained,
+        lambda task: task.explained * task.n_train,
         lambda owner: isinstance(owner, ProtectedOwner),
     ),
-    "attribute_inference": Audit(_attributes, _attributes_work),
-    "membership": Audit(_membership, _membership_work),
-    "extraction": Audit(_extraction, _extraction_work),
+    "attribute_inference": Audit(
+        _attributes,
+        lambda task: Parts.cut(task.sample, task.n_train),
+        lambda sizes: 1,  # noqa: ARG005
+        lambda task: task.explained,
+        lambda task: task.n_train,
+    ),
+    "membership": Audit(
+        _membership,
+        lambda task: Parts.cut(task.sample, task.n_train),
+        lambda sizes: 1 + sizes.shadows,
+        lambda task: 2 * task.attacked * (1 + task.sizes.shadows),
+        lambda task: task.attacked,
+    ),
+    "extraction": Audit(
+        _extraction,
+        lambda task: sizes_that_fit(task.sizes.queries, len(draw_sets(task.crowd, 0).own)),
+        lambda sizes: sizes.repeats,
+        lambda task: task.sizes.repeats * task.undesired * task.sizes.queries[-1],
+        lambda task: task.sizes.repeats * sum(task.sizes.queries),
+    ),
     "membership_surrogate": Audit(
         lambda task, **options: membership_through_surrogate(task.owner, task.crowd, **task.surrogate, **options),
-        lambda task: membership_through_surrogate_work(task.owner, task.crowd, **task.surrogate, paces=task.paces),
+        **_COPIED,
     ),
     "attribute_surrogate": Audit(
         lambda task, **options: attribute_inference_through_surrogate(
             task.owner, task.crowd, **task.guessed, **options
         ),
-        lambda task: attribute_inference_through_surrogate_work(
-            task.owner, task.crowd, **task.guessed, paces=task.paces
-        ),
+        **_COPIED,
     ),
 }
 """The audits by name, in the order in which they are run."""
+
+
+def seconds_of(text: str) -> float:
+    """Read a budget: ``fast``, ``full``, or a number with its unit, ``90s``, ``5m``, ``1.5h``."""
+    if (known := NAMED.get(text.strip().lower())) is not None:
+        return known
+    read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip().lower())
+    seconds = float(read[1]) * _SECONDS[read[2]] if read else 0.0
+    if seconds <= 0:
+        raise InputError(f"a budget is a time such as 90s, 5m or 1h, or {' or '.join(NAMED)}; got {text!r}")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Write a time for people: ``40 seconds``, ``3 minutes``, ``1.5 hours``."""
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 90:
+        whole = round(seconds)
+        return f"{whole} second{'s' if whole > 1 else ''}"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def half_width(n: int) -> float:
@@ -447,7 +261,7 @@ def unseen_rate(n: int) -> float:
 
 
 def can_detect(name: str, task: AuditTask) -> str:
-    """Say of one audit what its size shows at best.
+    """Say of one audit, in a sentence, what its size shows at best.
 
     Parameters
     ----------
@@ -458,7 +272,6 @@ def can_detect(name: str, task: AuditTask) -> str:
     Returns
     -------
     str
-        One sentence.
     """
     match name:
         case "membership":
@@ -483,12 +296,27 @@ def can_detect(name: str, task: AuditTask) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be run, and how long it is expected to take."""
+    """What will be run, and how long it is expected to take.
+
+    Attributes
+    ----------
+    sizes : Sizes
+    people : int
+        How many are trained on.
+    seconds : mapping of (owner, audit) to float
+        Expected, on this machine as busy as it was when the smallest steps were timed.
+    probed : float
+        Seconds that the timing took.
+    left_out : mapping of (owner, audit) to float
+        What is not run at the smallest sizes, as the budget is too small, and what it would take; NaN where the people
+        are too few for it.
+    """
 
     sizes: Sizes
     people: int
     seconds: Mapping[tuple[str, str], float]
     probed: float
+    left_out: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -507,10 +335,11 @@ def plan(
     seed: int = 0,
     steps: Sequence[Sizes] = STEPS,
 ) -> Plan:
-    """Time every owner and take the largest sizes with which all audits fit the budget.
+    """Time the smallest step of everything, and take the largest sizes with which all audits fit the budget.
 
-    Owners are timed at the smallest sizes; trainings and answers are taken to grow in proportion to the people trained
-    on. Then they are timed again at the sizes chosen, and smaller ones are taken as long as those are too slow.
+    Trainings and explanations of every owner are timed on few people, and on twice as many as long as that is quick;
+    audits on the quickest owner. Where even the smallest sizes do not fit the budget, the quickest audits are run that
+    do. A size for which there are too few people is not taken, and none above it.
 
     Parameters
     ----------
@@ -535,74 +364,150 @@ def plan(
     Raises
     ------
     InputError
-        If an audit is unknown, nothing is left to attack, or even the smallest sizes take longer than the budget.
+        If an audit is unknown, nothing is left to attack, the people are too few for everything, or no audit fits.
     """
     if unknown := [name for name in audits if name not in AUDITS]:
         raise InputError(f"unknown audit {', '.join(unknown)}; known: {', '.join(AUDITS)}")
     started = time.perf_counter()
-    forecast = _Forecast(owners, sample, scope, audits, n_jobs, seed)
-    if not forecast.pairs:
+    pairs = [(owner, name) for owner in owners for name in audits if AUDITS[name].attacks(owner)]
+    if not pairs:
         raise InputError(f"{', '.join(audits)}: none of the owners gives answers that this attacks")
-    at = 0
-    for i, sizes in enumerate(steps):
-        if sum(forecast.seconds(sizes, timed_at=steps[0]).values()) + _since(started) > budget:
+    few, misfit = _too_few(pairs, sample, scope, steps[0])
+    fitting = [pair for pair in pairs if pair not in few]
+    if misfit is not None and not fitting:
+        raise misfit
+    forecast = _Forecast(fitting, sample, scope, n_jobs, seed, started, min(_PATIENCE, budget / 4))
+    chosen, seconds = steps[0], forecast.seconds(steps[0])
+    spent = time.perf_counter() - started
+    for sizes in steps:
+        if _too_few(fitting, sample, scope, sizes)[0]:
             break
-        at = i
-    while True:
-        seconds = forecast.seconds(steps[at], timed_at=steps[at])
-        if sum(seconds.values()) + _since(started) <= budget:
-            return Plan(steps[at], forecast.people(steps[at]), seconds, _since(started))
-        if at == 0:
-            least = said(sum(seconds.values()) + _since(started))
-            raise InputError(
-                f"the smallest sizes take about {least}, the budget is {said(budget)}; give more time, or fewer audits "
-                "or owners"
-            )
-        at -= 1
+        larger = forecast.seconds(sizes)
+        if sum(larger.values()) + spent > budget:
+            break
+        chosen, seconds = sizes, larger
+    left_out = {(owner.name, name): math.nan for owner, name in few}
+    taken = spent
+    for pair, needed in sorted(seconds.items(), key=lambda item: item[1]):
+        taken += needed
+        if taken > budget:
+            left_out[pair] = needed
+    run = {pair: needed for pair, needed in seconds.items() if pair not in left_out}
+    if not run:
+        least = format_duration(min(seconds.values()) + spent)
+        raise InputError(
+            f"the smallest audit takes about {least}, the budget is {format_duration(budget)}; give more time, or "
+            "fewer audits or owners"
+        )
+    return Plan(chosen, AuditTask(owners[0], sample, chosen, scope).n_train, run, spent, left_out)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+Pair = tuple[Owner, str]
+
+
+def _too_few(pairs: Sequence[Pair], sample: Sample, scope: Scope, sizes: Sizes) -> tuple[list[Pair], InputError | None]:
+    """Return the audits for whose sizes there are too few people, and what one of them says."""
+    found, said = [], None
+    for owner, name in pairs:
+        try:
+            AUDITS[name].check(AuditTask(owner, sample, sizes, scope))
+        except InputError as error:
+            found.append((owner, name))
+            said = error
+    return found, said
+
+
+@dataclass(repr=False)
 class _Forecast:
-    """How long everything takes at some sizes; remembers what was timed."""
+    """How long audits take at some sizes, from the time that their smallest steps took."""
 
-    owners: Sequence[Owner]
+    pairs: Sequence[Pair]
     sample: Sample
     scope: Scope
-    audits: Sequence[str]
     n_jobs: int
     seed: int
-    speeds: dict[int, dict[str, Speed]] = field(default_factory=dict)
-    paces: Paces = field(default_factory=dict)
+    started: float
+    patience: float
 
-    @property
-    def pairs(self) -> list[tuple[Owner, str]]:
-        return [(owner, name) for owner in self.owners for name in self.audits if AUDITS[name].attacks(owner)]
+    def __post_init__(self) -> None:
+        owners = {owner.name: owner for owner, _ in self.pairs}
+        rows = np.random.default_rng(self.seed).permutation(len(self.sample))
+        self._people = self.sample.take(rows)
+        most = 3 * len(self.sample) // 10
+        self._timed = {name: self._owner(owner, most, len(owners)) for name, owner in owners.items()}
+        self._own: dict[str, float] = {}
+        for name in dict.fromkeys(name for _, name in self.pairs):
+            able = [owner for owner, of in self.pairs if of == name]
+            self._own[name] = self._audit(name, min(able, key=lambda owner: sum(self._timed[owner.name][-1][1:])))
 
-    def people(self, sizes: Sizes) -> int:
-        """Return how many are trained on."""
-        return AuditTask(self.owners[0], self.sample, sizes, self.scope).n_train
+    def seconds(self, sizes: Sizes) -> dict[tuple[str, str], float]:
+        """Return what every audit of every owner takes."""
+        return {
+            (owner.name, name): (self._owners_part(owner, name, sizes) + self._rest(owner, name, sizes))
+            / max(self.n_jobs, 1)
+            for owner, name in self.pairs
+        }
 
-    def seconds(self, sizes: Sizes, *, timed_at: Sizes) -> dict[tuple[str, str], float]:
-        people = self.people(timed_at)
-        grown = self.people(sizes) / people
-        found = {}
-        for owner, name in self.pairs:
-            speed = self._speed(people, owner)
-            work = AUDITS[name].work(AuditTask(owner, self.sample, sizes, self.scope, self.paces))
-            larger = Speed(speed.training * grown, speed.explanation * grown)
-            found[owner.name, name] = larger.seconds(work, self.n_jobs)
-        return found
+    def _owners_part(self, owner: Owner, name: str, sizes: Sizes) -> float:
+        task, audit = AuditTask(owner, self.sample, sizes, self.scope), AUDITS[name]
+        training, explanation = (_at(self._timed[owner.name], which, task.n_train) for which in (1, 2))
+        return audit.trainings(sizes) * training + audit.explained(task) * explanation
 
-    def _speed(self, people: int, owner: Owner) -> Speed:
-        known = self.speeds.setdefault(people, {})
-        if owner.name not in known:
-            rows = np.random.default_rng(self.seed).permutation(len(self.sample))[:people]
-            known[owner.name] = measure_speed(owner, self.sample.take(rows), self.seed)
-        return known[owner.name]
+    def _rest(self, owner: Owner, name: str, sizes: Sizes) -> float:
+        small, large = (AuditTask(owner, self.sample, each, self.scope) for each in (PROBE, sizes))
+        return self._own[name] * max(AUDITS[name].growth(large) / max(AUDITS[name].growth(small), 1), 1)
+
+    def _owner(self, owner: Owner, most: int, among: int) -> list[tuple[int, float, float]]:
+        """Return people and seconds of trainings of growing size, and of an explanation after each."""
+        found: list[tuple[int, float, float]] = []
+        people, began = min(PROBE.people, most), time.perf_counter()
+        while True:
+            try:
+                found.append(self._training(owner, people))
+            except InputError:  # so few people need not have both outcomes, or k
+                if people == most:
+                    raise
+            spent = time.perf_counter() - began
+            if people == most or (found and 3 * spent > self.patience / 2 / among):
+                return found
+            people = min(2 * people, most)
+
+    def _training(self, owner: Owner, people: int) -> tuple[int, float, float]:
+        started = time.perf_counter()
+        service = owner.train(self._people.take(np.arange(people)), self.seed)
+        trained = time.perf_counter() - started
+        asking = self._people.X.iloc[people:]
+        undesired = np.flatnonzero(~service.desired(asking))[:_FEW]
+        if not len(undesired):
+            return people, trained, 0.0
+        queries = asking.take(undesired)
+        service.explain(queries.head(1))  # the first time warms up what is compiled or loaded
+        started = time.perf_counter()
+        service.explain(queries)
+        return people, trained, (time.perf_counter() - started) / len(queries)
+
+    def _audit(self, name: str, owner: Owner) -> float:
+        """Return the seconds of an audit's smallest step beside what the owner takes; the most known, without time."""
+        if time.perf_counter() - self.started > self.patience:
+            return max(self._own.values(), default=0.0)
+        started = time.perf_counter()
+        try:
+            AUDITS[name].run(
+                AuditTask(owner, self.sample, PROBE, self.scope), seed=self.seed, n_jobs=1, kept=None, progress=None
+            )
+        except CFKError:  # too few people for so small a step: then at its real size
+            return max(self._own.values(), default=0.0)
+        return max(time.perf_counter() - started - self._owners_part(owner, name, PROBE), 0.0)
 
 
-def _since(started: float) -> float:
-    return time.perf_counter() - started
+def _at(timed: Sequence[tuple[int, float, float]], which: int, people: int) -> float:
+    """Continue the seconds of the last two sizes: along a line, or along a power where they grow faster."""
+    (n, seconds), (fewer, before) = ((timed[at][0], timed[at][which]) for at in (-1, max(-2, -len(timed))))
+    if people <= n or n == fewer:
+        return seconds * (people / n if n == fewer else 1.0)
+    if before > 0 and seconds / before > n / fewer:
+        return float(seconds * (people / n) ** min(math.log(seconds / before) / math.log(n / fewer), 2.0))
+    return seconds + max(seconds - before, 0.0) / (n - fewer) * (people - n)
 
 
 def run_planned(

@@ -170,6 +170,12 @@ def crowd_figures(counts: ArrayLike, k: int, name: str) -> dict[str, float]:
     return {f"{name}_{part}": float(value) for part, value in zip(parts, found, strict=True)}
 
 
+def mean(values: ArrayLike) -> float:
+    """Return the mean; NaN of nothing."""
+    numbers = np.asarray(values, dtype=np.float64)
+    return float(numbers.mean()) if len(numbers) else math.nan
+
+
 def check_seed(seed: object) -> None:
     """Refuse a seed that is no whole number of at least 0."""
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
@@ -253,15 +259,105 @@ def checks(policy: PrivacyPolicy, results: Mapping[str, AuditResult]) -> tuple[C
     return tuple(found)
 
 
-def verdict(found: tuple[Check, ...]) -> Verdict:
-    """Return "fail" when a promise is broken, "review" when one could not be checked, else "pass"."""
-    if any(check.holds is False for check in found):
-        return "fail"
-    return "review" if any(check.holds is None for check in found) else "pass"
-
-
 SCHEMA_VERSION = 1
-"""Version of the layout of `AttackReport.to_json`."""
+"""Version of the layouts of `to_json`."""
+
+
+class _Results(LoggedReport):
+    """A report on several attacks."""
+
+    __slots__ = ()
+    results: tuple[AuditResult, ...]
+
+    def __iter__(self) -> Iterator[AuditResult]:
+        return iter(self.results)
+
+    def __getitem__(self, attack: str) -> AuditResult:
+        """Return the result of one attack."""
+        for result in self.results:
+            if result.attack == attack:
+                return result
+        raise KeyError(attack)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per attack; see `cfk_plugin.audit.to_frame`."""
+        return to_frame(self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport(_Results):
+    """The results of several attacks on one anonymizer. Counts, shares and settings alone; it may leave the host.
+
+    Attributes
+    ----------
+    results : tuple of AuditResult
+    checks : tuple of Check
+        What the policy's guarantee promises, and what was found.
+    policy : mapping
+        Settings of the policy.
+    method : str
+        The protector's name.
+    population : str
+        Keyed fingerprint of the population.
+    asked, released : int
+        Counterfactuals attacked, and released ones among them.
+    seed : int
+    """
+
+    results: tuple[AuditResult, ...]
+    checks: tuple[Check, ...]
+    policy: Mapping[str, Any]
+    method: str
+    population: str
+    asked: int
+    released: int
+    seed: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return "pass" when every promise holds, "fail" when one is broken, "review" when one was not checked."""
+        holds = {check.holds for check in self.checks}
+        return "fail" if False in holds else "review" if None in holds else "pass"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "linkage",
+            "verdict": self.verdict,
+            "checks": [check.to_dict() for check in self.checks],
+            "policy": dict(self.policy),
+            "method": self.method,
+            "population": self.population,
+            "asked": self.asked,
+            "released": self.released,
+            "seed": self.seed,
+            "results": [result.to_dict() for result in self.results],
+        }
+
+    def _contents(self) -> ReportContents:
+        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report."""
+        settings = {
+            "audit.n": self.asked,
+            "audit.seed": self.seed,
+            "audit.attacks": ",".join(result.attack for result in self),
+            "audit.k": self.policy["k"],
+            "audit.guarantee": self.policy["guarantee"],
+            "audit.method": self.method,
+        }
+        marks = {
+            "cfk.audit": "linkage",
+            "cfk.audit.verdict": self.verdict,
+            "cfk.population_fingerprint": self.population,
+        }
+        return ReportContents(
+            text=self.to_json(indent=1),
+            artifact="cfk/audit-linkage.json",
+            metrics=tuple(metrics(self.results)),
+            params={name: str(value) for name, value in settings.items()},
+            tags=marks,
+        )
+
 
 Kind = Literal["membership", "extraction", "attribute_inference"]
 
@@ -281,7 +377,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttackReport(LoggedReport):
+class AttackReport(_Results):
     """What attacks on one service found. Counts, shares and settings alone; it may leave the host.
 
     Attributes
@@ -311,17 +407,6 @@ class AttackReport(LoggedReport):
     policy: Mapping[str, Any] | None = None
     population: str | None = None
     seconds: float = 0.0
-
-    def __iter__(self) -> Iterator[AuditResult]:
-        """Iterate over the results."""
-        return iter(self.results)
-
-    def __getitem__(self, attack: str) -> AuditResult:
-        """Return the result of one attack."""
-        for result in self.results:
-            if result.attack == attack:
-                return result
-        raise KeyError(attack)
 
     @property
     def _place(self) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.audit.result import check_seed
+from cfk_plugin.audit.result import AuditResult, Rate, check_seed, rate
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.errors import InputError, NominalGuaranteeWarning, NotFittedError
+from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, NotFittedError
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
@@ -26,19 +26,20 @@ Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Crowd:
+class AuditRows(HostOnly):
+    """Base of what an audit knows of the training rows."""
+
+    _refusal = (InputError, "an audit holds training rows and refuses to be pickled; keep its report")
+
+
+class Crowd(AuditRows):
     """People who may be behind a release, in the terms of the population: the training rows, or a holdout."""
 
     def __init__(self, people: Population, population: Population) -> None:
         self.people, self.population = people, population
 
-    def __repr__(self) -> str:
-        """Show counts."""
-        return f"Crowd({self.people!r})"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold rows."""
-        raise InputError("an audit holds training rows and refuses to be pickled; keep its report")
+    def _counts(self) -> str:
+        return repr(self.people)
 
     @cached_property
     def coded(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -59,7 +60,7 @@ class Crowd:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Release:
+class Release(AuditRows):
     """One released explanation, and what only the data holder knows of it."""
 
     at: int
@@ -74,7 +75,7 @@ class Release:
         return self.entry.region
 
 
-class Releases:
+class Releases(AuditRows):
     """Released explanations of one pass, with the private values of all of them in one table."""
 
     def __init__(self, entries: Sequence[Entry], raw: pd.DataFrame, crowd: Crowd) -> None:
@@ -98,20 +99,13 @@ class Releases:
         return Release(at, entry, rows, population.people(rows), targets)
 
     def __len__(self) -> int:
-        """Return the number of releases."""
         return len(self._items)
 
     def __getitem__(self, i: int) -> Release:
-        """Return one release."""
         return self._items[i]
 
     def __iter__(self) -> Iterator[Release]:
-        """Iterate over the releases."""
         return iter(self._items)
-
-    def __repr__(self) -> str:
-        """Show counts."""
-        return f"Releases({len(self)} released)"
 
     @property
     def at(self) -> Rows:
@@ -161,7 +155,7 @@ class Releases:
         return [np.ones(len(r.rows), dtype=bool) for r in self._items]
 
 
-class Places:
+class Places(AuditRows):
     """The distinct quasi-identifier combinations (places) of the people inside each of several regions.
 
     People of one place are alike for everything that is asked with their quasi-identifiers and released private
@@ -181,7 +175,6 @@ class Places:
         self.first = np.concatenate([np.empty(0, np.int64), *first]).astype(np.int64)
 
     def __len__(self) -> int:
-        """Return the number of places."""
         return len(self.which)
 
     def questions(self, private: pd.DataFrame) -> pd.DataFrame:
@@ -224,7 +217,7 @@ _BLOCK = 50_000  # rows that a model is given at once
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Setting:
+class Setting(AuditRows):
     """An anonymizer under attack. Host side only: it holds rows, and refuses to be pickled.
 
     Nothing is released before the first attack; all attacks look at the same releases.
@@ -278,13 +271,8 @@ class Setting:
         if self.holdout is not None:
             require_features(self.holdout, self.population.schema.features, "holdout")
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"Setting({self.anonymizer!r}, {min(len(self.counterfactuals), self.limit)} counterfactuals)"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold rows."""
-        raise InputError("an audit holds training rows and refuses to be pickled; keep its report")
+    def _counts(self) -> str:
+        return f"{self.anonymizer!r}, {min(len(self.counterfactuals), self.limit)} counterfactuals"
 
     @property
     def population(self) -> Population:
@@ -372,6 +360,29 @@ class Setting:
         factual = None if self.factuals is None else self.anonymizer.factual_labels(self.factuals)
         own = self.labels(self.population.conform(self.raw)) if factual is None else np.empty(0, dtype=object)
         return goal.judge(factual, own)
+
+    def control(self, survivors: Callable[[Crowd, Places], list[Mask]]) -> Rate | None:
+        """Attack people of the holdout, too: a hit is somebody who carries the released values by coincidence."""
+        if self.outsiders is None:
+            return None
+        places = self.releases.places(self.outsiders)
+        left = survivors(self.outsiders, places)
+        return rate(self.releases.coincidence(self.outsiders, places, left), self.seed)
+
+    def result(
+        self,
+        attack: str,
+        scenario: str,
+        chance: ArrayLike,
+        figures: Mapping[str, float],
+        control: Rate | None = None,
+        *,
+        baseline: ArrayLike | None = None,
+    ) -> AuditResult:
+        """Put a result together; without a baseline, guesses are compared with naming anybody in the region."""
+        anybody = self.releases.found(self.releases.everybody()) if baseline is None else baseline
+        main, base = rate(chance, self.seed), rate(anybody, self.seed)
+        return AuditResult(attack, scenario, main, base, control, figures, self.seed, len(self.releases))
 
     def _sampled(self, frame: pd.DataFrame) -> pd.DataFrame:
         features = frame[list(self.population.schema.features)].reset_index(drop=True)

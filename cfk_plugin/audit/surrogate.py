@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,13 +30,14 @@ from cfk_plugin.audit.extraction import (
     outcomes,
     train,
 )
-from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, check_seed, measure_roc, rate
-from cfk_plugin.audit.targets import Found, Kept, Mask, Owner, Piece, Rows, Sample, run_pieces
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, measure_roc, rate
+from cfk_plugin.audit.targets import AuditRun, Found, Kept, Mask, Owner, Piece, Rows, Sample
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Progress
 
+HALVES = ("members", "others")
 WAYS = ("explained", "alone")
 """Surrogates with counterfactuals, and without."""
 
@@ -65,6 +65,25 @@ class Extracted:
     def __repr__(self) -> str:
         """Name the owner."""
         return f"Extracted({self.owner.name!r})"
+
+    @classmethod
+    def of(
+        cls, owner: Owner, sample: Sample, architecture: Architecture | None, queries: int, attacked: int, seed: int
+    ) -> Extracted:
+        """Split the sample; no more is asked than two sets have people, by default of the owner's kind of model."""
+        sets, kind = draw_sets(sample, seed), architecture or next(iter(architectures(owner).values()))
+        return cls(owner, sample, sets, kind, min(queries, 2 * len(np.concatenate(sets.owners))), attacked, seed)
+
+    @property
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """Sizes and choices, as they are logged."""
+        return {
+            "people": len(self.sample),
+            "trained_on": len(self.sets.owners.members),
+            "queries": self.queries,
+            "architecture": name_of(self.architecture),
+            "seed": self.seed,
+        }
 
     def pieces(self, attack: str, profile: Profile) -> list[Piece]:
         """Return one piece for the owner's model and one for each shadow model."""
@@ -109,16 +128,6 @@ class Extracted:
         return np.random.default_rng([self.seed, 2, at]).permutation(np.concatenate([np.concatenate(h) for h in sets]))
 
 
-def most_queries(sets: Sets, queries: int) -> int:
-    """Return how many queries are asked: no more than two sets have people."""
-    return min(queries, 2 * len(np.concatenate(sets.owners)))
-
-
-def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Return a progress of some pieces among more, of which so many are done before."""
-    return None if progress is None else lambda done, _: progress(before + done, total)
-
-
 LAYERS = (64, 32)
 """Hidden layers of the learned attack."""
 
@@ -144,7 +153,7 @@ def by_threshold(target: Scores, shadows: Sequence[Scores]) -> Scores:
     """
     found: dict[str, Floats] = {}
     for way in WAYS:
-        inside, outside = (np.concatenate([_sure(s[f"{group}_{way}"]) for s in shadows]) for group in _HALVES)
+        inside, outside = (np.concatenate([_sure(s[f"{group}_{way}"]) for s in shadows]) for group in HALVES)
         limit = best_threshold(inside, outside)
         found |= {name: _sure(rows) - limit for name, rows in target.items() if name.endswith(way)}
     return found
@@ -166,7 +175,7 @@ def learn(shadow: Scores, target: Scores, layers: tuple[int, ...], seed: int) ->
     """Train a network on a shadow's members and others, per way; return the probabilities of the target's people."""
     found: dict[str, Floats] = {}
     for way in WAYS:
-        inside, outside = (shadow[f"{group}_{way}"] for group in _HALVES)
+        inside, outside = (shadow[f"{group}_{way}"] for group in HALVES)
         rows, member = np.concatenate([inside, outside]), np.repeat([True, False], [len(inside), len(outside)])
         network = Network(layers).classifier(seed)
         called("training the attack", lambda: network.fit(rows, member))  # noqa: B023 - called at once
@@ -178,9 +187,6 @@ def learn(shadow: Scores, target: Scores, layers: tuple[int, ...], seed: int) ->
 def by_vote(votes: Sequence[Found]) -> Scores:
     """Return how far the mean of the networks' probabilities is above one half."""
     return {name: np.mean([vote[name] for vote in votes], axis=0) - 0.5 for name in votes[0]}
-
-
-_HALVES = ("members", "others")
 
 
 def _sure(rows: Floats) -> Floats:
@@ -261,47 +267,35 @@ def membership_through_surrogate(
     ----------
     Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.3.
     """
-    started = time.perf_counter()
-    check_seed(seed)
-    sets = draw_sets(sample, seed)
-    kind = architecture or next(iter(architectures(owner).values()))
-    extracted = Extracted(owner, sample, sets, kind, most_queries(sets, queries), attacked, seed)
+    audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
+    extracted = Extracted.of(owner, sample, architecture, queries, attacked, seed)
     first = extracted.pieces("membership", confidence)
-    total = len(first) + len(sets.attackers)
-    measured = run_pieces(first, n_jobs=n_jobs, kept=kept, progress=part_of(progress, 0, total))
+    measured = audit.run(first)
     asked = [_features(extracted, at, found, outcome_known=outcome_known) for at, found in enumerate(measured)]
-    networks = [
-        Piece(
-            f"{first[at].key}:{outcome_known}:{tuple(layers)}",
-            partial(learn, asked[at], asked[0], tuple(layers), seed + at),
-        )
-        for at in range(1, SETS)
-    ]
-    votes = run_pieces(networks, n_jobs=n_jobs, kept=kept, progress=part_of(progress, len(first), total))
+    votes = audit.run(
+        [
+            Piece(
+                f"{first[at].key}:{outcome_known}:{tuple(layers)}",
+                partial(learn, asked[at], asked[0], tuple(layers), seed + at),
+            )
+            for at in range(1, SETS)
+        ]
+    )
     guessed = {"threshold": by_threshold(asked[0], asked[1:]), "learned": by_vote(votes)}
     rocs = {
         attack: {way: measure_roc(scores[f"members_{way}"], scores[f"others_{way}"], seed) for way in WAYS}
         for attack, scores in guessed.items()
     }
-    return AttackReport(
-        kind="membership",
-        subject=owner.name,
-        results=tuple(
-            _membership_result(attack, guessed[attack], rocs[attack], measured[0], seed) for attack in guessed
-        ),
-        settings={
-            "people": len(sample),
-            "trained_on": len(sets.owners.members),
-            "queries": extracted.queries,
+    return audit.report(
+        "membership",
+        [_membership_result(attack, guessed[attack], rocs[attack], measured[0], seed) for attack in guessed],
+        extracted.settings
+        | {
             "attacked": len(extracted.halves(0).members),
             "outcome_known": outcome_known,
-            "architecture": name_of(kind),
             "layers": ", ".join(map(str, layers)),
-            "seed": seed,
         },
-        curves={f"membership_surrogate_{attack}": found["explained"].curve for attack, found in rocs.items()},
-        policy=getattr(owner, "policy", None),
-        seconds=time.perf_counter() - started,
+        {f"membership_surrogate_{attack}": found["explained"].curve for attack, found in rocs.items()},
     )
 
 
@@ -541,44 +535,41 @@ def attribute_inference_through_surrogate(
     ----------
     Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.3.
     """
-    started = time.perf_counter()
-    check_seed(seed)
+    audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     if attribute not in sample.X.columns:
         raise InputError(f"there is no column {attribute!r}")
-    sets = draw_sets(sample, seed)
-    kind = architecture or next(iter(architectures(owner).values()))
-    extracted = Extracted(owner, sample, sets, kind, most_queries(sets, queries), attacked, seed)
-    values = values_of(sample.X[attribute].iloc[sets.own], edges)
+    extracted = Extracted.of(owner, sample, architecture, queries, attacked, seed)
+    values = values_of(sample.X[attribute].iloc[extracted.sets.own], edges)
     first = extracted.pieces(f"attribute:{attribute}:{edges}", partial(profile, attribute=attribute, values=values))
-    total = len(first) + len(sets.attackers)
-    measured = run_pieces(first, n_jobs=n_jobs, kept=kept, progress=part_of(progress, 0, total))
-    groups = _groups(extracted, measured, attribute, values, outcome_known=outcome_known)
-    networks = [
-        Piece(
-            f"{first[at].key}:{outcome_known}:{tuple(layers)}",
-            partial(guess, groups[at]["members"], groups[0], len(values.examples), tuple(layers), seed + at),
-        )
-        for at in range(1, SETS)
+    measured = audit.run(first)
+    groups = [
+        {
+            name: _people(extracted, found, name, rows, attribute, values, outcome_known=outcome_known)
+            for name, rows in extracted.halves(at)._asdict().items()
+        }
+        for at, found in enumerate(measured)
     ]
-    votes = run_pieces(networks, n_jobs=n_jobs, kept=kept, progress=part_of(progress, len(first), total))
-    return AttackReport(
-        kind="attribute_inference",
-        subject=owner.name,
-        results=(_attribute_result(votes, groups[0]["members"].codes, groups[0]["others"].codes, measured[0], seed),),
-        settings={
-            "people": len(sample),
-            "trained_on": len(sets.owners.members),
+    votes = audit.run(
+        [
+            Piece(
+                f"{first[at].key}:{outcome_known}:{tuple(layers)}",
+                partial(guess, groups[at]["members"], groups[0], len(values.examples), tuple(layers), seed + at),
+            )
+            for at in range(1, SETS)
+        ]
+    )
+    members, others = (groups[0][name].codes for name in HALVES)
+    return audit.report(
+        "attribute_inference",
+        [_attribute_result(votes, members, others, measured[0], seed)],
+        extracted.settings
+        | {
             "attribute": attribute,
             "values": len(values.examples),
-            "queries": extracted.queries,
-            "attacked": len(groups[0]["members"].codes),
+            "attacked": len(members),
             "outcome_known": outcome_known,
-            "architecture": name_of(kind),
             "layers": ", ".join(map(str, layers)),
-            "seed": seed,
         },
-        policy=getattr(owner, "policy", None),
-        seconds=time.perf_counter() - started,
     )
 
 
@@ -587,19 +578,6 @@ def profile(surrogate: Surrogate, X: pd.DataFrame, *, attribute: str, values: Va
     own = X[attribute]
     asked = (X.assign(**{attribute: pd.Series([value] * len(X), own.index, own.dtype)}) for value in values.examples)
     return np.column_stack([surrogate.confidence(rows) for rows in asked])
-
-
-def _groups(
-    extracted: Extracted, measured: Sequence[Found], attribute: str, values: Values, *, outcome_known: bool
-) -> list[dict[str, People]]:
-    """Return members and others of every set."""
-    return [
-        {
-            name: _people(extracted, found, name, rows, attribute, values, outcome_known=outcome_known)
-            for name, rows in extracted.halves(at)._asdict().items()
-        }
-        for at, found in enumerate(measured)
-    ]
 
 
 def _people(

@@ -6,10 +6,10 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import joblib
 import numpy as np
@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin._protect import protect
-from cfk_plugin.audit.result import AttackReport
+from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind, check_seed
 from cfk_plugin.data.intake import select
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -26,10 +26,11 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform, to_number
 from cfk_plugin.dp.domain import infer_domains
 from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
-from cfk_plugin.errors import InputError, ModelError, NominalGuaranteeWarning, PrivacyLeakWarning, quiet
+from cfk_plugin.errors import HostOnly, InputError, ModelError, NominalGuaranteeWarning, PrivacyLeakWarning, quiet
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Progress
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.explainer import ProtectedExplainer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Suppressed
 
@@ -232,20 +233,17 @@ DESIRED = True
 """The label of the desired outcome, in all models that owners train."""
 
 
-class Trained:
-    """A fitted model and a way to answer. Host side only: it refuses to be pickled, as answers come from rows."""
+class Trained(HostOnly):
+    """A fitted model, and a way to answer undesired queries: what all owners here hand out."""
+
+    _refusal = (InputError, "a trained service holds training rows and refuses to be pickled; train it where it runs")
 
     def __init__(self, model: Any, answer: Callable[[pd.DataFrame], Answers]) -> None:
         self._model, self._answer = model, answer
         self._at = list(model.classes_).index(DESIRED)
 
-    def __repr__(self) -> str:
-        """Name the model's class, never a value."""
-        return f"Trained({type(self._model).__name__})"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: what answers may hold training rows."""
-        raise InputError("a trained service holds training rows and refuses to be pickled; train it where it runs")
+    def _counts(self) -> str:
+        return type(self._model).__name__
 
     def confidence(self, X: pd.DataFrame) -> Floats:
         """Return the model's probability of the desired outcome, one per row."""
@@ -353,8 +351,50 @@ class ExplainerFactory(Protocol):
         ...
 
 
+def adapted(explainer: ExplainerFactory, people: Sample, model: Any, seed: int, features: tuple[str, ...]) -> Any:
+    """Return what finds raw counterfactuals, once it is trained."""
+    made = explainer(people.X, people.y, model, DESIRED, seed)
+    return load_plugins().adapt(made, AdaptContext(features, None))
+
+
+class _ModelOwner:
+    """An owner who trains a classifier, and differs in how it answers alone."""
+
+    __slots__ = ()
+    name: str
+    model: Any
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def policy(self) -> Mapping[str, Any] | None:
+        """Settings of what protects, for reports; None where nothing does."""
+        return None
+
+    def architecture(self, seed: int) -> Any:
+        """Return the kind of model that is trained; see `KnownArchitecture`."""
+        return seeded(self.model, seed)
+
+    def train(self, people: Sample, seed: int) -> Service:
+        """Train on these people and return what can be asked."""
+        model = fitted(self.model, people, seed)
+        with warnings.catch_warnings():  # for who releases; here it is measured
+            warnings.simplefilter("ignore", NominalGuaranteeWarning)
+            warnings.simplefilter("ignore", PrivacyLeakWarning)
+            answer = self._answers(model, people, seed)
+        return Trained(model, lambda queries: answer(queries.reset_index(drop=True), queries))
+
+    def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
+        raise NotImplementedError
+
+
+Answering = Callable[[pd.DataFrame, pd.DataFrame], Answers]
+"""From queries that are numbered anew, and as they came, to answers."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class RawOwner:
+class RawOwner(_ModelOwner):
     """Trains a model and answers with raw counterfactuals: what is leaked without any protection.
 
     Parameters
@@ -369,33 +409,13 @@ class RawOwner:
     model: Any
     explainer: ExplainerFactory
 
-    def __repr__(self) -> str:
-        """Name the owner."""
-        return f"RawOwner({self.name!r})"
-
-    @property
-    def policy(self) -> Mapping[str, Any] | None:
-        """None: nothing is protected."""
-        return None
-
-    def architecture(self, seed: int) -> Any:
-        """Return the kind of model that is trained; see `KnownArchitecture`."""
-        return seeded(self.model, seed)
-
-    def train(self, people: Sample, seed: int) -> Service:
-        """Train on these people and return what can be asked."""
-        model = fitted(self.model, people, seed)
-        explainer = self.explainer(people.X, people.y, model, DESIRED, seed)
-        source = load_plugins().adapt(explainer, AdaptContext(tuple(people.X.columns), None))
-
-        def answer(queries: pd.DataFrame) -> Answers:
-            return read_raw(source.generate(queries.reset_index(drop=True)), queries)
-
-        return Trained(model, answer)
+    def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
+        source = adapted(self.explainer, people, model, seed, tuple(people.X.columns))
+        return lambda asked, queries: read_raw(source.generate(asked), queries)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ProtectedOwner:
+class ProtectedOwner(_ModelOwner):
     """Trains a model and answers with what `protect` releases; or from the catalogue, without an explainer.
 
     Parameters
@@ -423,51 +443,34 @@ class ProtectedOwner:
     method: str = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse what no training could make up for."""
         if (self.schema is None) == (not self.quasi_identifiers):
             raise InputError(f"owner {self.name!r}: give quasi_identifiers or a schema, one of both")
         if self.explainer is None and self.rules.guarantee != "catalogue":
             raise InputError(f'owner {self.name!r}: answers without an explainer need guarantee="catalogue"')
-
-    def __repr__(self) -> str:
-        """Name the owner."""
-        return f"ProtectedOwner({self.name!r})"
 
     @property
     def policy(self) -> Mapping[str, Any]:
         """Settings of the policy, for reports."""
         return self.rules.to_dict()
 
-    def architecture(self, seed: int) -> Any:
-        """Return the kind of model that is trained; see `KnownArchitecture`."""
-        return seeded(self.model, seed)
+    def schema_of(self, people: Sample) -> Schema:
+        """Return the schema of a training table."""
+        return self.schema or Schema.from_frame(people.X, quasi_identifiers=self.quasi_identifiers)
 
-    def train(self, people: Sample, seed: int) -> Service:
-        """Train on these people and return what can be asked."""
-        model = fitted(self.model, people, seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NominalGuaranteeWarning)  # for who releases; here it is measured
-            explain = self._explain(model, people, seed)
-
-        def answer(queries: pd.DataFrame) -> Answers:
-            return read_released(explain(queries.reset_index(drop=True)), queries)
-
-        return Trained(model, answer)
-
-    def _explain(self, model: Any, people: Sample, seed: int) -> Callable[[pd.DataFrame], Explanations]:
-        schema = self.schema or Schema.from_frame(people.X, quasi_identifiers=self.quasi_identifiers)
-        population = Population.from_frame(people.X, schema)
-        if self.explainer is None:
-            anonymizer = KAnonymizer(policy=self.rules, method=self.method, seed=seed)
-            return anonymizer.fit(population, model=model, desired=DESIRED).explain
-        explainer = self.explainer(people.X, people.y, model, DESIRED, seed)
+    def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
+        population = Population.from_frame(people.X, self.schema_of(people))
         settings: dict[str, Any] = {"policy": self.rules, "method": self.method, "seed": seed}
-        private = protect(explainer, model=model, population=population, desired=DESIRED, **settings)
-        return private.explain
+        asked: KAnonymizer | ProtectedExplainer
+        if self.explainer is None:
+            asked = KAnonymizer(**settings).fit(population, model=model, desired=DESIRED)
+        else:
+            explainer = self.explainer(people.X, people.y, model, DESIRED, seed)
+            asked = protect(explainer, model=model, population=population, desired=DESIRED, **settings)
+        return lambda rows, queries: read_released(asked.explain(rows), queries)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PrototypeOwner:
+class PrototypeOwner(_ModelOwner):
     """Trains a model and answers with rows of a differentially private model of the people (`DPPrototypes`).
 
     The model itself is trained without any noise: epsilon covers the rows, not which of them the model accepts.
@@ -499,31 +502,15 @@ class PrototypeOwner:
     rows: int = 60_000
     repeatable: bool = False
 
-    def __repr__(self) -> str:
-        """Name the owner."""
-        return f"PrototypeOwner({self.name!r}, epsilon={self.epsilon!r})"
-
     @property
     def policy(self) -> Mapping[str, Any]:
         """Settings that the guarantee depends on, for reports."""
         return policy_of(self._prototypes(0)).to_dict()
 
-    def architecture(self, seed: int) -> Any:
-        """Return the kind of model that is trained; see `KnownArchitecture`."""
-        return seeded(self.model, seed)
-
-    def train(self, people: Sample, seed: int) -> Service:
-        """Train on these people and return what can be asked."""
-        model = fitted(self.model, people, seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PrivacyLeakWarning)  # for who releases; here it is measured
-            population = Population.from_frame(people.X, self.schema)
-            prototypes = self._prototypes(seed).fit(population, model=model, desired=DESIRED)
-
-        def answer(queries: pd.DataFrame) -> Answers:
-            return read_released(prototypes.explain(queries.reset_index(drop=True)), queries)
-
-        return Trained(model, answer)
+    def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
+        population = Population.from_frame(people.X, self.schema)
+        prototypes = self._prototypes(seed).fit(population, model=model, desired=DESIRED)
+        return lambda asked, queries: read_released(prototypes.explain(asked), queries)
 
     def _prototypes(self, seed: int) -> DPPrototypes:
         noise = seed if self.repeatable else None
@@ -699,56 +686,41 @@ def _call(piece: Piece) -> tuple[str, Found]:
     return piece.key, piece.call()
 
 
-_FEW, _MANY = 10, 100  # queries of a probe
-_PATIENCE = 2.0  # seconds
+class AuditRun:
+    """What all audits of models share: checked settings, pieces that go on where they were stopped, and a report."""
 
+    def __init__(
+        self, owner: Owner, seed: int, n_jobs: int, kept: Kept | None, progress: Progress | None, total: int
+    ) -> None:
+        check_seed(seed)
+        self.owner, self.seed = owner, seed
+        self._started = time.perf_counter()
+        self._n_jobs, self._kept, self._progress = n_jobs, kept, progress
+        self._done, self._total = 0, total
 
-class Work(NamedTuple):
-    """What an attack has to do; the sum of two is the work of both."""
+    def run(self, pieces: Sequence[Piece]) -> list[Found]:
+        """Run pieces; progress counts them among all of the audit."""
+        done, told = self._done, self._progress
+        progress = None if told is None else lambda more, _: told(done + more, self._total)
+        self._done += len(pieces)
+        return run_pieces(pieces, n_jobs=self._n_jobs, kept=self._kept, progress=progress)
 
-    trainings: int = 0
-    explanations: int = 0
-    seconds: float = 0.0
-
-    def plus(self, other: Work) -> Work:
-        """Return the work of both."""
-        return Work(
-            self.trainings + other.trainings, self.explanations + other.explanations, self.seconds + other.seconds
+    def report(
+        self,
+        kind: Kind,
+        results: Iterable[AuditResult],
+        settings: Mapping[str, str | int | float | bool],
+        curves: Mapping[str, Curve] | None = None,
+    ) -> AttackReport:
+        return AttackReport(
+            kind=kind,
+            subject=self.owner.name,
+            results=tuple(results),
+            settings=settings,
+            curves=curves or {},
+            policy=getattr(self.owner, "policy", None),
+            seconds=time.perf_counter() - self._started,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """How fast an owner is: seconds of one training, and of one explanation."""
-
-    training: float
-    explanation: float
-
-    def seconds(self, work: Work, n_jobs: int = 1) -> float:
-        """Return how long the work takes when so many pieces run at the same time."""
-        one_by_one = work.trainings * self.training + work.explanations * self.explanation + work.seconds
-        return one_by_one / max(n_jobs, 1)
-
-
-def measure_speed(owner: Owner, people: Sample, seed: int = 0) -> Speed:
-    """Train once and explain a few undesired people; more of them where that is quick."""
-    started = time.perf_counter()
-    service = owner.train(people, seed)
-    training = time.perf_counter() - started
-    undesired = np.flatnonzero(~service.desired(people.X))
-    if not len(undesired):
-        return Speed(training, 0.0)
-    few, many = (people.X.take(undesired[:asked]) for asked in (_FEW, _MANY))
-    service.explain(few)  # the first time warms up what is compiled or loaded
-    explanation = _each(service, few)
-    # Of a quick explainer most of the time of few answers is that of the call; attacks ask many at once.
-    return Speed(training, _each(service, many) if explanation * len(many) < _PATIENCE else explanation)
-
-
-def _each(service: Service, queries: pd.DataFrame) -> float:
-    started = time.perf_counter()
-    service.explain(queries)
-    return (time.perf_counter() - started) / len(queries)
 
 
 def compare(

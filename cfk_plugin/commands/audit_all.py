@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from cfk_plugin.audit.planning import AUDITS, AuditTask, Plan, Report, can_detect, plan, run_planned, said, seconds_of
+from cfk_plugin.audit.planning import (
+    AUDITS,
+    AuditTask,
+    Plan,
+    Report,
+    can_detect,
+    format_duration,
+    plan,
+    run_planned,
+    seconds_of,
+)
 from cfk_plugin.audit.targets import Kept
 from cfk_plugin.commands.attacked import Case, Inputs
 from cfk_plugin.commands.files import check_report, write_report
@@ -73,10 +83,14 @@ def run(job: Job, out: Console, err: Console) -> int:
 def _say(planned: Plan, case: Case, audits: Sequence[str], err: Console) -> None:
     """Say before it starts how long it takes, what it will show and what it will not."""
     err.print(
-        f"{len(planned.seconds)} audits, about {said(planned.total)}; models are trained on {planned.people} of "
-        f"{len(case.sample)} people",
+        f"{len(planned.seconds)} audits, about {format_duration(planned.total)}; "
+        f"models are trained on {planned.people} of {len(case.sample)} people",
         highlight=False,
     )
+    for (owner, name), needed in planned.left_out.items():
+        why = "too few people" if math.isnan(needed) else f"takes {format_duration(needed)}, more than the budget has"
+        err.print(f"  {name} of {owner} is left out: {why}", highlight=False)
+    audits = [name for name in audits if any(audit == name for _, audit in planned.seconds)]
     task = AuditTask(case.owners[0], case.sample, planned.sizes, case.scope)
     for name in audits:
         err.print(f"  {name}: {can_detect(name, task)}", highlight=False)

@@ -24,7 +24,6 @@ from cfk_plugin.audit.attribute_inference import (
     Run,
     Setup,
     attribute_inference,
-    attribute_inference_work,
 )
 from cfk_plugin.audit.targets import Answers, Kept, Sample
 from cfk_plugin.errors import InputError
@@ -261,14 +260,6 @@ def test_nobody_asks_or_gets_an_answer() -> None:
     unasked = attribute_inference(Small("rows", rows), everybody, quasi_identifiers=QUASI)[LINKAGE]
     assert unasked.n == 0
     assert np.isnan(unasked.figures["unanswered"])
-
-
-def test_work_is_known_before() -> None:
-    sample = people(1000)
-    work = attribute_inference_work(sample, quasi_identifiers=QUASI)
-    assert (work.trainings, work.explanations) == (1, 200)
-    assert work.seconds > attribute_inference_work(sample, quasi_identifiers=QUASI, private=["ill"]).seconds > 0
-    assert attribute_inference_work(sample, quasi_identifiers=QUASI, n_train=900).explanations == 50
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from cfk_plugin.audit.extraction import (
     extraction,
     matched,
 )
-from cfk_plugin.audit.planning import extraction_work
 from cfk_plugin.audit.targets import Answers, Kept, Sample
 from cfk_plugin.errors import InputError, ModelError
 from copied_owners import IslandOwner, IslandService, island_people
@@ -218,12 +217,3 @@ def test_an_owner_who_says_nothing_is_copied_without_knowing() -> None:
 
     report = extraction(Silent(), island_people(400), queries=(30,), repeats=1, unknown=TREE)
     assert [result.attack for result in report] == ["extraction_unknown_30"]
-
-
-def test_work_counts_trainings_and_explanations() -> None:
-    sample = island_people(400)
-    work = extraction_work(IslandOwner(), sample, queries=(30, 100), repeats=2, unknown=TREE)
-    assert work.trainings == 2
-    assert work.explanations == round(2 * 100 * (~sample.y).mean())
-    more = extraction_work(IslandOwner(), sample, queries=(30, 100), repeats=200, unknown=TREE)
-    assert more.seconds > work.seconds > 0

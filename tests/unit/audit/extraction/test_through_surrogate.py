@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from cfk_plugin.audit.extraction import draw_sets
-from cfk_plugin.audit.planning import attribute_inference_through_surrogate_work, membership_through_surrogate_work
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.audit.surrogate import (
     KNOWING,
@@ -207,13 +206,3 @@ def test_a_shadow_with_one_value_alone_guesses_that() -> None:
 
     found = guess(people([1, 1, -1]), {"members": people([0, 1])}, 2, (4,), 0)
     assert found["members_explained"].tolist() == [[0, 1], [0, 1]]
-
-
-def test_work_counts_trainings_and_explanations() -> None:
-    sample, settings = noisy_people(400), {"queries": 100, "layers": (4,)}
-    undesired = round(4 * 100 * (~sample.y).mean())
-    member = membership_through_surrogate_work(RememberingOwner(), sample, **settings)
-    attribute = attribute_inference_through_surrogate_work(RememberingOwner(), sample, attribute="kind", **settings)
-    for work in (member, attribute):
-        assert (work.trainings, work.explanations) == (4, undesired)
-        assert work.seconds > 0

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.audit.membership import ATTACKS, HypercubePopulation, Parts, membership, membership_work
+from cfk_plugin.audit.membership import ATTACKS, HypercubePopulation, Parts, membership
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.audit.targets import Answers, Kept, Sample
 from cfk_plugin.errors import InputError
@@ -134,16 +134,6 @@ def test_a_small_pool_trains_smaller_shadows_and_says_so() -> None:
     parts = Parts.cut(FEW.draw(1000, seed=3))
     assert [len(part) for part in (parts.table, parts.others, parts.pool)] == [300, 233, 467]
     assert parts.shadow_size == 300
-
-
-@pytest.mark.parametrize("attacks", [None, [CFD], ["membership_loss"], ["membership_loss_lrt"]])
-def test_the_work_is_what_is_done_at_most(attacks: list[str] | None) -> None:
-    owner = Counted()
-    sizes: dict[str, Any] = {"n_shadows": 3, "attacked": 20, "attacks": attacks}
-    attack(FEW.draw(1000, seed=3), owner, **sizes)
-    work = membership_work(**sizes)
-    assert len(owner.trained) == work.trainings
-    assert 0.8 * work.explanations <= sum(owner.asked) <= work.explanations
 
 
 def test_a_killed_run_continues(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfk_plugin.audit.planning import said, seconds_of
+from cfk_plugin.audit.planning import format_duration, seconds_of
 from cfk_plugin.errors import InputError
 
 
@@ -23,7 +23,15 @@ def test_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "2 seconds"), (89, "89 seconds"), (170, "3 minutes"), (5400, "1.5 hours")]
+    ("seconds", "text"),
+    [
+        (0.1, "less than a second"),
+        (1.2, "1 second"),
+        (2, "2 seconds"),
+        (89, "89 seconds"),
+        (170, "3 minutes"),
+        (5400, "1.5 hours"),
+    ],
 )
-def test_said(seconds: float, text: str) -> None:
-    assert said(seconds) == text
+def test_a_duration_is_written_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

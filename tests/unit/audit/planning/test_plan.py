@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,21 +49,47 @@ def planned(budget: float, seconds: float = 1e-4, steps: Sequence[Sizes] = (SMAL
 
 
 def test_the_largest_sizes_that_fit_are_taken() -> None:
-    # 3 trainings of 10 ms at the small sizes, 9 of 20 ms at the large ones, and 0.2 s to score.
+    # 3 trainings of 10 ms at the small sizes, 9 of 20 ms at the large ones, and what scores and intervals take.
     assert planned(60.0).sizes == LARGE
     assert planned(60.0, steps=[SMALL]).sizes == SMALL
 
 
 def test_sizes_are_smaller_where_the_large_ones_take_too_long() -> None:
-    slow = planned(20.0, seconds=2e-2, steps=(SMALL, LARGE))  # 3 times 2 s, or 9 times 4 s
+    slow = planned(20.0, seconds=1e-2, steps=(SMALL, LARGE._replace(people=600)))  # 3 times 1 s, or 9 times 6 s
     assert slow.sizes == SMALL
-    assert slow.total >= 6
+    assert 2 <= slow.total <= 10
     assert slow.people == SMALL.people
 
 
-def test_a_budget_that_is_too_small_is_an_error_that_says_how_much_is_needed() -> None:
-    with pytest.raises(InputError, match=r"the smallest sizes take about \d+ seconds, the budget is"):
-        planned(0.05, seconds=1e-3)
+def test_where_the_smallest_sizes_do_not_fit_what_does_is_run() -> None:
+    owners = [Sleeper(1e-4, "quick"), Sleeper(2e-2, "slow")]  # 3 times 10 ms, or 3 times 2 s
+    found = plan(owners, SAMPLE, SCOPE, 6.0, audits=["membership"], steps=(SMALL, LARGE))
+    assert found.sizes == SMALL
+    assert list(found.seconds) == [("quick", "membership")]
+    assert found.left_out["slow", "membership"] > 4
+
+
+def test_a_budget_in_which_nothing_fits_is_an_error_that_says_how_much_is_needed() -> None:
+    with pytest.raises(InputError, match=r"the smallest audit takes about \d+ seconds?, the budget is"):
+        planned(0.2, seconds=1e-2)
+
+
+def test_a_size_for_which_people_are_too_few_ends_the_choice_and_not_the_command() -> None:
+    heart = SAMPLE.take(np.arange(303))
+    found = plan([Sleeper(0.0)], heart, SCOPE, 3600.0, audits=["membership", "extraction"])
+    assert max(found.sizes.queries) <= 500  # 250 fit the attacker's 222 people as little as any larger step does
+    assert found.sizes == STEPS[0]
+    assert set(found.seconds) == {("sleeper", "membership"), ("sleeper", "extraction")}
+    few = plan([Sleeper(0.0)], SAMPLE.take(np.arange(60)), SCOPE, 60.0, audits=["membership", "extraction"])
+    assert math.isnan(few.left_out["sleeper", "extraction"])
+    with pytest.raises(InputError, match="give at least 80 people"):
+        plan([Sleeper(0.0)], SAMPLE.take(np.arange(60)), SCOPE, 60.0, audits=["extraction"])
+
+
+def test_what_is_slow_is_timed_for_few_seconds() -> None:
+    started = time.perf_counter()
+    planned(3600.0, seconds=2e-2, steps=STEPS)  # 10 s for 500 people, 80 s for 4,000
+    assert time.perf_counter() - started < 10
 
 
 def test_people_are_never_more_than_the_sample_has_enough_for() -> None:
