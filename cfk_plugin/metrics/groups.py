@@ -39,6 +39,8 @@ def group_gap(
 ) -> tuple[GroupGap, ...]:
     """Compare a metric between each group of people and the rest.
 
+    mean(metric in g) - mean(metric outside g), bootstrap over queries. An interval around 0 does not show equality.
+
     Parameters
     ----------
     values : array of float
@@ -55,10 +57,6 @@ def group_gap(
     Returns
     -------
     tuple of GroupGap, sorted by name, the pooled one last
-
-    Notes
-    -----
-    mean(metric in g) - mean(metric outside g), bootstrap over queries. An interval around 0 does not show equality.
     """
     metric, column = np.asarray(values, dtype=float), pd.Series(groups).astype(object)
     names = np.array(["missing" if pd.isna(v) else to_text(v) for v in column])

@@ -41,19 +41,16 @@ class HeomCodes:
 class Heom:
     """Distance between rows of mixed type: the mean over features of a distance in [0, 1] per feature.
 
-    A number differs by ``|x - y| / range`` (0 where the range is 0; above 1 outside of it), a category by 0 or 1.
-    A missing value differs from every other by 1 and from another missing one by 0. Categories are compared as
-    text, so that 3, 3.0 and "3" are the same. It remembers ranges, no row and no category.
+    A number differs by ``|x - y| / range`` (0 where the range is 0; above 1 outside of it), a category by 0 or 1. A
+    missing value differs from every other by 1 and from another missing one by 0. Categories are compared as text, so
+    that 3, 3.0 and "3" are the same. It remembers ranges, no row and no category. Source: Wilson, Martinez (1997),
+    "Improved heterogeneous distance functions", section 3.
 
     Parameters
     ----------
     numeric, categorical : sequence of str
         Columns of either kind.
     ranges : mapping of numeric column to the width of its range; 0 where not given
-
-    References
-    ----------
-    Wilson, Martinez (1997), "Improved heterogeneous distance functions", section 3.
 
     Examples
     --------

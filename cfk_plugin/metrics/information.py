@@ -20,6 +20,9 @@ from cfk_plugin.errors import InputError
 def ncp(region: Region, population: Population) -> float:
     """Return the normalised certainty penalty of a region: of what is released, not of the rows inside.
 
+    NCP = sum_j w_j NCP_j with sum_j w_j = 1; NCP_j is in `ncp_by_attribute`. Source: Goethals, Sörensen, Martens
+    (2023), equations 1-3; Ghinita et al. (2007).
+
     Parameters
     ----------
     region : Region
@@ -35,14 +38,6 @@ def ncp(region: Region, population: Population) -> float:
     ------
     InputError
         If the region lacks a quasi-identifier or has an unfit part.
-
-    Notes
-    -----
-    NCP = sum_j w_j NCP_j with sum_j w_j = 1; NCP_j is in `ncp_by_attribute`.
-
-    References
-    ----------
-    Goethals, Sörensen, Martens (2023), equations 1-3; Ghinita et al. (2007).
     """
     return weigh_losses(ncp_by_attribute(region, population), population.schema)
 
@@ -57,6 +52,9 @@ def weigh_losses(parts: Mapping[str, float], schema: Schema) -> float:
 def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]:
     """Return the unweighted penalty of each quasi-identifier.
 
+    (high - low) / range, of numbers or ranks; for sets of several values |R| / |A|, of leaves under the lowest node in
+    a hierarchy. Missing together with values costs 1, but for nominal attributes, where it is one more value.
+
     Parameters
     ----------
     region : Region
@@ -65,11 +63,6 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
     Returns
     -------
     dict of quasi-identifier to a number in [0, 1]; lower is better
-
-    Notes
-    -----
-    (high - low) / range, of numbers or ranks; for sets of several values |R| / |A|, of leaves under the lowest node
-    in a hierarchy. Missing together with values costs 1, but for nominal attributes, where it is one more value.
     """
     losses = {}
     for name in population.schema.quasi_identifiers:
@@ -128,6 +121,9 @@ def discernibility(
 ) -> float:
     """Return the discernibility penalty C_DM: every tuple gets the size of its class.
 
+    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed. Source: Bayardo, Agrawal (2005); Goethals, Sörensen,
+    Martens (2023), section 4.
+
     Parameters
     ----------
     class_sizes : iterable of int
@@ -142,14 +138,6 @@ def discernibility(
     Returns
     -------
     float; lower is better. A sum: compare only sets of the same size
-
-    Notes
-    -----
-    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed.
-
-    References
-    ----------
-    Bayardo, Agrawal (2005); Goethals, Sörensen, Martens (2023), section 4.
     """
     sizes = np.asarray(list(class_sizes), dtype=float)
     if n_suppressed < 0 or (len(sizes) and sizes.min() < 0):
@@ -164,6 +152,9 @@ def discernibility(
 def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Iterable[Hashable]]) -> float:
     """Return the classification metric CM: how often a release disagrees with the majority of its class.
 
+    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty. Source: Iyengar (2002);
+    Goethals, Sörensen, Martens (2023), section 4.
+
     Parameters
     ----------
     labels : sequence
@@ -174,14 +165,6 @@ def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Ite
     Returns
     -------
     float in [0, 1]; lower is better; NaN without releases
-
-    Notes
-    -----
-    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty.
-
-    References
-    ----------
-    Iyengar (2002); Goethals, Sörensen, Martens (2023), section 4.
     """
     if len(labels) != len(class_labels):
         raise InputError("classification_metric needs the labels of one class per release")

@@ -53,6 +53,9 @@ def mean_of(values: NDArray[Any], random: np.random.Generator) -> Estimate:
 def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     """Return the exact two-sided interval of a proportion; conservative for draws without replacement.
 
+    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s). Source: Clopper, Pearson (1934), The use of confidence or
+    fiducial limits.
+
     Parameters
     ----------
     successes, n : int
@@ -62,14 +65,6 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     Returns
     -------
     Bounds, (0, 1) when n is 0: nothing was measured
-
-    Notes
-    -----
-    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s).
-
-    References
-    ----------
-    Clopper, Pearson (1934), The use of confidence or fiducial limits.
 
     Examples
     --------
@@ -94,6 +89,9 @@ def clopper_pearson_table(n: int, confidence: float = 0.95) -> tuple[NDArray[np.
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     """Return Wilson's score interval of a proportion; never of width 0, even at 0 or n successes.
 
+    (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n). Coverage is approximate. Source: Wilson (1927), Probable
+    inference, the law of succession, and statistical inference.
+
     Parameters
     ----------
     successes, n : int
@@ -103,14 +101,6 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     Returns
     -------
     Bounds, (0, 1) when n is 0
-
-    Notes
-    -----
-    (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n). Coverage is approximate.
-
-    References
-    ----------
-    Wilson (1927), Probable inference, the law of succession, and statistical inference.
     """
     _check_counts(successes, n, confidence)
     if n == 0:
@@ -124,6 +114,11 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
 def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -> Bounds:
     """Return an interval of the area under the ROC curve: the chance that a positive has the larger score.
 
+    DeLong's, on the scale of ln(A / (1 - A)), which knows no spread where A is 0 or 1; and Newcombe's method 5: all T
+    with |A - T| <= z·sqrt(T(1-T)(1 + N((1-T)/(2-T) + T/(1+T))) / mn), N = (m+n)/2 - 1. Source: DeLong, DeLong,
+    Clarke-Pearson (1988), Comparing areas under correlated ROC curves. Newcombe (2006), Confidence intervals for an
+    effect size measure based on the Mann-Whitney statistic, part 2.
+
     Parameters
     ----------
     above, below : array
@@ -133,16 +128,6 @@ def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -
     Returns
     -------
     Bounds, the outer ends of two intervals; (0, 1) when a sample is empty
-
-    Notes
-    -----
-    DeLong's, on the scale of ln(A / (1 - A)), which knows no spread where A is 0 or 1; and Newcombe's method 5: all T
-    with |A - T| <= z·sqrt(T(1-T)(1 + N((1-T)/(2-T) + T/(1+T))) / mn), N = (m+n)/2 - 1.
-
-    References
-    ----------
-    DeLong, DeLong, Clarke-Pearson (1988), Comparing areas under correlated ROC curves. Newcombe (2006), Confidence
-    intervals for an effect size measure based on the Mann-Whitney statistic, part 2.
 
     Examples
     --------
@@ -167,6 +152,9 @@ def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -
 def balanced_interval(hits: int, m: int, rejects: int, n: int, confidence: float = 0.95) -> Bounds:
     """Return an interval of the mean of two independent proportions, such as a balanced accuracy.
 
+    p - sqrt((p1 - l1)² + (p2 - l2)²) / 2 with the Clopper-Pearson ends l1, l2; likewise above. Source: Zou, Donner
+    (2008), Construction of confidence limits about effect measures: a general approach.
+
     Parameters
     ----------
     hits, m, rejects, n : int
@@ -176,14 +164,6 @@ def balanced_interval(hits: int, m: int, rejects: int, n: int, confidence: float
     Returns
     -------
     Bounds, (0, 1) when nothing was drawn for one of them
-
-    Notes
-    -----
-    p - sqrt((p1 - l1)² + (p2 - l2)²) / 2 with the Clopper-Pearson ends l1, l2; likewise above.
-
-    References
-    ----------
-    Zou, Donner (2008), Construction of confidence limits about effect measures: a general approach.
     """
     ends = [clopper_pearson(hits, m, confidence), clopper_pearson(rejects, n, confidence)]
     if not m or not n:
@@ -203,6 +183,9 @@ def bootstrap(
 ) -> Bounds:
     """Return the percentile bootstrap interval of a statistic of one or more independent samples.
 
+    The (a/2, 1-a/2) quantiles of the statistic over resamples. Source: Efron, Tibshirani (1993), An Introduction to the
+    Bootstrap, chapter 13.
+
     Parameters
     ----------
     *samples : arrays, each resampled with replacement on its own
@@ -215,14 +198,6 @@ def bootstrap(
     Returns
     -------
     Bounds, (NaN, NaN) when a sample is empty; too narrow for samples of a few values
-
-    Notes
-    -----
-    The (a/2, 1-a/2) quantiles of the statistic over resamples.
-
-    References
-    ----------
-    Efron, Tibshirani (1993), An Introduction to the Bootstrap, chapter 13.
     """
     if not 0 < confidence < 1 or repeats < 1 or not samples:
         raise InputError("a bootstrap needs a sample, a confidence between 0 and 1, and at least one repeat")

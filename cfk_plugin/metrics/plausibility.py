@@ -27,6 +27,9 @@ class Plausibility:
 def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:
     """Return how far rows are from the training rows: close is good for the advice and bad for privacy.
 
+    Mean over rows of HEOM to the nearest, and of the mean HEOM to the 5 nearest; duplicates count each. Source: Wilson,
+    Martinez (1997), Improved heterogeneous distance functions.
+
     Parameters
     ----------
     rows : DataFrame of counterfactuals, with every feature of the schema in any order and dtype
@@ -35,14 +38,6 @@ def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:
     Returns
     -------
     Plausibility, NaN for an empty table
-
-    Notes
-    -----
-    Mean over rows of HEOM to the nearest, and of the mean HEOM to the 5 nearest; duplicates count each.
-
-    References
-    ----------
-    Wilson, Martinez (1997), Improved heterogeneous distance functions.
     """
     features = list(population.schema.features)
     if lost := [name for name in features if name not in rows.columns]:

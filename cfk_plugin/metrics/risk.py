@@ -19,6 +19,8 @@ from cfk_plugin.errors import InputError
 def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
     """Return how many rows inside a region carry exactly the released private values.
 
+    |{i in E(r): x_iS = s_r}|. Quasi-identifiers alone are generalised, so no policy bounds this number.
+
     Parameters
     ----------
     members : DataFrame of the rows inside the region
@@ -27,10 +29,6 @@ def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
     Returns
     -------
     int; 1 singles somebody out for whoever knows the private values; 0 means that nobody has them
-
-    Notes
-    -----
-    |{i in E(r): x_iS = s_r}|. Quasi-identifiers alone are generalised, so no policy bounds this number.
     """
     same = np.ones(len(members), dtype=bool)
     for name, value in released.items():
@@ -59,6 +57,9 @@ class LDiversity:
 def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noqa: E741 - the literature's name
     """Return how diverse the sensitive values inside a region are; a missing value counts as a value.
 
+    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m). Source: Machanavajjhala et al.
+    (2007), l-Diversity.
+
     Parameters
     ----------
     values : array
@@ -69,14 +70,6 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
     Returns
     -------
     LDiversity
-
-    Notes
-    -----
-    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m).
-
-    References
-    ----------
-    Machanavajjhala et al. (2007), l-Diversity.
     """
     counts = np.sort(np.bincount(_codes(_series(values))[0]))[::-1].astype(float)
     if not len(counts) or l < 1:
@@ -93,6 +86,10 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
 def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool) -> float:
     """Return the earth mover's distance between sensitive values inside a region and in the population.
 
+    Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values, an upper bound where some are
+    missing. Otherwise: half the sum of the absolute differences. Source: Li, Li, Venkatasubramanian (2007),
+    t-Closeness.
+
     Parameters
     ----------
     values, population_values : array
@@ -103,15 +100,6 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
     Returns
     -------
     float in [0, 1]; lower is better; 0 means that the region says nothing about the attribute
-
-    Notes
-    -----
-    Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values, an upper bound where some are
-    missing. Otherwise: half the sum of the absolute differences.
-
-    References
-    ----------
-    Li, Li, Venkatasubramanian (2007), t-Closeness.
 
     Examples
     --------
@@ -124,6 +112,8 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
 def attribute_disclosure(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series) -> float:
     """Return how much surer an attacker becomes of the likeliest sensitive value.
 
+    max_v (share of v in E(r) - share of v in D).
+
     Parameters
     ----------
     values, population_values : array
@@ -132,10 +122,6 @@ def attribute_disclosure(values: ArrayLike | pd.Series, population_values: Array
     Returns
     -------
     float in [0, 1]; lower is better; near 1 when everybody inside shares a value that is rare outside
-
-    Notes
-    -----
-    max_v (share of v in E(r) - share of v in D).
     """
     inside, everybody, _ = _distributions(values, population_values, False)
     return float(np.max(inside - everybody))
@@ -203,6 +189,9 @@ class Risk:
 def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
     """Return the risk from an attacker who knows that the target is in the training data.
 
+    risk(r) = 1 / k(r). An attacker who reruns the algorithm or asks the model does better. Source: El Emam, Dankar
+    (2008), Protecting privacy using k-anonymity.
+
     Parameters
     ----------
     class_sizes : iterable of int
@@ -213,14 +202,6 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
     Returns
     -------
     Risk
-
-    Notes
-    -----
-    risk(r) = 1 / k(r). An attacker who reruns the algorithm or asks the model does better.
-
-    References
-    ----------
-    El Emam, Dankar (2008), Protecting privacy using k-anonymity.
     """
     sizes = np.asarray(list(class_sizes), dtype=float)
     if not len(sizes):
@@ -234,6 +215,8 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
 def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
     """Return the risk from an attacker who does not know whether the target is in the training data.
 
+    risk(r) = 1 / |E_P(r)| in a declared population P; unknown without one, but at most the prosecutor risk.
+
     Parameters
     ----------
     reference_class_sizes : iterable of int
@@ -244,16 +227,14 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
     Returns
     -------
     Risk
-
-    Notes
-    -----
-    risk(r) = 1 / |E_P(r)| in a declared population P; unknown without one, but at most the prosecutor risk.
     """
     return prosecutor_risk(reference_class_sizes, threshold)
 
 
 def marketer_risk(class_sizes: Iterable[int]) -> float:
     """Return the expected share of releases that an attacker links right.
+
+    mean over *releases* of 1 / |E(r)|; other tools average over records or over classes.
 
     Parameters
     ----------
@@ -263,10 +244,6 @@ def marketer_risk(class_sizes: Iterable[int]) -> float:
     Returns
     -------
     float in [0, 1]; lower is better; NaN without releases
-
-    Notes
-    -----
-    mean over *releases* of 1 / |E(r)|; other tools average over records or over classes.
     """
     return prosecutor_risk(class_sizes).mean
 

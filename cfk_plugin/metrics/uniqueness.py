@@ -216,6 +216,9 @@ class PrivateProfile:
 def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     """Return how many people the private attributes of a population single out.
 
+    unique = |{people p: nobody else has the private values x_pS}| / people. With bins, a number stands for its bin and
+    one outside of all bins for nothing. It describes the table, not a release, and not who knows which private value.
+
     Parameters
     ----------
     population : Population
@@ -230,11 +233,6 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     ------
     InputError
         If k is less than 1.
-
-    Notes
-    -----
-    unique = |{people p: nobody else has the private values x_pS}| / people. With bins, a number stands for its bin and
-    one outside of all bins for nothing. It describes the table, not a release, and not who knows which private value.
     """
     if k < 1:
         raise InputError("k must be at least 1")

@@ -122,6 +122,9 @@ def utility(
 ) -> Utility:
     """Measure counterfactuals of any method: how often they flip, how far they are, how well the data supports them.
 
+    Formulas: ``docs/reference/metrics.md``. Intervals take queries as independent: too narrow if answers share a row.
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially private counterfactuals via functional mechanism.
+
     Parameters
     ----------
     queries : DataFrame of every query asked, with every feature of the schema
@@ -150,14 +153,6 @@ def utility(
         If the model fails or does not know the desired label.
     PopulationError
         If the population has no rows here.
-
-    Notes
-    -----
-    Formulas: ``docs/reference/metrics.md``. Intervals take queries as independent: too narrow if answers share a row.
-
-    References
-    ----------
-    Yang, Feng, Zhou, Chen, Hu (2022), Differentially private counterfactuals via functional mechanism.
     """
     asked = _conform(queries, population, "queries")
     served = asked.head(0)  # a method that never answered has no columns either

@@ -41,8 +41,9 @@ def pureness(
 ) -> Pureness:
     """Return the share of value combinations of a region that the model gives the desired outcome.
 
-    Of values that occur in the population attribute by attribute; the private values are the counterfactual's. The
-    published estimate is ``method="sample", n=100``.
+    |{cells of R with f(cell, private values) = desired}| / |cells of R|, of values that occur in the population
+    attribute by attribute, however rare or impossible together; private values are the counterfactual's. The published
+    estimate is ``method="sample", n=100``. Source: Goethals, Sörensen, Martens (2023), section 4.
 
     Parameters
     ----------
@@ -69,14 +70,6 @@ def pureness(
         If the counterfactual lacks a feature or a setting is out of range.
     ModelError
         If the model fails.
-
-    Notes
-    -----
-    |{cells of R with f(cell, private values) = desired}| / |cells of R|, however rare or impossible a cell is.
-
-    References
-    ----------
-    Goethals, Sörensen, Martens (2023), section 4.
     """
     if method not in ("auto", "exact", "sample") or n < 1 or cell_budget < 1:
         raise InputError("method must be auto, exact or sample; n and cell_budget must be at least 1")
