@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -133,11 +134,7 @@ def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
     >>> explain(train.tail(1))[0].certificate.k
     3
     """
-
-    def decorate(explainer: Any) -> ProtectedExplainer:
-        return protect(explainer, **options)
-
-    return decorate
+    return partial(protect, **options)
 
 
 def _refuse_k(**given: Any) -> None:

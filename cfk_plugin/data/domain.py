@@ -113,9 +113,8 @@ class Domain(HostOnly):
     @cached_property
     def positions(self) -> Numbers:
         """Place of each value on [0, 1], for ranges: value or rank, divided by the range."""
-        line = self.values if self.is_numeric else np.arange(len(self.values), dtype=float)
-        width = float(line[-1] - line[0]) if len(line) else 0.0
-        return np.asarray((line - line[0]) / width if width > 0 else np.zeros(len(line)), dtype=np.float64)
+        n = len(self.values)
+        return self.place(self.values) if self.is_numeric else np.arange(n, dtype=np.float64) / max(n - 1, 1)
 
     @cached_property
     def scaled(self) -> Numbers:

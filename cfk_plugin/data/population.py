@@ -61,40 +61,20 @@ class Population(HostOnly):
 
     It holds training rows, so it stays with the data holder: its `repr` shows counts alone, and it refuses to be
     pickled. Distinct combinations of quasi-identifiers are called *cells*; everything is counted over cells.
-
-    Attributes
-    ----------
-    schema : Schema
-    domains : mapping of feature to `Domain`
-    cells : int32 array, shape (n_cells, n_quasi_identifiers)
-        Codes of the distinct combinations, in the order of ``schema.quasi_identifiers``.
-    cell_people : int64 array, shape (n_cells,)
-        Rows of each cell; with a subject key, people, each counted at the first of their cells only.
-    n_rows, n_people : int
-        Training rows (people, where there are no rows); distinct people (rows, without a subject key).
-    has_rows : bool
-        Whether training rows are in this process; a sealed population has counts alone.
-    has_several_rows : bool
-        Whether a person may have several rows: with a subject key, where the rows are here.
-    is_sealed : bool
-        Whether only numbers of people are known, so that no partition can be made.
-    policy : PrivacyPolicy, optional
-        The one that was sealed with the population.
-    sealed_arrays : mapping of arrays of numbers that were sealed with the population
     """
 
     schema: Schema
     encoder: Encoder
-    domains: Mapping[str, Domain]
-    cells: Codes
-    cell_people: Rows
-    n_rows: int
-    n_people: int
-    has_rows: bool
-    has_several_rows: bool
-    is_sealed: bool
-    policy: PrivacyPolicy | None = None
-    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})
+    domains: Mapping[str, Domain]  # by feature
+    cells: Codes  # of the distinct combinations, shape (n_cells, n_quasi_identifiers), as in `schema.quasi_identifiers`
+    cell_people: Rows  # rows of each cell; with a subject key, people, each counted at the first of their cells only
+    n_rows: int  # training rows; people, where there are no rows
+    n_people: int  # distinct people; rows, without a subject key
+    has_rows: bool  # whether training rows are in this process; a sealed population has counts alone
+    has_several_rows: bool  # whether a person may have several rows: with a subject key, where the rows are here
+    is_sealed: bool  # whether only numbers of people are known, so that no partition can be made
+    policy: PrivacyPolicy | None = None  # the one that was sealed with the population
+    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})  # of numbers, that were sealed with it
     _rows: RowStore
     _cell_of_row: Rows
     _key: bytes
@@ -112,8 +92,8 @@ class Population(HostOnly):
         vars(self).update(known, encoder=encoder, schema=encoder.schema, domains=encoder.domains)
         vars(self).update(cells=cells, cell_people=cell_people, n_people=int(cell_people.sum()), n_rows=len(rows))
         vars(self).update(has_rows=rows.has_table, is_sealed=not (rows.has_table or rows.is_divisible))
-        vars(self).update(_rows=rows, _cell_of_row=rows.cell_of_row, _key=key)
         vars(self).update(has_several_rows=rows.subjects is not None)
+        vars(self).update(_rows=rows, _cell_of_row=rows.cell_of_row, _key=key)
 
     def _counts(self) -> str:
         if "_uncounted" in vars(self):

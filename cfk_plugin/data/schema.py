@@ -22,23 +22,13 @@ from cfk_plugin.errors import SchemaError
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Hierarchy:
-    """A tree over the values of an attribute; a region generalises to one of its nodes. Build it with `Hierarchy.of`.
+    """A tree over the values of an attribute, to whose nodes regions generalise. Build it with `Hierarchy.of`."""
 
-    Attributes
-    ----------
-    leaves : tuple of str
-        The values in depth-first order: those under a node are a range of numbers.
-    labels : tuple of str
-        One label per node; the first ``len(leaves)`` nodes are the leaves themselves.
-    low, high, parent : int arrays, shape (nodes,)
-        First and last leaf under each node; its parent, -1 at the root.
-    """
-
-    leaves: tuple[str, ...]
-    labels: tuple[str, ...]
-    low: NDArray[np.int32]
-    high: NDArray[np.int32]
-    parent: NDArray[np.int32]
+    leaves: tuple[str, ...]  # the values in depth-first order: those under a node are a range of numbers
+    labels: tuple[str, ...]  # one per node; the first ``len(leaves)`` nodes are the leaves themselves
+    low: NDArray[np.int32]  # first leaf under each node
+    high: NDArray[np.int32]  # last leaf under each node
+    parent: NDArray[np.int32]  # of each node, -1 at the root
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):

@@ -260,26 +260,22 @@ def _check_counts(successes: int, n: int, confidence: float) -> None:
         raise InputError("confidence must be between 0 and 1")
 
 
-def clustered_share(
-    successes: ArrayLike, sizes: ArrayLike, *, confidence: float = 0.95, repeats: int = 2000, random_state: int = 0
-) -> Bounds:
-    """Return an interval of sum(successes) / sum(sizes) over clusters, whose cases are not independent."""
+def clustered_share(successes: ArrayLike, sizes: ArrayLike, *, random_state: int = 0) -> Bounds:
+    """Return a 95 % interval of sum(successes) / sum(sizes) over clusters, whose cases are not independent."""
     right, total = np.asarray(successes, dtype=np.int64), np.asarray(sizes, dtype=np.int64)
-    if (right > total).any() or (right < 0).any() or not 0 < confidence < 1 or repeats < 1:
-        raise InputError(
-            "clusters need from 0 to all of their cases as successes, a confidence between 0 and 1, repeats"
-        )
+    if (right > total).any() or (right < 0).any():
+        raise InputError("clusters need from 0 to all of their cases as successes")
     right, total = right[total > 0], total[total > 0]
     if not len(total):
         return Bounds(0.0, 1.0)
     share, alike = right.sum() / total.sum(), np.ptp(right / total) < 1e-12
     as_many = int(total.sum() ** 2 / (total**2).sum() + 1e-9)
     if alike or as_many < _FEWEST:
-        low = clopper_pearson(math.floor(share * as_many + 1e-9), as_many, confidence).low
-        return Bounds(low, clopper_pearson(math.ceil(share * as_many - 1e-9), as_many, confidence).high)
+        low = clopper_pearson(math.floor(share * as_many + 1e-9), as_many).low
+        return Bounds(low, clopper_pearson(math.ceil(share * as_many - 1e-9), as_many).high)
     random = np.random.default_rng(random_state)
-    times = random.multinomial(len(total), np.full(len(total), 1 / len(total)), size=repeats)
-    return _quantiles((times @ right) / (times @ total), confidence)
+    times = random.multinomial(len(total), np.full(len(total), 1 / len(total)), size=2000)
+    return _quantiles((times @ right) / (times @ total), 0.95)
 
 
 def difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> Bounds:

@@ -31,7 +31,7 @@ def test_few_clusters_or_all_alike_are_as_many_trials() -> None:
     assert clustered_share([], []) == clustered_share([0], [0]) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("wrong", [{"successes": [2]}, {"successes": [-1]}, {"confidence": 1.0}, {"repeats": 0}])
+@pytest.mark.parametrize("wrong", [{"successes": [2]}, {"successes": [-1]}])
 def test_wrong_settings(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         clustered_share(**{"successes": [1], "sizes": [1], **wrong})  # type: ignore[arg-type]
