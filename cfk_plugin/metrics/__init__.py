@@ -1,5 +1,6 @@
 """Metrics of privacy, validity and utility; each works alone. Definitions: docs/reference/metrics.md."""
 
+from cfk_plugin.metrics.combinations import Plausibility, Pureness, plausibility, pureness, region_plausibility
 from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.information import classification_metric, discernibility, ncp, ncp_by_attribute
 from cfk_plugin.metrics.intervals import (
@@ -11,7 +12,6 @@ from cfk_plugin.metrics.intervals import (
     clopper_pearson,
     wilson,
 )
-from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
 from cfk_plugin.metrics.risk import (
     LDiversity,
     Risk,
@@ -25,7 +25,6 @@ from cfk_plugin.metrics.risk import (
 )
 from cfk_plugin.metrics.uniqueness import AttributeProfile, PrivateProfile, private_profile
 from cfk_plugin.metrics.utility import Chance, Support, Utility, utility
-from cfk_plugin.metrics.validity import Pureness, pureness
 
 __all__ = [
     "POOLED",

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
 from cfk_plugin.hookspecs import Progress, Protector
+from cfk_plugin.metrics.combinations import Plausibility, plausibility, region_plausibility
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.metrics.plausibility import Plausibility, plausibility, region_plausibility
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.release.anonymizer import KAnonymizer
