@@ -100,22 +100,9 @@ def quiet(what: str, error: type[CFKError], let: type[CFKError] | tuple[type[CFK
     ``SystemExit`` and the panics of libraries written in Rust are none. Only the operator's ``KeyboardInterrupt``,
     which Python raises in the main thread alone, goes on, and without its text.
 
-    Parameters
-    ----------
-    what : str
-        What failed, for the message; ``{}`` stands for the class of what was raised, which is else put after it.
-    error : type of CFKError
-        What is raised instead, without context and cause.
-    let : type of CFKError, or tuple of them
-        What may pass with its own text; its context is dropped as well.
+    Raised instead is an `error` that says `what` failed, with the class of what was raised at ``{}``, or else after it.
+    What is of a type in `let` passes with its own text.
 
-    Raises
-    ------
-    CFKError
-        Of the type `error`.
-
-    Examples
-    --------
     >>> with quiet("the model raised {}", ModelError):
     ...     raise SystemExit("age=24")
     Traceback (most recent call last):

@@ -240,22 +240,16 @@ def generator(name: str) -> Factory:
     Parameters
     ----------
     name : str
-        ``nearest``, ``nice``, ``dice-random``, ``dice-kdtree``, ``dice-genetic``, ``scfe``, ``growing-spheres``,
-        ``c-chvae``, ``face``, or what other distributions bring.
+        One of `generators`, in which other distributions may have some.
 
     Returns
     -------
-    callable
-        See `Factory`.
+    callable, see `Factory`
 
     Raises
     ------
-    InputError
-        If no installed distribution has a generator of this name.
-    MissingDependencyError
-        If a library that it needs is not installed.
-    PluginError
-        If it cannot be loaded, or two distributions have one of this name.
+    InputError, MissingDependencyError, PluginError
+        If there is none of this name, it needs what is not installed, or it cannot be loaded or is there twice.
     """
     points = _points()
     if name not in points:

@@ -132,19 +132,8 @@ class Heom:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Find the k nearest rows of `b` for every row of `a`; of equally near ones the first in `b`.
 
-        Parameters
-        ----------
-        a, b : DataFrame or HeomCodes
-        k : int
-        exclude_same : bool
-            Leave out rows of `b` at distance 0: the row itself in one table, and its duplicates.
-        cost : float64 array, shape (len(b),), optional
-            Added to the distance to each row of `b`.
-
-        Returns
-        -------
-        indices, distances : arrays, shape (len(a), k)
-            Positions in `b`, nearest first, and their distances with costs; -1 and infinite where there is no row.
+        Returns positions in `b`, nearest first, and distances; -1 and infinite where there is no row. `exclude_same`
+        leaves out rows at distance 0, such as the row itself; `cost` is added to the distance to each row of `b`.
         """
         if k < 1:
             raise InputError("k must be at least 1")
