@@ -93,7 +93,7 @@ class PrivacyLeakWarning(UserWarning):
 
 
 @contextmanager
-def quiet(what: str, error: type[CFKError], let: type[CFKError] | tuple[type[CFKError], ...] = ()) -> Iterator[None]:
+def quiet(what: str, error: type[Exception], let: type[CFKError] | tuple[type[CFKError], ...] = ()) -> Iterator[None]:
     """Call foreign code: of whatever it raises, text and context are dropped, as both may quote rows.
 
     Explainers, models, adapters, plugins, files and databases are foreign. What they raise need not be an `Exception`:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
+from cfk_plugin.errors import quiet
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, CounterfactualSource, NoneFoundError, RankingSource
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
@@ -89,7 +90,10 @@ def check_adapter(
 
         def called(name: str, method: Callable[..., Any]) -> Any:
             args, named = (arguments or {}).get(name, ((queries,), options))
-            with _no_text(f"{name} raised {{}}; say in `arguments` how it is called"), suppress(NoneFoundError):
+            with (
+                quiet(f"{name} raised {{}}; say in `arguments` how it is called", AssertionError),
+                suppress(NoneFoundError),
+            ):
                 return method(*args, **named)
             return None
 
@@ -189,7 +193,7 @@ def _check_method(source: CounterfactualSource, name: str, answer: Any, features
         released = Explanations(
             [made(int(query), features) for query in batch.query], policy=PrivacyPolicy(), columns=features
         )
-        with _no_text(f"`restore` raised {{}} for what {name} returned, where all was {what}"):
+        with quiet(f"`restore` raised {{}} for what {name} returned, where all was {what}", AssertionError):
             restored = source.restore(native, released)
         assert native is None or restored is not native, f"`restore` gives back what {name} returned; build it anew"
         assert not raw.is_in(restored), f"`restore` keeps values of what {name} returned, where all was {what}"
@@ -209,18 +213,6 @@ def _unchanged(explainer: Any, queries: pd.DataFrame) -> Iterator[None]:
     names_after, content_after = _visible_state(explainer)
     assert names_after == names, "the explainer gained or lost attributes; call a copy of it"
     assert content_after == content, "the explainer's content was changed; call a copy of it"
-
-
-@contextmanager
-def _no_text(what: str) -> Iterator[None]:
-    """Call an adapter; whatever it raises, its text may quote rows."""
-    failure = ""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001
-        failure = type(error).__name__
-    if failure:
-        raise AssertionError(what.format(failure))
 
 
 def _random_state() -> tuple[Any, ...]:

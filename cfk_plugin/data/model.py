@@ -71,13 +71,8 @@ class LabelModel:
             raise ModelError("the model returned missing labels")
         if not self._fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
             raise ModelError("the model returned fractions (probabilities?); give labels or a callable `desired`")
-        if self.classes is not None:
-            try:
-                is_known = frozenset(self.classes).issuperset(pd.unique(labels).tolist())
-            except TypeError:  # unhashable, so no label
-                is_known = False
-            if not is_known:
-                raise ModelError("the model returned a label that is not one of its classes")
+        if self.classes is not None and not {*self.classes}.issuperset(pd.unique(labels).tolist()):
+            raise ModelError("the model returned a label that is not one of its classes")
         return labels
 
 
@@ -385,11 +380,11 @@ class OutcomeClasses(HostOnly):
 
     def open_to(self, own: NDArray[Any] | None, factual: NDArray[Any] | None, n: int) -> NDArray[np.bool_]:
         """Say which sides answer each of n queries: those that do not have the factual's label, or the own one."""
-        count = 1 if self._of_label is None else len(self._of_label)
         if self._of_label is None:
             return np.ones((n, 1), dtype=bool)
+        sides = np.arange(len(self._of_label))
         if factual is not None:
-            return np.asarray(self.of(factual)[:, None] != np.arange(count))
+            return np.asarray(self.of(factual)[:, None] != sides)
         if own is None:
             raise PolicyError('desired="opposite" needs the factuals; give them, or name the outcome')
-        return np.asarray(self.of(own)[:, None] == np.arange(count))
+        return np.asarray(self.of(own)[:, None] == sides)

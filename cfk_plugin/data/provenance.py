@@ -94,16 +94,17 @@ def _merged(bins: Sequence[_Bin]) -> list[_Bin]:
 def _run_together(bins: Sequence[_Bin]) -> list[_Bin]:
     """Merge each bin of few people with the ones after it, a last one with the ones before."""
     kept: list[_Bin] = []
-    for low, high, people in bins:
-        if kept and 0 < kept[-1][2] <= FEW:
-            first = kept.pop()
-            kept.append((first[0], high, first[2] + people))
-        else:
-            kept.append((low, high, people))
+    for each in bins:
+        kept.append(each)
+        if len(kept) > 1 and 0 < kept[-2][2] <= FEW:
+            kept[-2:] = [_joined(*kept[-2:])]
     while len(kept) > 1 and 0 < kept[-1][2] <= FEW:
-        last, before = kept.pop(), kept.pop()
-        kept.append((before[0], last[1], before[2] + last[2]))
+        kept[-2:] = [_joined(*kept[-2:])]
     return kept
+
+
+def _joined(first: _Bin, last: _Bin) -> _Bin:
+    return first[0], last[1], first[2] + last[2]
 
 
 # Versions and settings, and nothing of machine or user.

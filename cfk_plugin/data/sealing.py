@@ -9,7 +9,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,9 +29,9 @@ _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": p
 
 
 def to_plain(schema: Schema, domains: Mapping[str, Domain]) -> dict[str, Any]:
-    """Return schema and domains as JSON-ready values; of private attributes the type alone."""
+    """Return schema and domains as values that JSON takes; of private attributes the type alone."""
     return {
-        "schema": [_plain_fields(attribute) for attribute in schema.attributes],
+        "schema": [asdict(attribute) for attribute in schema.attributes],
         "domains": {name: _plain_domain(d, name in schema.quasi_identifiers) for name, d in domains.items()},
     }
 
@@ -39,18 +39,6 @@ def to_plain(schema: Schema, domains: Mapping[str, Domain]) -> dict[str, Any]:
 def from_plain(facts: Mapping[str, Any]) -> tuple[Schema, dict[str, Domain]]:
     schema = Schema(tuple(_attribute(given) for given in facts["schema"]))
     return schema, {name: _domain(schema[name], known) for name, known in facts["domains"].items()}
-
-
-def _plain_fields(thing: Attribute | Hierarchy) -> dict[str, Any]:
-    return {f.name: _plain(getattr(thing, f.name)) for f in fields(thing)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Hierarchy):
-        return _plain_fields(value)
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _attribute(given: Mapping[str, Any]) -> Attribute:
@@ -101,7 +89,9 @@ _NO_KEY = b"cfk bundle without a key"
 
 def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Arrays, key: bytes) -> None:
     """Write a bundle; an existing file is replaced as a whole or not at all."""
-    members = {_FACTS: json.dumps({"version": BUNDLE_VERSION, **facts}, sort_keys=True).encode()}
+    members = {
+        _FACTS: json.dumps({"version": BUNDLE_VERSION, **facts}, sort_keys=True, default=np.ndarray.tolist).encode()
+    }
     for name, array in arrays.items():
         text = io.BytesIO()
         np.save(text, array, allow_pickle=False)

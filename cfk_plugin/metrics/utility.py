@@ -325,17 +325,17 @@ class _TrainingRows(HostOnly):
         self, rows: HeomCodes, table: HeomCodes, names: Sequence[str]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return a number per row of either table that is equal where some features are, to single precision."""
-        keys = np.zeros(len(rows) + len(table), dtype=np.int64)
+        columns: dict[str, NDArray[Any]] = {}
         for name in names:
             if name in self.heom.ranges:
                 j = self.heom.numeric.index(name)
                 known = table.numbers[:, j]
-                column: NDArray[Any] = np.append(_snap(rows.numbers[:, j], known, self._precision[j]), known)
+                columns[name] = np.append(_snap(rows.numbers[:, j], known, self._precision[j]), known)
             else:
                 j = self.heom.categorical.index(name)
-                column = np.append(rows.codes[:, j], table.codes[:, j])
-            codes = pd.factorize(column, use_na_sentinel=False)[0]
-            keys = pd.factorize(keys * (int(codes.max(initial=0)) + 1) + codes)[0].astype(np.int64)
+                columns[name] = np.append(rows.codes[:, j], table.codes[:, j])
+        groups = pd.DataFrame(columns).groupby([*columns], dropna=False, sort=False)
+        keys: NDArray[np.int64] = np.asarray(groups.ngroup(), dtype=np.int64)
         return keys[: len(rows)], keys[len(rows) :]
 
 
