@@ -32,19 +32,7 @@ from cfk_plugin.report.statements import BOUNDS, COIN, receiver_sentence, short
 
 
 def compose(data: ReportData, *, address: str | None = None) -> Document:
-    """Lay a report out.
-
-    Parameters
-    ----------
-    data : ReportData
-    address : str, optional
-        Address of the tracking server, with which run ids become links. Without it they are text.
-
-    Returns
-    -------
-    Document
-        A pure function of the arguments.
-    """
+    """Lay a report out; with the address of the tracking server run ids become links. A pure function of the two."""
     sections = (
         ("0", "Verdict", _verdict(data, address)),
         ("1", "Scope and release context", _scope(data)),

@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_place(path: Path, suffixes: Iterable[str]) -> None:
-    """Refuse, before any work, a place that cannot be written.
-
-    Raises
-    ------
-    InputError
-        If the name does not end in one of the suffixes, its folder does not exist, or a folder has this name.
-    """
+    """Refuse, before any work, a place that cannot be written, or whose name does not end in one of the suffixes."""
     known = tuple(suffixes)
     if path.suffix.lower() not in known:
         raise InputError(f"{path}: the name must end in {' or '.join(known)}")
@@ -43,13 +37,7 @@ def check_place(path: Path, suffixes: Iterable[str]) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text; who reads the file at that moment finds the earlier one or this one, never half of it.
-
-    Raises
-    ------
-    InputError
-        If it cannot be written.
-    """
+    """Write a text; who reads the file at that moment finds the earlier one or this one, never half of it."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         draft.write_bytes(text.encode("utf-8"))  # no line end is translated: the same report, the same bytes
@@ -82,29 +70,11 @@ _OPTIONS = (
 
 
 def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = None) -> None:
-    """Print a report to a PDF.
+    """Print a report, best the edition for print, to a PDF; what stands there is replaced when the PDF is whole.
 
-    Parameters
-    ----------
-    html : str
-        The report, best as ``render_html(document, print_edition=True)``: on A4, with everything open.
-    path : path
-        Where the PDF goes; what stands there is replaced when the PDF is whole.
-    browser : str, optional
-        Program of a Chromium, of Chrome or of Edge. Without it the environment variable ``CFK_CHROMIUM`` is asked, then
-        the path is searched for `BROWSERS`.
-
-    Raises
-    ------
-    MissingDependencyError
-        If there is no such browser.
-    ReportError
-        If the browser fails, or has not printed within two minutes.
-
-    Notes
-    -----
-    The browser runs without a window, a network or a profile of its own, on a copy of the report in a temporary folder
-    that is removed. Two PDFs of one report differ in their time of creation.
+    The browser is the one named here or in ``CFK_CHROMIUM``, or the first of `BROWSERS` on the path. It runs without a
+    window, a network or a profile of its own, on a copy of the report in a temporary folder that is removed. Two PDFs
+    of one report differ in their time of creation.
     """
     program = _find(browser)
     with tempfile.TemporaryDirectory(prefix="cfk-pdf-", ignore_cleanup_errors=True) as folder:
@@ -166,33 +136,10 @@ _LONGEST_TAG = 8_000  # characters that MLflow stores
 def log_report(
     data: ReportData, texts: Mapping[str, str], run_ids: Sequence[str], *, tracking_uri: str | None = None
 ) -> str:
-    """Log a report to MLflow.
+    """Log the texts of a report, by suffix, to MLflow, and return the run that holds them, with the tag `VERDICT`.
 
-    A report of one run is logged to it; one of several runs to a new run in the experiment of the last of them, which
-    is ended at once. MLflow shows the HTML in its own page, without scripts.
-
-    Parameters
-    ----------
-    data : ReportData
-    texts : mapping of str to str
-        What is logged, by suffix (``html``, ``json``, ``md``): the artifacts ``cfk/report.html`` and so on, of an
-        external edition ``cfk/report-external.html``.
-    run_ids : sequence of str
-        What it is made from, oldest first.
-    tracking_uri : str, optional
-        Default: MLflow's own setting.
-
-    Returns
-    -------
-    str
-        Id of the run that holds the report. Its tag `VERDICT` has the verdict; of a new run `SOURCES` has the ids.
-
-    Raises
-    ------
-    InputError
-        If no run is given.
-    TrackingError
-        If MLflow does not take it. The message says nothing of what is in it.
+    A report of one run is logged to it; one of several runs to a new run in the experiment of the last of them, with
+    tag `SOURCES`, which is ended at once. MLflow shows the HTML in its own page, without scripts.
     """
     if not run_ids:
         raise InputError("the report names no run that it could be logged to; make it from runs")
@@ -205,15 +152,7 @@ def log_report(
 
 
 def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData:
-    """Return the internal edition that a run holds.
-
-    Raises
-    ------
-    InputError
-        If there is no such run, it holds no report, or the report is not one that this release reads.
-    TrackingError
-        If MLflow cannot be read.
-    """
+    """Return the internal edition that a run holds."""
     folder, name = _NAMES["internal"].split("/")
     client = client_of(tracking_uri)
     run = run_named(client, run_id)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import Literal
+from urllib.parse import quote
 
 from cfk_plugin.report.data import Amount, Edition, Status, Verdict
 
@@ -192,21 +194,11 @@ _UNITS = {"count": "", "share": " %", "number": "", "seconds": " s"}
 
 
 def shown(amount: Amount, kind: Kind = "number") -> str:
-    """Write an amount.
+    """Write an amount: its band where only that may be shown, or as ``0.93 (0.88–0.97)``, or that it was not measured.
 
-    Parameters
-    ----------
-    amount : Amount
-    kind : {"count", "share", "number", "seconds"}
-        A count is written out to the last digit, with thousands separators; a share as percent; everything but a
-        whole count with three significant digits.
-
-    Returns
-    -------
-    str
-        ``0.93 (0.88–0.97)`` with an interval, the band where only that may be shown, or ``not measured``. An interval
-        is rounded outwards, so that it never looks narrower than it is, and what is short of 1 is never written as 1.
-        What the amount is over (`n`) is not in the text.
+    A count is written out to the last digit, with thousands separators; a share as percent; everything but a whole
+    count with three significant digits. An interval is rounded outwards, so that it never looks narrower than it is,
+    and what is short of 1 is never written as 1. What the amount is over (`n`) is not in the text.
     """
     if amount.band is not None:
         return amount.band
@@ -259,3 +251,41 @@ def _written(number: Decimal) -> str:
         return f"{sign}{mantissa}e{int(power)}"
     text = f"{size:,f}"
     return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+# Text that is only text: names of attributes, runs and people must not become markup, a formula or a link.
+
+
+_SPACE = re.compile(r"\s+")
+_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
+"""What XML forbids, other control characters, and marks that turn the direction of reading."""
+
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$@])")
+_ADDRESS = re.compile(r"://|\bwww\.", re.IGNORECASE)  # GitHub makes links of bare addresses
+_LIST = re.compile(r"^(\d+)([.)])(?=\s|$)")
+_FORMULA = tuple("=+-@＝＋－＠")
+_TARGET = "/:?#=&%-._~"
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and control characters."""
+    return _NOT_TEXT.sub("", _SPACE.sub(" ", text)).strip()
+
+
+def markdown(text: str) -> str:
+    """Return a text of one line that GitHub flavoured Markdown shows as it is, in a paragraph or a cell."""
+    shown = _MARKDOWN.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
+    shown = _ADDRESS.sub(lambda found: found[0].replace(":", r"\:").replace(".", r"\."), shown)
+    shown = _LIST.sub(r"\1\\\2", shown)
+    return f"\\{shown}" if shown.startswith(("#", "+", "-", "=")) else shown
+
+
+def markdown_target(target: str) -> str:
+    """Return the target of a link in which nothing ends it."""
+    return quote(one_line(target), safe=_TARGET)
+
+
+def csv_cell(text: str) -> str:
+    """Return a text of one line that a spreadsheet shows as it is: what would be a formula gets an apostrophe."""
+    shown = one_line(text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown

@@ -6,8 +6,9 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.report.data import Edition, ReportData, Verdict
@@ -100,11 +101,9 @@ class PrivacyReport:
         from cfk_plugin.report.runs import read_runs
 
         wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
-        settings = Settings(since, until, edition, preset, inputs, previous)
-        known = settings.read()
-        evidence = read_runs(wanted, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
-        data = known.build(evidence, command([("--run", each) for each in wanted], settings))
-        return cls(data, _ids(evidence), tracking_uri)
+        settings = _Settings(since, until, edition, preset, inputs, previous)
+        reading = partial(read_runs, wanted, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
+        return cls(*settings.report(reading, [("--run", each) for each in wanted]), tracking_uri)
 
     @classmethod
     def of_experiment(
@@ -126,10 +125,9 @@ class PrivacyReport:
         """
         from cfk_plugin.report.runs import read_experiment
 
-        settings = Settings(since, until, edition, preset, inputs, previous)
-        known = settings.read()
-        evidence = read_experiment(name, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
-        return cls(known.build(evidence, command([("--experiment", name)], settings)), _ids(evidence), tracking_uri)
+        settings = _Settings(since, until, edition, preset, inputs, previous)
+        reading = partial(read_experiment, name, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
+        return cls(*settings.report(reading, [("--experiment", name)]), tracking_uri)
 
     @classmethod
     def read(cls, source: str | Path, *, tracking_uri: str | None = None) -> PrivacyReport:
@@ -146,7 +144,7 @@ class PrivacyReport:
 
         path = Path(source)
         if isinstance(source, Path) or path.is_file() or path.suffix.lower() == ".json":
-            return cls(read_json(path))
+            return cls(_read_json(path))
         return cls(logged_report(source, tracking_uri=tracking_uri), (), tracking_uri)
 
     @property
@@ -285,92 +283,73 @@ class PrivacyReport:
         return compose(self.data, address=address)
 
 
-def _ids(evidence: Evidence) -> tuple[str, ...]:
-    return tuple(run.run_id for run in evidence.runs)
-
-
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """As they are given; see `PrivacyReport.of_runs`."""
+class _Settings:
+    """What a report is made with besides its runs, as it is given; see `PrivacyReport.of_runs`."""
 
     since: Moment | None
     until: Moment | None
     edition: Edition
     preset: str | None
     inputs: HumanInputs | str | Path | None
-    previous: Any
+    previous: PrivacyReport | str | Path | None
 
-    def read(self) -> Known:
-        """Read the files that are named, and check everything: no run is read for a report that cannot be made."""
+    def report(
+        self, reading: Callable[[], Evidence], source: Sequence[tuple[str, str]]
+    ) -> tuple[ReportData, tuple[str, ...]]:
+        """Check everything, read the runs, and return the report, exactly as its JSON will be read back, and their ids.
+
+        No run is read for a report that cannot be made.
+        """
+        from cfk_plugin.report.build import build
         from cfk_plugin.report.inputs import HumanInputs, thresholds
 
         if self.edition not in ("internal", "external"):
             raise InputError(f"edition must be internal or external, got {self.edition!r}")
-        given = self.inputs
+        given, earlier = self.inputs, self.previous
         inputs = HumanInputs.read(given) if isinstance(given, str | Path) else given or HumanInputs()
         thresholds(self.preset, inputs)
-        earlier = self.previous
-        previous = read_json(Path(earlier)) if isinstance(earlier, str | Path) else getattr(earlier, "data", None)
+        previous = _read_json(Path(earlier)) if isinstance(earlier, str | Path) else earlier.data if earlier else None
         if previous is not None and previous.report["edition"] != self.edition:
             raise InputError(
                 f"the earlier report is the {previous.report['edition']} edition and this one is to be the "
                 f"{self.edition}; give one of the same edition"
             )
-        return Known(self.edition, self.preset, inputs, previous)
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Settings that were read."""
-
-    edition: Edition
-    preset: str | None
-    inputs: HumanInputs
-    previous: ReportData | None
-
-    def build(self, evidence: Evidence, text: str) -> ReportData:
-        """Make the report of what was read from runs, exactly as it will be read back from its JSON."""
-        from cfk_plugin.report.build import build
-
+        evidence = reading()
         made = build(
             evidence,
-            inputs=self.inputs,
+            inputs=inputs,
             preset=self.preset,
             edition=self.edition,
-            command=text,
-            previous=self.previous,
+            command=self.command(source),
+            previous=previous,
         )
         # The order of keys and the kind of sequences decide what renderings look like: there is one form, the JSON's.
-        return ReportData.from_json(made.to_json())
+        return ReportData.from_json(made.to_json()), tuple(run.run_id for run in evidence.runs)
+
+    def command(self, source: Sequence[tuple[str, str]]) -> str:
+        """Return the command that makes the report again.
+
+        Names of files stand without their folders, and where things are (tracking server, outputs) is left out: it
+        does not change what the report says, and does not belong into it.
+        """
+        given = {
+            "--since": self.since,
+            "--until": self.until,
+            "--edition": self.edition,
+            "--preset": self.preset,
+            "--inputs": _file(self.inputs, "inputs.yaml"),
+            "--previous": _file(self.previous, "previous.json"),
+        }
+        options = [(name, str(value)) for name, value in given.items() if value is not None]
+        return shlex.join(["cfk", "report", *(word for option in (*source, *options) for word in option)])
 
 
-def command(source: Sequence[tuple[str, str]], settings: Settings) -> str:
-    """Return the command that makes the report again.
-
-    Names of files stand without their folders, and where things are (tracking server, outputs) is left out: it does
-    not change what the report says, and does not belong into it.
-    """
-    given: list[tuple[str, object]] = [
-        *source,
-        ("--since", settings.since),
-        ("--until", settings.until),
-        ("--edition", settings.edition),
-        ("--preset", settings.preset),
-        ("--inputs", _file(settings.inputs, "inputs.yaml")),
-        ("--previous", _file(settings.previous, "previous.json")),
-    ]
-    words = [word for name, value in given if value is not None for word in (name, str(value))]
-    return shlex.join(["cfk", "report", *words])
+def _file(given: object, name: str) -> str | None:
+    return given if given is None else Path(given).name if isinstance(given, str | Path) else name
 
 
-def read_json(path: Path) -> ReportData:
-    """Read a report from its JSON.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it is no report that this release reads.
-    """
+def _read_json(path: Path) -> ReportData:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -381,9 +360,3 @@ def read_json(path: Path) -> ReportData:
         return ReportData.from_json(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-
-
-def _file(given: object, name: str) -> str | None:
-    if given is None:
-        return None
-    return Path(given).name if isinstance(given, str | Path) else name

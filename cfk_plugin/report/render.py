@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from urllib.parse import quote
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -27,44 +26,11 @@ from cfk_plugin.report.document import (
     Paragraph,
     Section,
     Table,
+    markdown,
+    markdown_target,
 )
 
-_SPACE = re.compile(r"\s+")
-_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
-"""What XML forbids, other control characters, and marks that turn the direction of reading."""
-
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$@])")
-_ADDRESS = re.compile(r"://|\bwww\.", re.IGNORECASE)  # GitHub makes links of bare addresses
-_LIST = re.compile(r"^(\d+)([.)])(?=\s|$)")
-_FORMULA = tuple("=+-@＝＋－＠")
-_TARGET = "/:?#=&%-._~"
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks and control characters."""
-    return _NOT_TEXT.sub("", _SPACE.sub(" ", text)).strip()
-
-
-def markdown(text: str) -> str:
-    """Return a text of one line that GitHub flavoured Markdown shows as it is, in a paragraph or a cell."""
-    shown = _MARKDOWN.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
-    shown = _ADDRESS.sub(lambda found: found[0].replace(":", r"\:").replace(".", r"\."), shown)
-    shown = _LIST.sub(r"\1\\\2", shown)
-    return f"\\{shown}" if shown.startswith(("#", "+", "-", "=")) else shown
-
-
-def markdown_target(target: str) -> str:
-    """Return the target of a link in which nothing ends it."""
-    return quote(one_line(target), safe=_TARGET)
-
-
-def csv_cell(text: str) -> str:
-    """Return a text of one line that a spreadsheet shows as it is: what would be a formula gets an apostrophe."""
-    shown = one_line(text)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
-
-
-STATUS_WORDS = {"pass": "Pass", "review": "Review", "fail": "Fail", "not_measured": "Not measured"}
+_STATUS_WORDS = {status: text.capitalize() for status, text in STATUS_TEXTS.items()}
 
 STACK_WIDTHS = (20, 26, 32, 40, 48)
 """Widths in rem below which a table can be set as a list of its rows."""
@@ -87,24 +53,14 @@ _FEWEST_STACKED = 3
 _CHARACTER, _PADDING = 0.47, 1.0  # of the root's font size
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The layout of a table.
+class Layout(NamedTuple):
+    """How wide the columns of a table are; browsers give long texts too much and names too little."""
 
-    Attributes
-    ----------
-    widths : tuple of float
-        Percentages; empty where columns are as wide as their content.
-    stacks_below : int
-        Width in rem below which rows become lists; 0 where they never do.
-    """
-
-    widths: tuple[float, ...]
-    stacks_below: int
+    widths: tuple[float, ...]  # percentages; empty where columns are as wide as their content
+    stacks_below: int  # width in rem below which rows become lists; 0 where they never do
 
 
 def layout(table: Table) -> Layout:
-    """Choose the layout of a table."""
     columns = [[name, *(row[place] for row in table.rows)] for place, name in enumerate(table.columns)]
     texts = [max(len(words(cell)) for cell in cells) for cells in columns]
     parts = [
@@ -148,7 +104,7 @@ def words(cell: Cell) -> str:
         case str():
             return cell
         case Mark():
-            return STATUS_WORDS[cell.status]
+            return _STATUS_WORDS[cell.status]
         case Link():
             return cell.text
         case _:
@@ -164,26 +120,13 @@ _ANCHOR = re.compile(r"#[^\s\"'<>]+")
 
 
 def render_html(document: Document, *, print_edition: bool = False) -> str:
-    """Return a report as HTML.
+    """Return a report as one HTML file that loads nothing and runs nothing; for print on A4, with everything open.
 
-    Parameters
-    ----------
-    document : Document
-    print_edition : bool
-        Everything that can be folded is open, and the paper is A4.
-
-    Returns
-    -------
-    str
-        One file without scripts that asks no address for anything: style, charts and the JSON of the report are in
-        it. The same document gives the same text.
-
-    Notes
-    -----
     Texts are escaped, and a link that leads neither to a place in the document nor to an address of the web is written
     as its text. What must not be shown must not be in the document: nothing is hidden here.
     """
     edition, edition_means = _EDITIONS[document.edition]
+    data = document.data.encode()
     return (
         _environment()
         .get_template("report.html.j2")
@@ -191,16 +134,16 @@ def render_html(document: Document, *, print_edition: bool = False) -> str:
             document=document,
             edition=edition,
             edition_means=edition_means,
-            verdict=STATUS_WORDS[document.verdict],
+            verdict=_STATUS_WORDS[document.verdict],
             print_edition=print_edition,
-            running=Markup(running_titles(f"{edition} · {document.title}")),  # noqa: S704 - escaped for CSS
-            data=b64encode(document.data.encode()).decode("ascii"),
-            size=_size(len(document.data.encode())),
+            running=Markup(_running_titles(f"{edition} · {document.title}")),  # noqa: S704 - escaped for CSS
+            data=b64encode(data).decode("ascii"),
+            size=f"{max(1, round(len(data) / 1000)):,} kB",
         )
     )
 
 
-def running_titles(title: str) -> str:
+def _running_titles(title: str) -> str:
     """Return the rules of CSS that print a title and the page number on every page."""
     # What is no letter or digit is written as its code: no text can end the string, the rule or the style element.
     string = "".join(char if char.isascii() and char.isalnum() else f"\\{ord(char):06x}" for char in title)
@@ -235,14 +178,6 @@ def _outside_links(table: Table) -> list[tuple[str, str]]:
     return [(text, target) for target, text in links.items()]
 
 
-def _size(count: int) -> str:
-    return f"{max(1, round(count / 1000)):,} kB"
-
-
-def _kind(block: object) -> str:
-    return type(block).__name__
-
-
 def _status(row: Sequence[object]) -> str:
     """Return the status of a row, for its style: that of the first mark in it."""
     return next((status for cell in row if (status := getattr(cell, "status", None))), "")
@@ -260,28 +195,17 @@ def _environment() -> Environment:
     environment.filters |= {
         "chart": draw,
         "inline": inline,
-        "kind": _kind,
+        "kind": lambda block: type(block).__name__,
         "layout": layout,
         "outside_links": _outside_links,
         "status": _status,
     }
-    environment.globals |= {"stack_widths": STACK_WIDTHS, "status_words": STATUS_WORDS}
+    environment.globals |= {"stack_widths": STACK_WIDTHS, "status_words": _STATUS_WORDS}
     return environment
 
 
 def render_markdown(document: Document) -> str:
-    """Write a document as GitHub flavoured Markdown.
-
-    Parameters
-    ----------
-    document : Document
-
-    Returns
-    -------
-    str
-        Charts are their tables, a status is a word, what is folded is open. The same document gives the same text.
-        No text of the document becomes markup.
-    """
+    """Return a report as GitHub flavoured Markdown; charts are their tables, and no text becomes markup."""
     anchors = frozenset(_anchors(document.sections))
     parts = [
         f"# {markdown(document.title)}",

@@ -12,25 +12,17 @@ from xml.etree import ElementTree as ET
 from cfk_plugin.errors import InputError
 from cfk_plugin.records.run import LONGEST_DESCRIPTION
 from cfk_plugin.report.data import Amount, Check, Group, ReportData, Status
-from cfk_plugin.report.document import STATUS_TEXTS, Kind, kind_of, shown
-from cfk_plugin.report.render import csv_cell, markdown, one_line
+from cfk_plugin.report.document import STATUS_TEXTS, Kind, csv_cell, kind_of, markdown, one_line, shown
 
 COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source", "section", "text")
 """Columns of the CSV."""
 
 
 def render_csv(data: ReportData) -> str:
-    """Write one line per check, in the order of the report, under a line of names.
+    """Write one line per check under a line of names, as RFC 4180 has it; evidence is not in it.
 
-    Parameters
-    ----------
-    data : ReportData
-
-    Returns
-    -------
-    str
-        CSV as RFC 4180 has it, with lines that end in CRLF. Numbers have all their digits, what was not measured is
-        empty, and a text that a spreadsheet would take for a formula begins with an apostrophe. Evidence is not in it.
+    Numbers have all their digits, what was not measured is empty, and a text that a spreadsheet would take for a
+    formula begins with an apostrophe.
     """
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\r\n")
@@ -63,17 +55,10 @@ def _number(value: float | None) -> str:
 
 
 def render_junit(data: ReportData) -> str:
-    """Write each check as a test case.
+    """Write each check as a test case of JUnit XML; one that fails is a failure.
 
-    Parameters
-    ----------
-    data : ReportData
-
-    Returns
-    -------
-    str
-        XML. A check that fails is a failure. JUnit has no word for a check that a person has to look at, or that was
-        not measured: it is `skipped`, with a message, which is the only state that is neither green nor red.
+    JUnit has no word for a check that a person has to look at, or that was not measured: it is `skipped`, with a
+    message, which is the only state that is neither green nor red.
     """
     checks = data.checks
     counts = {
@@ -145,20 +130,10 @@ _SHORTENED = "\n\nShortened: the whole report says more.\n"
 
 
 def render_model_card(data: ReportData, *, where: str = "") -> str:
-    """Write the report in short: verdict, what is not covered, key figures, checks, group differences, limits.
+    """Write the report in short, as Markdown: verdict, what is not covered, figures, checks, groups, limits.
 
-    Parameters
-    ----------
-    data : ReportData
-    where : str
-        Where the whole report is, such as ``artifact cfk/report.html of MLflow run …``. Without it the card names the
-        report's id.
-
-    Returns
-    -------
-    str
-        Markdown, no longer than a registry stores; where that is too short, parts at its end are left out, and the
-        card says so.
+    `where` is where the whole report is. The card is no longer than a registry stores: parts at its end are left out
+    where that is too short, and the card says so.
     """
     parts = [
         _head(data, where or f"id {data.report['id']}"),
@@ -273,25 +248,11 @@ _MOST = 80  # characters of a setting that are shown
 
 
 def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
-    """Say what changed from one report to a later one.
+    """Say what changed from one report to a later one of the same edition: ``what``, ``before``, ``after``, as text.
 
-    Parameters
-    ----------
-    before, after : ReportData
-        Of the same edition.
-
-    Returns
-    -------
-    tuple of dict
-        ``what``, ``before``, ``after`` of every change, as text: verdict, checks whose status or threshold changed,
-        metrics and attacks (and whether their intervals overlap), policy, population, schema, model and other answers
-        of people, plugins and packages. Empty if nothing of that changed. A change that three digits do not show is
-        none.
-
-    Raises
-    ------
-    InputError
-        If one is for the house and the other to be given away: their difference would tell what the second hides.
+    That is the verdict, checks whose status or threshold changed, metrics and attacks (and whether their intervals
+    overlap), policy, population, schema, answers of people, plugins and packages. A change that three digits do not
+    show is none.
     """
     if before.report["edition"] != after.report["edition"]:
         raise InputError(

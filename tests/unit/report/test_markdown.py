@@ -20,8 +20,9 @@ from cfk_plugin.report.document import (
     Paragraph,
     Section,
     Table,
+    markdown,
 )
-from cfk_plugin.report.render import markdown, render_markdown
+from cfk_plugin.report.render import render_markdown
 from small_report import HOSTILE
 
 
