@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from cfk_plugin.audit.recount import Judge, Rerun, recount
+from cfk_plugin.audit.released_file import (
+    Finding,
+    Released,
+    inconsistent,
+    policy_of,
+    read,
+    require_version,
+    unfit,
+    wrong_columns,
+    wrong_prototypes,
+)
 from cfk_plugin.commands.files import load_model, parse_json, read_bytes, read_policy, read_schema, read_table
-from cfk_plugin.commands.form import Finding, inconsistent, policy_of, require_version, unfit
 from cfk_plugin.commands.inputs import wanted
-from cfk_plugin.commands.recount import recount
-from cfk_plugin.commands.released import Released, read, wrong_columns, wrong_prototypes
-from cfk_plugin.commands.rerun import Judge, Rerun
 from cfk_plugin.data.model import OPPOSITE
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
