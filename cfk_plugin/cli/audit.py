@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +24,14 @@ from cfk_plugin.cli.options import (
     Track,
     Train,
 )
+from cfk_plugin.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from cfk_plugin.audit import AuditReport, AuditResult, EpsilonAudit, Rate
+    from cfk_plugin.data.schema import Schema as Roles
 
 audit = typer.Typer(help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True)
 app.add_typer(audit, name="audit")
@@ -57,108 +67,89 @@ def audit_linkage(
 
     Exit code 0 when the guarantee's promise holds, 1 when an attack leaves fewer people, 3 when that was not tested.
     """
-    from cfk_plugin.commands import audit as work
-    from cfk_plugin.commands.inputs import Inputs
+    from cfk_plugin._files import check_report, progress_bar, read_inputs, read_table
+    from cfk_plugin.audit import Setting, run_linkage_audit
+    from cfk_plugin.release.anonymizer import KAnonymizer
 
-    changes = {"k": k, "guarantee": guarantee}
-    job = work.Job(
-        inputs=Inputs(train, schema, model, counterfactuals, factuals, desired, policy, changes, method),
-        holdout=holdout,
-        attacks=attacks,
-        limit=limit,
-        simulations=simulations,
-        seed=seed,
-        output=output,
-        experiment=experiment,
-        track=track,
+    check_report(output)
+    names = _attacks(attacks)
+    case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, k=k, guarantee=guarantee)
+    others = None if holdout is None else read_table(holdout)
+    anonymizer = KAnonymizer(policy=case.policy, method=method, seed=seed)
+    anonymizer.fit(case.population, model=case.model, desired=case.desired)
+    setting = Setting(anonymizer, case.raw, case.factuals, others, seed=seed, limit=limit)
+    with progress_bar("attacking", console(stderr=True)) as told:
+        report = run_linkage_audit(setting, names, simulations=simulations, progress=told)
+    keep(report, output, track, experiment)
+    _show_attacks(report, console())
+    return EXIT[report.verdict]
+
+
+def _attacks(text: str | None) -> list[str] | None:
+    """Return the names asked for; unknown ones are refused before anything is read."""
+    from cfk_plugin.audit import ATTACKS
+
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in ATTACKS]:
+        raise InputError(f"unknown attack {', '.join(unknown)}; known: {', '.join(ATTACKS)}")
+    if not names:
+        raise InputError(f"no attack was named; known: {', '.join(ATTACKS)}")
+    return names
+
+
+_KEY: Mapping[str, str] = {
+    "linkage": "raw_singled_out",
+    "inversion_own": "k_effective_min",
+    "inversion_released": "k_effective_min",
+    "model_filter": "k_consistent_min",
+    "steering": "k_steered_min",
+    "intersection": "k_after_10_min",
+    "homogeneity": "flagged",
+    "uniqueness": "private_matches_one",
+    "downcoding": "border_lift",
+}
+"""The figure of each attack that the table shows; the report holds all."""
+
+
+def _show_attacks(report: AuditReport, out: Console) -> None:
+    from rich.table import Table
+
+    table = Table("attack", "success (95 %)", "baseline", "control", "key figure")
+    for result in report:
+        mark = "" if result.worked else " *"
+        control = "–" if result.control is None else _share(result.control.value)
+        table.add_row(result.attack + mark, _rate(result.main), _share(result.baseline.value), control, _key(result))
+    out.print(table)
+    if not all(result.worked for result in report):
+        out.print("* no better than the baseline: it did not work here, which is no evidence of protection")
+    out.print()
+    for result in report:
+        out.print(f"[bold]{result.attack}[/]: {result.scenario}", highlight=False)
+    out.print()
+    for check in report.checks:
+        said = "not tested" if check.value is None else f"{check.value:g} people"
+        out.print(f"{check.name}: {said}, promised at least {check.needed}", highlight=False)
+    out.print(
+        f"[bold]{report.verdict}[/]: {report.released} of {report.asked} released, guarantee "
+        f"{report.policy['guarantee']}, k = {report.policy['k']}",
+        highlight=False,
     )
-    return work.run(job, console(), console(stderr=True))
 
 
-@command(
-    "utility",
-    "cfk audit utility train.csv queries.csv cf.csv -s schema.json -m model.joblib -d low --holdout test.csv",
-    audit,
-)
-def audit_utility(
-    train: Train,
-    queries: Annotated[Path, typer.Argument(help="Every query asked, CSV or Parquet.")],
-    counterfactuals: Annotated[
-        Path, typer.Argument(help="One row per query, or with a column 'query': its position, from 0.")
-    ],
-    schema: Schema,
-    model: Model,
-    desired: Desired = "opposite",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
-    holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: chance.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
-) -> int:
-    """Measure counterfactuals of any method: do they flip, how far are they, does the data support them, are they rows.
-
-    Exit code 0, or 3 when no query was answered: the figures are no promise that could fail.
-    """
-    from cfk_plugin.commands import utility as work
-
-    job = work.Job(
-        train=train,
-        queries=queries,
-        counterfactuals=counterfactuals,
-        schema=schema,
-        model=model,
-        desired=desired,
-        holdout=holdout,
-        output=output,
-        seed=seed,
-    )
-    return work.run(job, console())
+def _key(result: AuditResult) -> str:
+    name = _KEY[result.attack]
+    value = result.figures.get(name, float("nan"))
+    return f"{name} {'–' if math.isnan(value) else format(value, '.3g')}"
 
 
-@command(
-    "frontier",
-    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --plot frontier.png\n"
-    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --ks 2,5,10,20 -o frontier.json --track",
-    audit,
-)
-def audit_frontier(
-    train: Train,
-    counterfactuals: Counterfactuals,
-    schema: Schema,
-    model: Model,
-    desired: Desired = "opposite",
-    ks: Annotated[str | None, typer.Option(help="The k to try, with commas between; 2 to 30 without it.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the figures go, .json.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Where the plot goes, .png, .svg or .pdf.")] = None,
-    factuals: Factuals = None,
-    k: Annotated[int | None, typer.Option("--k", help="The k in use: a line in the plot.")] = None,
-    guarantee: Guarantee = None,
-    method: Method = "auto",
-    policy: Policy = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Compare with no protection and with Mondrian over the whole table.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
-    track: Track = False,
-    experiment: Experiment = None,
-) -> int:
-    """Measure what every k would cost: information loss, pureness and what is withheld, on the same counterfactuals.
+def _rate(rate: Rate) -> str:
+    return f"{_share(rate.value)} ({_share(rate.low)} to {_share(rate.high)})"
 
-    Nothing is released. Exit code 0, or 3 when nothing could be at any k.
-    """
-    from cfk_plugin.commands import audit_frontier as work
-    from cfk_plugin.commands.inputs import Inputs
 
-    changes = {"k": k, "guarantee": guarantee}
-    job = work.Job(
-        inputs=Inputs(train, schema, model, counterfactuals, factuals, desired, policy, changes, method),
-        ks=ks,
-        compare=compare,
-        seed=seed,
-        output=output,
-        plot=plot,
-        experiment=experiment,
-        track=track,
-    )
-    return work.run(job, console(), console(stderr=True))
+def _share(value: float) -> str:
+    return f"{value:.3f}"
 
 
 @command(
@@ -199,25 +190,121 @@ def audit_epsilon(
 
     Exit code 0 when the claim is not refuted (which proves nothing), 1 when it is, 3 when so few runs never could.
     """
-    from cfk_plugin.commands import audit_epsilon as work
+    from cfk_plugin._files import check_report, progress_bar, read_schema, read_table
+    from cfk_plugin.audit import canary_audit, one_run_audit, runs_needed
+    from cfk_plugin.audit.epsilon import Jobs, neighbours, seconds_needed
 
-    job = work.Job(
-        train=train,
-        schema=schema,
-        claimed=claimed,
-        method=method,
-        fit=fit,
-        canary=canary,
-        delta=delta,
-        runs=runs,
-        one_run=one_run,
-        score=score,
-        relation=relation,
-        jobs=jobs,
-        backend=backend,
-        seed=seed,
-        output=output,
-        experiment=experiment,
-        track=track,
+    check_report(output)
+    rows = read_table(train)
+    roles = read_schema(schema, rows)
+    identifiers = list(roles.names("identifier"))
+    people = _read_canary(canary, claimed, delta, one_run).drop(columns=identifiers, errors="ignore")
+    rows = rows.drop(columns=identifiers)
+    audited, judge = _audited(method, fit, score, roles, people, claimed=claimed, delta=delta, one_run=one_run)
+    options: dict[str, Any] = {"claimed": claimed, "delta": delta, "seed": seed, "score": judge, "schema": roles}
+    if one_run:
+        report = one_run_audit(audited, rows, people, **options)
+    else:
+        err = console(stderr=True)
+        worlds = neighbours(rows, people, roles, relation, seed)  # type: ignore[arg-type]  # checked there
+        Jobs(jobs, backend, seed)  # type: ignore[arg-type]  # refuses wrong settings before anything runs
+        needed, seconds = runs_needed(claimed, delta), seconds_needed(audited, worlds, runs, n_jobs=jobs)
+        said = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+        err.print(f"{2 * runs} runs, about {said}", highlight=False)
+        if needed is None or needed > runs:
+            err.print("so few runs cannot refute the claim, however much is given away", highlight=False)
+        options |= {"runs": runs, "relation": relation, "n_jobs": jobs, "backend": backend}
+        with progress_bar("running", err) as told:
+            report = canary_audit(audited, rows, people, progress=told, **options)
+    keep(report, output, track, experiment)
+    _show_epsilon(report, console())
+    return EXIT[report.verdict]
+
+
+def _audited(
+    method: str | None,
+    fit: str | None,
+    score: str | None,
+    roles: Roles,
+    canary: pd.DataFrame,
+    *,
+    claimed: float,
+    delta: float,
+    one_run: bool,
+) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """Return what is audited, and how its outputs are judged: a function of the user's, or a method of ours."""
+    from cfk_plugin._files import load_function
+    from cfk_plugin.dp.audited import Measurements, measuring
+
+    if (method is None) == (fit is None):
+        raise InputError("give --fit module:function, or --method (dp), and not both")
+    if fit is not None:
+        return load_function(fit), None if score is None else load_function(score)
+    if method != "dp":
+        raise InputError(f"unknown method {method}; known: dp")
+    if score is not None:
+        raise InputError("--score goes with --fit; a method is judged by all that it asks of the rows")
+
+    def judge(found: Measurements) -> Any:
+        return found.scores(canary) if one_run else found.seen(canary)
+
+    # The noised questions of `DPPrototypes`: whoever sees them sees more than any answer.
+    return measuring(roles, claimed, delta), judge
+
+
+def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool) -> pd.DataFrame:
+    """Read the canary; a made-up person is the user's to choose, as only they know which values are rare together."""
+    import json
+
+    import pandas as pd
+
+    from cfk_plugin._files import read_table
+    from cfk_plugin.audit import canaries_needed
+
+    if path is None:
+        many = canaries_needed(claimed, delta)
+        few = f"{many or 'many'} made-up people, one row each" if one_run else "one made-up person"
+        raise InputError(
+            f"--canary is missing: give {few}, with the columns of the training table and values that are rare "
+            "together there, inside the declared domains; never a row of the table"
+        )
+    if path.suffix.lower() != ".json":
+        return read_table(path)
+    failure = ""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return pd.DataFrame(content if isinstance(content, list) else [content])
+    except Exception as error:  # noqa: BLE001 - its text quotes the file
+        failure = type(error).__name__
+    raise InputError(f"{path}: not a row, or a list of rows, as JSON ({failure})")
+
+
+def _show_epsilon(report: EpsilonAudit, out: Console) -> None:
+    out.print(
+        f"epsilon is at least [bold]{report.epsilon_low:.2f}[/] ({report.confidence:.0%}); claimed {report.claimed:g}, "
+        f"delta {report.delta:g}; these sizes could show at most {report.ceiling:.2f}",
+        highlight=False,
     )
-    return work.run(job, console(), console(stderr=True))
+    rate = report.main
+    out.print(f"guesses right: {rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f}) of {rate.n}", highlight=False)
+    if report.tpr is not None and report.fpr is not None:
+        out.print(f"canary found: {report.tpr.value:.3f} with it, {report.fpr.value:.3f} without it", highlight=False)
+    out.print(f"neighbouring tables: {report.relation}", highlight=False)
+    out.print(report.scenario, highlight=False)
+    if report.warning is not None:
+        out.print(f"[bold]note[/]: {report.warning}", highlight=False)
+    out.print(f"[bold]{report.verdict}[/]: {report.advice}", highlight=False)
+
+
+EXIT = {"pass": 0, "fail": 1, "review": 3}
+
+
+def keep(report: Any, output: Path | None, track: bool, experiment: str | None) -> None:
+    """Write a report, and log it, where that was asked for."""
+    from cfk_plugin._files import write_report
+
+    if output is not None:
+        write_report(output, report.to_json(indent=1))
+    if track or experiment:
+        run_id = report.log(experiment=experiment)
+        console(stderr=True).print(f"logged to MLflow run {run_id}", highlight=False)

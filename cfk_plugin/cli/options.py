@@ -14,7 +14,6 @@ Schema = Annotated[
 Model = Annotated[str, typer.Option("--model", "-m", help="joblib or pickle file that you trust, or an MLflow URI.")]
 Desired = Annotated[str, typer.Option("--desired", "-d", help="The outcome wanted, or 'opposite'.")]
 LedgerUrl = Annotated[str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")]
-LedgerRows = Annotated[Path, typer.Option("--output", "-o", help="Where the rows go, .csv or .jsonl.")]
 KeyFile = Annotated[Path | None, typer.Option(help="Key of the ledger; else CFK_LEDGER_KEY, else URL.key.")]
 Guarantee = Annotated[str | None, typer.Option(help="reciprocal, catalogue or nominal.")]
 Method = Annotated[str, typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's.")]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,16 @@ from cfk_plugin.cli.options import (
     Track,
     Train,
 )
+from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+    from cfk_plugin.cli.recount import Recount
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.release.explanations import Explanations
 
 
 @command("demo", "cfk demo\ncfk demo --k 5 --patients 40 --folder /tmp/cfk")
@@ -67,13 +78,46 @@ def protect(
 
     Exit code 0 when all are released, 3 when some are withheld, 1 when all are.
     """
-    from cfk_plugin.commands import protect as work
-    from cfk_plugin.commands.inputs import Inputs
+    from contextlib import nullcontext
 
+    from cfk_plugin._files import check_output, progress_bar, read_inputs, write_released
+    from cfk_plugin.records.ledger import Ledger
+    from cfk_plugin.release.anonymizer import KAnonymizer
+
+    check_output(output)
     changes = {"k": k, "guarantee": guarantee, "objective": objective, "min_pureness": min_pureness, "max_ncp": max_ncp}
-    inputs = Inputs(train, schema, model, counterfactuals, factuals, desired, policy, changes, method)
-    job = work.Job(inputs=inputs, output=output, ledger=ledger, experiment=experiment, track=track)
-    return work.run(job, console(), console(stderr=True))
+    case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, **changes)
+    out, err = console(), console(stderr=True)
+    with Ledger(ledger) if ledger else nullcontext() as book:
+        anonymizer = KAnonymizer(policy=case.policy, method=method, ledger=book)
+        anonymizer.fit(case.population, model=case.model, desired=case.desired)
+        with progress_bar("protecting", err) as told:
+            explanations = anonymizer.transform(case.raw, case.factuals, progress=told)
+    if output is not None:
+        write_released(output, explanations)
+    else:
+        out.file.write(explanations.to_json(indent=1) + "\n")
+    if track or experiment:
+        run_id = explanations.log(experiment=experiment)
+        err.print(f"logged to MLflow run {run_id}", highlight=False)
+    _show_summary(explanations, output, err)
+    return 0 if not explanations.suppressed else 3 if explanations.released else 1
+
+
+def _show_summary(explanations: Explanations, output: Path | None, err: Console) -> None:
+    from cfk_plugin.release.results import SUPPRESSION_REASONS
+
+    summary = explanations.summary()
+    where = f" in {output}" if output is not None else ""
+    err.print(f"{summary['released']} released, {summary['suppressed']} withheld{where}", highlight=False)
+    for reason, count in summary["reasons"].items():
+        err.print(f"  {count} withheld: {SUPPRESSION_REASONS[reason]}", highlight=False)
+    if summary["released"]:
+        err.print(
+            f"  smallest region {summary['k_min']:.0f} people, information loss {summary['ncp_mean']:.3f}, "
+            f"pureness {summary['pureness_mean']:.1%}",
+            highlight=False,
+        )
 
 
 @command(
@@ -100,21 +144,81 @@ def verify(
     Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to look: nothing was
     released, the table is another one, or prototypes, which cannot be counted. What was not checked is said.
     """
-    from cfk_plugin.commands import verify as work
+    from rich.markup import escape
 
-    job = work.Job(
-        released=released,
-        train=train,
-        schema=schema,
-        key=key,
-        signature=signature,
-        policy=policy,
+    from cfk_plugin._files import load_model, parse_json, read_bytes, read_policy, read_schema, read_table, wanted
+    from cfk_plugin.cli.recount import Judge, examine
+    from cfk_plugin.cli.released_file import require_version
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.release import signing
+
+    if k is not None and k < 2:
+        raise PolicyError(f"k must be a whole number >= 2, got {k}")
+    if (train is None) != (schema is None):
+        raise InputError("give the training rows and --schema together")
+    if train is None and key is None:
+        raise InputError("give the training rows and --schema, or --key to check the signature alone")
+    if train is None and (model is not None or k is not None):
+        raise InputError("--model and --k need the training rows and --schema")
+    if signature is not None and key is None:
+        raise InputError("--signature needs --key, the public key of whoever signed")
+    if rerun and model is None:
+        raise InputError("--rerun needs --model, and --desired as it was for the release")
+    try:
+        content = read_bytes(released) if key is None else signing.verify(released, key, signature)
+    except WrongSignatureError as error:
+        console().print(f"[bold]fail[/]: {escape(str(error))}", highlight=False)
+        return 1
+    said = parse_json(content, released)
+    try:
+        require_version(said)
+    except InputError as error:
+        raise InputError(f"{released}: {error}") from None
+    population = judge = None
+    if train is not None and schema is not None:
+        rows = read_table(train)
+        population = Population.from_frame(rows, read_schema(schema, rows))
+        if model is not None:
+            asked = load_model(model)
+            judge = Judge(population, asked, wanted(desired, asked, population.frame[list(population.schema.features)]))
+    found = examine(
+        said,
+        population,
+        judge,
+        agreed=None if policy is None else read_policy(policy, {}),
         k=k,
-        model=model,
-        desired=desired,
+        outcome=desired,
         rerun=rerun,
+        signed=key is not None,
     )
-    return work.run(job, console())
+    _show_recount(found, said, population)
+    return {"pass": 0, "fail": 1, "review": 3}[found.verdict]
+
+
+_SHOWN = 20
+
+
+def _show_recount(found: Recount, content: Mapping[str, Any], population: Population | None) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = console()
+    if found.findings:
+        table = Table("where", "problem")
+        for finding in found.findings[:_SHOWN]:
+            table.add_row(escape(finding.where), escape(finding.problem))
+        out.print(table)
+        if len(found.findings) > _SHOWN:
+            out.print(f"... and {len(found.findings) - _SHOWN} more", highlight=False)
+    withheld = sum(isinstance(e, dict) and e.get("status") == "suppressed" for e in content["explanations"])
+    said = [f"{len(content['explanations']) - withheld} released, {withheld} withheld"]
+    if population is not None:
+        said.append(f"{population.n_people} people in the table")
+    if found.counts:
+        said.append(f"at least {min(found.counts)} in a region")
+    out.print(f"[bold]{found.verdict}[/]: {', '.join(said)}", highlight=False)
+    for what in found.unchecked:
+        out.print(f"not checked: {what}", highlight=False)
 
 
 @command("sign", "cfk sign --new-key release.key\ncfk sign released.json --key release.key")
@@ -127,14 +231,39 @@ def sign(
 
     CFK_SIGN_PASSPHRASE encrypts and opens the private key.
     """
-    from cfk_plugin.commands import sign as work
+    from cfk_plugin.release import signing
 
-    return work.run(path, key, new_key, console())
+    passphrase, out = os.environ.get("CFK_SIGN_PASSPHRASE"), console()
+    if new_key is not None:
+        if path is not None or key is not None:
+            raise InputError("--new-key makes keys and signs nothing; sign with --key then")
+        public = signing.new_key(new_key, passphrase)
+        out.print(f"{new_key}: keep it to yourself", markup=False, highlight=False)
+        out.print(f"{public}: give it to those who verify", markup=False, highlight=False)
+        return 0
+    if path is None or key is None:
+        raise InputError("give a file and --key, your private key; cfk sign --new-key PATH makes one")
+    out.print(f"{signing.sign(path, key, passphrase)}", markup=False, highlight=False)
+    return 0
 
 
 @command("plugins", "cfk plugins\nCFK_DISABLE_PLUGINS=nice cfk plugins")
 def plugins() -> int:
     """List installed plugins, their versions and what they add."""
-    from cfk_plugin.commands import plugins as work
+    from rich.table import Table
 
-    return work.run(console())
+    from cfk_plugin.plugins import generators, load_plugins
+
+    manager, out = load_plugins(), console()
+    if not manager.infos:
+        out.print("no plugins are installed")
+        return 0
+    table = Table("plugin", "distribution", "version", "hooks")
+    for info in reversed(manager.infos):
+        table.add_row(info.name, info.distribution or "–", info.version, ", ".join(info.hooks))
+    out.print(table)
+    if protectors := sorted(manager.protectors()):
+        out.print(f"protectors that plugins bring: {', '.join(protectors)}", highlight=False)
+    if names := generators():
+        out.print(f"generators, by name: {', '.join(names)}", highlight=False)
+    return 0

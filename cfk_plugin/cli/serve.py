@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cfk_plugin.cli.frame import command, console
 from cfk_plugin.cli.options import Experiment, K, Track
+from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
+
+if TYPE_CHECKING:
+    from cfk_plugin.data.population import Population
 
 
 @command(
@@ -36,20 +43,117 @@ def serve(
 
     POST /invocations takes what MLflow's server takes as dataframe_split or dataframe_records.
     """
+    from cfk_plugin._files import load_model
+    from cfk_plugin.records.ledger import Ledger
+    from cfk_plugin.records.logger import RunLogger
+    from cfk_plugin.serving.handler import handler_for, opened, show_no_traces
+    from cfk_plugin.serving.pyfunc import answer_of_model, load_inner
     from cfk_plugin.serving.server import Limits, run
 
-    return run(
-        explainer,
-        host,
-        port,
-        Limits(timeout, threads, read_timeout),
-        console(stderr=True),
-        bundle=bundle,
-        model=model,
-        desired=desired,
-        k=k,
-        ledger=ledger,
-        track=track,
-        experiment=experiment,
-        most=most,
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    show_no_traces()
+    if bundle is None and model is None:
+        answer = answer_of_model(load_model(explainer))
+        if answer is None:
+            raise InputError(
+                "this is no model of log_protected_model; to protect an explainer give --bundle and --model"
+            )
+        given = {"--desired": desired, "--k": k, "--ledger": ledger, "--track": track or experiment}
+        if names := [name for name, value in given.items() if value]:
+            raise InputError(f"a protected model brings its own settings; leave out {', '.join(names)}")
+    elif bundle is None or model is None or desired is None:
+        raise InputError(
+            "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
+            "log_protected_model needs none of them"
+        )
+    else:
+        population, policy = opened(bundle)
+        asked = load_model(model)
+        outcome = _outcome(desired, asked, population)
+        try:
+            inner = load_inner(explainer)
+        except ModelError as error:
+            raise InputError(f"{explainer}: {error}") from None
+        answer = handler_for(
+            population,
+            policy if k is None else replace(policy, k=k),
+            inner,
+            most=most,
+            model=asked,
+            desired=outcome,
+            ledger=Ledger(ledger) if ledger else None,
+            track=RunLogger(experiment=experiment, run_name="served") if track or experiment else False,
+        ).answer
+    return run(answer, host, port, Limits(timeout, threads, read_timeout), console(stderr=True))
+
+
+def _outcome(text: str, model: Any, population: Population) -> Any:
+    """Return the label that is meant.
+
+    The model's classes say which there are; without any, what it answers to made-up rows may. Where neither does, the
+    label is guessed from its spelling, and a warning says that it could not be checked.
+
+    Raises
+    ------
+    InputError
+        If the model does not have it, or answers with text where it is a number, or the other way round.
+    """
+    from cfk_plugin._files import label_among
+    from cfk_plugin.data.model import OPPOSITE
+
+    if text == OPPOSITE:
+        return text
+    if (classes := _classes(model)) is not None:
+        return label_among(classes, text)
+    guess, tried = _read(text), _tried(model, population)
+    with suppress(InputError):
+        return label_among(tried, text)
+    if tried and not any(isinstance(label, str) == isinstance(guess, str) for label in tried):
+        return label_among(tried, text)  # which says what there is
+    console(stderr=True).print(
+        f"warning: --desired {text}: no made-up row has this outcome, so it could not be checked that the model has "
+        "it; if it has not, every explanation is withheld",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
     )
+    return guess
+
+
+_TRIED = 200
+
+
+def _classes(model: Any) -> list[Any] | None:
+    """Return the classes that a model, or the one inside of a model of MLflow, says it has; None where it does not."""
+    import numpy as np
+
+    try:
+        with quiet("{}", CFKError):
+            inside = model.get_raw_model() if hasattr(model, "get_raw_model") else model
+            found = np.asarray(getattr(inside, "classes_", getattr(model, "classes_", None)))
+            return found.tolist() if found.ndim == 1 else None
+    except CFKError:
+        return None
+
+
+def _tried(model: Any, population: Population) -> list[Any]:
+    """Return what a model answers to made-up rows; nothing where there are none, or it does not take them."""
+    import pandas as pd
+
+    from cfk_plugin.data.model import LabelModel
+    from cfk_plugin.serving.log import made_up
+
+    rows = made_up(population, _TRIED)
+    try:
+        return [] if rows is None else pd.unique(LabelModel(model, population.schema.features)(rows)).tolist()
+    except ModelError:
+        return []
+
+
+def _read(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from cfk_plugin._files import load_function, load_model, read_policy, read_schema, read_table
 from cfk_plugin.audit.planning import Scope
 from cfk_plugin.audit.targets import (
     Owner,
@@ -21,7 +22,6 @@ from cfk_plugin.audit.targets import (
     full_depth_forest,
     measured_schema,
 )
-from cfk_plugin.commands.files import load_function, load_model, read_policy, read_schema, read_table
 from cfk_plugin.errors import InputError, ModelError
 from cfk_plugin.plugins import generator
 

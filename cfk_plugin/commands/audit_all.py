@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
+from cfk_plugin._files import check_report, progress_bar, write_report
 from cfk_plugin.audit.planning import (
     AUDITS,
     AuditTask,
@@ -25,8 +26,6 @@ from cfk_plugin.audit.planning import (
 )
 from cfk_plugin.audit.targets import Kept
 from cfk_plugin.commands.attacked import Case, Inputs
-from cfk_plugin.commands.files import check_report, write_report
-from cfk_plugin.commands.protect import progress_bar
 from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rich.text import Text
 
-from cfk_plugin.commands.protect import progress_bar
+from cfk_plugin._files import progress_bar
 from cfk_plugin.errors import InputError
 from cfk_plugin.report.delivery import check_place, describe_model_version, write_whole
 from cfk_plugin.report.document import STATUS_TEXTS, kind_of, shown

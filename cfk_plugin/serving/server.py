@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import pandas as pd
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
@@ -23,12 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cfk_plugin.commands.files import load_model
-from cfk_plugin.commands.inputs import label_among
-from cfk_plugin.data.model import OPPOSITE, LabelModel
-from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
-from cfk_plugin.records.ledger import Ledger
-from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.errors import CFKError, quiet
 from cfk_plugin.serving.handler import (
     JSON,
     MOST_BYTES,
@@ -37,20 +28,13 @@ from cfk_plugin.serving.handler import (
     Answer,
     RequestError,
     answer_to,
-    handler_for,
-    opened,
-    show_no_traces,
     to_json,
 )
-from cfk_plugin.serving.log import made_up
-from cfk_plugin.serving.pyfunc import answer_of_model, load_inner
 
 if TYPE_CHECKING:
     from rich.console import Console
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from cfk_plugin.data.population import Population
 
 
 _log = logging.getLogger("cfk_plugin")
@@ -229,17 +213,9 @@ def _refusal(status: int, message: str) -> Response:
     return Response(to_json(content), status_code=status, media_type=JSON)
 
 
-def run(explainer: str, host: str, port: int, limits: Limits, console: Console, **options: Any) -> int:
-    """Serve until the process is told to end; return the exit code. The options are those of `answer_of`.
-
-    Raises
-    ------
-    CFKError
-        If bundle, model, explainer and policy do not fit together. Nothing listens then.
-    """
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    show_no_traces()
-    app = make_app(answer_of(explainer, console, **options), limits)
+def run(answer: Answer, host: str, port: int, limits: Limits, console: Console) -> int:
+    """Serve until the process is told to end; return the exit code."""
+    app = make_app(answer, limits)
     console.print(f"protected explanations at http://{host}:{port}/invocations", highlight=False, soft_wrap=True)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -310,126 +286,3 @@ class _Connection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-def answer_of(
-    explainer: str,
-    console: Console,
-    *,
-    bundle: Path | None,
-    model: str | None,
-    desired: str | None,
-    k: int | None,
-    ledger: str | None,
-    track: bool,
-    experiment: str | None,
-    most: int,
-) -> Answer:
-    """Return what answers requests: a protected model, or a handler that is put together here.
-
-    Raises
-    ------
-    InputError
-        If options lack or clash, the explainer cannot be loaded, or the model does not have the outcome.
-    CFKError
-        See `protect`.
-    """
-    if bundle is None and model is None:
-        given = {"--desired": desired, "--k": k, "--ledger": ledger, "--track": track or experiment}
-        return _registered(explainer, [name for name, value in given.items() if value])
-    if bundle is None or model is None or desired is None:
-        raise InputError(
-            "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
-            "log_protected_model needs none of them"
-        )
-    population, policy = opened(bundle)
-    asked = load_model(model)
-    wanted = _outcome(desired, asked, population, console)
-    try:
-        inner, failure = load_inner(explainer), ""
-    except ModelError as error:
-        inner, failure = None, str(error)
-    if failure:
-        raise InputError(f"{explainer}: {failure}")
-    handler = handler_for(
-        population,
-        policy if k is None else replace(policy, k=k),
-        inner,
-        most=most,
-        model=asked,
-        desired=wanted,
-        ledger=Ledger(ledger) if ledger else None,
-        track=RunLogger(experiment=experiment, run_name="served") if track or experiment else False,
-    )
-    return handler.answer
-
-
-def _registered(location: str, given: list[str]) -> Answer:
-    answer = answer_of_model(load_model(location))
-    if answer is None:
-        raise InputError("this is no model of log_protected_model; to protect an explainer give --bundle and --model")
-    if given:
-        raise InputError(f"a protected model brings its own settings; leave out {', '.join(given)}")
-    return answer
-
-
-def _outcome(text: str, model: Any, population: Population, console: Console) -> Any:
-    """Return the label that is meant.
-
-    The model's classes say which there are; without any, what it answers to made-up rows may. Where neither does, the
-    label is guessed from its spelling, and the console says that it could not be checked.
-
-    Raises
-    ------
-    InputError
-        If the model does not have it, or answers with text where it is a number, or the other way round.
-    """
-    if text == OPPOSITE:
-        return text
-    if (classes := _classes(model)) is not None:
-        return label_among(classes, text)
-    guess, tried = _read(text), _tried(model, population)
-    with suppress(InputError):
-        return label_among(tried, text)
-    if tried and not any(isinstance(label, str) == isinstance(guess, str) for label in tried):
-        return label_among(tried, text)  # which says what there is
-    console.print(
-        f"warning: --desired {text}: no made-up row has this outcome, so it could not be checked that the model has "
-        "it; if it has not, every explanation is withheld",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-    return guess
-
-
-_TRIED = 200
-
-
-def _classes(model: Any) -> list[Any] | None:
-    """Return the classes that a model, or the one inside of a model of MLflow, says it has; None where it does not."""
-    try:
-        with quiet("{}", CFKError):
-            inside = model.get_raw_model() if hasattr(model, "get_raw_model") else model
-            found = np.asarray(getattr(inside, "classes_", getattr(model, "classes_", None)))
-            return found.tolist() if found.ndim == 1 else None
-    except CFKError:
-        return None
-
-
-def _tried(model: Any, population: Population) -> list[Any]:
-    """Return what a model answers to made-up rows; nothing where there are none, or it does not take them."""
-    rows = made_up(population, _TRIED)
-    try:
-        return [] if rows is None else pd.unique(LabelModel(model, population.schema.features)(rows)).tolist()
-    except ModelError:
-        return []
-
-
-def _read(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -233,7 +233,7 @@ def test_an_unexpected_error_shows_no_value(folder: Path, monkeypatch: pytest.Mo
     def broken(*_: Any) -> None:
         raise KeyError(CANARY)
 
-    monkeypatch.setattr("cfk_plugin.commands.inputs.read_table", broken)
+    monkeypatch.setattr("cfk_plugin._files.read_table", broken)
     assert cfk(PROTECT, code=2).stderr == "cfk: unexpected KeyError; CFK_DEBUG=1 shows where\n"
 
 

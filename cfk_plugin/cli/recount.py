@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.audit.released_file import Finding, Released
+from cfk_plugin.cli.released_file import (
+    Finding,
+    Released,
+    inconsistent,
+    policy_of,
+    read,
+    unfit,
+    wrong_columns,
+    wrong_prototypes,
+)
 from cfk_plugin.data.model import OPPOSITE, Goal, Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, json_value, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
@@ -23,23 +33,196 @@ from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivateValues
+from cfk_plugin.plugins import load_plugins
+from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.release.anonymizer import KAnonymizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.audit.released_file import Released
     from cfk_plugin.data.domain import Domain
-    from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.data.population import Population
     from cfk_plugin.data.region import Part
     from cfk_plugin.protection.partition import Partition
+    from cfk_plugin.release.results import Policy
 
 
 CELLS, SAMPLES = 10_000, 2_000
 """Up to so many combinations are asked one by one for pureness, and so many of more."""
 NEAR = 1e-9
 """Figures this close are equal: a table that was written as text has lost the last bits."""
+
+
+@dataclass(slots=True)
+class Recount:
+    """What was found, and what was not looked at.
+
+    Attributes
+    ----------
+    findings : list of Finding
+    unchecked : list of str
+        What this run could not know.
+    counts : list of int
+        People inside each region that was counted.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """Return ``fail``, ``review`` (a person has to look) or ``pass``."""
+        if any(finding.fails for finding in self.findings):
+            return "fail"
+        return "review" if self.findings else "pass"
+
+
+def examine(
+    content: Mapping[str, Any],
+    population: Population | None = None,
+    judge: Judge | None = None,
+    *,
+    agreed: PrivacyPolicy | None = None,
+    k: int | None = None,
+    outcome: str | None = None,
+    rerun: bool = False,
+    signed: bool = False,
+) -> Recount:
+    """Check form, consistency, counts and, where a model is given, what it says; stop where nothing can be read.
+
+    Parameters
+    ----------
+    content : mapping, the file
+    population : Population, optional
+        The people to count.
+    judge : Judge, optional
+        The model, and the outcome that was desired of it.
+    agreed : PrivacyPolicy, optional
+        The policy that the file must have been made under.
+    k : int, optional
+        Least number of people; else the policy's own.
+    outcome : str, optional
+        The outcome that was desired, by name.
+    rerun : bool
+        Whether the guarantee's regions are built again.
+    signed : bool
+        Whether a signature of the file was checked.
+    """
+    report = Recount()
+    report.findings = unfit(content, () if population is None else population.schema.features)
+    if report.findings:
+        report.unchecked.append("anything else: the form has to be right first")
+        return report
+    policy = policy_of(content)
+    if policy is None:
+        report.findings.append(Finding("policy", "its settings contradict each other"))
+        return report
+    report.findings += inconsistent(content, policy)
+    report.unchecked += _not_asked(policy, population, judge, agreed, rerun=rerun, signed=signed)
+    if agreed is not None and agreed != policy:
+        report.findings.append(Finding("policy", "is not the one that was given"))
+    if all(entry["status"] == "suppressed" for entry in content["explanations"]):
+        report.findings.append(Finding("explanations", "nothing was released", fails=False))
+    if population is None:
+        return report
+    report.findings += wrong_columns(content, population)
+    if not isinstance(policy, PrivacyPolicy):
+        report.findings += wrong_prototypes(content, population)
+        no_count = "hold prototypes, which no people can be counted for: epsilon is of the way they were made"
+        report.findings.append(Finding("explanations", f"{no_count}; see cfk audit epsilon", fails=False))
+        return report
+    report.findings += _of_regions(content, population, policy, judge, report, k=k, outcome=outcome, rerun=rerun)
+    return report
+
+
+def _of_regions(
+    content: Mapping[str, Any],
+    population: Population,
+    policy: PrivacyPolicy,
+    judge: Judge | None,
+    report: Recount,
+    *,
+    k: int | None,
+    outcome: str | None,
+    rerun: bool,
+) -> Iterator[Finding]:
+    found, wrong = read(content, population, policy)
+    yield from wrong
+    again = Rerun.of(judge, policy) if judge is not None and rerun else None
+    if again is not None and not again.applies:
+        report.unchecked.append("that a search finds these regions again: its counterfactuals are not in the file")
+    known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
+    labels = _labels(population, judge, outcome)
+    for each in found:
+        report.counts.append(population.people(each.rows))
+        yield from recount(each, population, policy, k)
+        if each.certificate["method"] not in known:
+            yield Finding(each.where, "certificate.method is the name of no method or plugin that is installed here")
+        if population.has_key and each.certificate["population"] != population.fingerprint:
+            yield Finding(each.where, "is about another population, or was made with another key", fails=False)
+        yield from _wrong_outcome(each, labels, judge)
+        if judge is not None and (grid := judge.grid(each)).size:
+            yield from judge.wrong_pureness(each, grid)
+        elif judge is not None:
+            report.unchecked.append(f"pureness of {each.where}: the table has no number in a released bin")
+        if again is not None:
+            yield from again.wrong(each)
+    if not population.has_key:
+        report.unchecked.append("that this is the population of the certificates (set CFK_KEY)")
+
+
+def _not_asked(
+    policy: Policy,
+    population: Population | None,
+    judge: Judge | None,
+    agreed: PrivacyPolicy | None,
+    *,
+    rerun: bool,
+    signed: bool,
+) -> Iterator[str]:
+    """Yield what was not asked for, with the option that does."""
+    if not signed:
+        yield "who wrote the file, and changes that fit the rest of it (--key)"
+    if agreed is None:
+        yield "that its policy is the one that was agreed on (--policy)"
+    if population is None:
+        yield "people, information loss and values (give the training rows and --schema)"
+    if not isinstance(policy, PrivacyPolicy):
+        return
+    if judge is None:
+        yield "pureness (--model)"
+    if not rerun:
+        yield "that regions are those of the guarantee (--rerun)"
+    if policy.guarantee == "nominal":
+        yield "optimal and gap, which are the method's own claim"
+    if policy.guarantee != "catalogue" or not rerun:
+        yield "that private values are those of the counterfactuals, which are not in the file"
+    yield "why explanations were withheld"
+
+
+def _labels(population: Population, judge: Judge | None, outcome: str | None) -> set[str]:
+    """Return the outcomes that there are, as text: of the table's target, of the model, and the one that was named."""
+    target, found = population.schema.target, population.frame
+    labels = [] if target is None or target not in found else found[target].dropna().unique().tolist()
+    labels += [] if judge is None else judge.labels(found).tolist()
+    named = {outcome} if outcome is not None and outcome != OPPOSITE else set()
+    return {to_text(label) for label in labels} | named
+
+
+def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> Iterator[Finding]:
+    """Yield an outcome that is none, as a text or a number could be anything; and one that is not named."""
+    outcome = found.entry["outcome"]
+    if outcome is None:
+        yield Finding(found.where, "does not name its outcome: a function that is not in the file decided", fails=False)
+        return
+    label = outcome.get("label", outcome.get("not", False))
+    if isinstance(label, bool) and ("low" not in outcome or judge is not None):
+        return
+    if "low" in outcome or not labels:
+        yield Finding(found.where, "names an outcome that nothing tells; give --desired or --model", fails=False)
+    elif to_text(label) not in labels:
+        yield Finding(found.where, "names an outcome that is none")
 
 
 def recount(found: Released, population: Population, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:

@@ -1,20 +1,32 @@
-"""Reading and writing the files of the command line. Errors name the file and what is wrong, not its content."""
+"""Files of the command line, read and written. Errors name the file and what is wrong, not its content."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+from rich.progress import Progress
 
+from cfk_plugin.data.model import OPPOSITE, LabelModel
 from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError, quiet
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cfk_plugin.hookspecs import Progress as Told
+    from cfk_plugin.release.explanations import Explanations
 
 _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "quasi_identifiers": list,
@@ -33,6 +45,7 @@ _SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
     "whole": list,
 }
 _DIGITS = 40  # of a whole number in JSON
+_FEW = 20  # more outcomes than these are hardly labels, and are not shown
 _MODEL_FILES = (".joblib", ".pkl", ".pickle")
 
 
@@ -172,44 +185,44 @@ def _load_mlflow(location: str) -> Any:
         return mlflow.pyfunc.load_model(location)
 
 
-def write_output(path: Path, frame: pd.DataFrame, text: str) -> None:
-    """Write explanations as their file name says: CSV, Parquet or JSON."""
-    kind = path.suffix.lower()
-    try:
-        if kind == ".json":
-            path.write_text(text, encoding="utf-8")
-        elif kind == ".parquet":
-            frame.to_parquet(path, index=False)
-        else:
-            frame.to_csv(path, index=False)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
-
-
-def check_output(path: Path | None) -> None:
+def check_output(
+    path: Path | None, what: str = "output", endings: Sequence[str] = (".csv", ".parquet", ".json")
+) -> None:
     """Refuse, before any work, a place that cannot be written."""
     if path is None:
         return
-    if path.suffix.lower() not in (".csv", ".parquet", ".json"):
-        raise InputError(f"{path}: the output must end in .csv, .parquet or .json")
+    if path.suffix.lower() not in endings:
+        *some, last = endings
+        raise InputError(f"{path}: the {what} must end in {', '.join(some)}{' or ' if some else ''}{last}")
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder does not exist")
 
 
 def check_report(path: Path | None) -> None:
-    """Refuse, before any work, a place where no report can be written."""
-    if path is None:
-        return
-    if path.suffix.lower() != ".json":
-        raise InputError(f"{path}: the report must end in .json")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder does not exist")
+    check_output(path, "report", (".json",))
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a report."""
-    try:
+    with _writing(path):
         path.write_text(text, encoding="utf-8")
+
+
+def write_released(path: Path, explanations: Explanations) -> None:
+    """Write explanations as their file name says: CSV, Parquet or JSON."""
+    kind = path.suffix.lower()
+    with _writing(path):
+        if kind == ".json":
+            path.write_text(explanations.to_json(indent=1), encoding="utf-8")
+        elif kind == ".parquet":
+            explanations.to_frame().to_parquet(path, index=False)
+        else:
+            explanations.to_frame().to_csv(path, index=False)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
 
@@ -238,3 +251,72 @@ def load_function(name: str) -> Callable[..., Any]:
 def _exists(path: Path) -> None:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandInputs:
+    """Raw counterfactuals, and what they are protected with."""
+
+    policy: PrivacyPolicy
+    population: Population
+    model: Any
+    desired: Any
+    raw: pd.DataFrame
+    factuals: pd.DataFrame | None
+
+
+def read_inputs(
+    train: Path,
+    counterfactuals: Path,
+    schema: Path,
+    model: str,
+    desired: str,
+    factuals: Path | None = None,
+    policy: Path | None = None,
+    **changes: Any,
+) -> CommandInputs:
+    """Read what commands on raw counterfactuals are given; `changes` are options that win over the policy's file."""
+    rules = read_policy(policy, changes)
+    rows, raw = read_table(train), read_table(counterfactuals)
+    facts = None if factuals is None else read_table(factuals)
+    roles = read_schema(schema, rows)
+    population, asked = Population.from_frame(rows, roles), load_model(model)
+    return CommandInputs(rules, population, asked, wanted(desired, asked, rows[list(roles.features)]), raw, facts)
+
+
+def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
+    """Turn the outcome's name into the model's own label; ``opposite`` stays as it is."""
+    if text == OPPOSITE:
+        return text
+    labels: Any = getattr(model, "classes_", None)
+    if labels is None:
+        labels = np.unique(LabelModel(model, list(features.columns))(features))
+    return label_among(labels, text)
+
+
+def label_among(labels: Sequence[Any], text: str) -> Any:
+    """Return the label that is spelled like this; labels are the model's, so a message may list them."""
+    for label in labels:
+        if str(label) == text or (_number(text) is not None and _number(label) == _number(text)):
+            return label
+    known = f"it has {', '.join(map(str, labels))}" if len(labels) <= _FEW else f"it has {len(labels)} others"
+    raise InputError(f"--desired {text}: the model has no such outcome; {known}")
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+@contextmanager
+def progress_bar(what: str, console: Console) -> Iterator[Told]:
+    """Yield a progress callback; it draws a bar on a terminal and nothing elsewhere."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+
+        def told(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield told

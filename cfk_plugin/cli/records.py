@@ -1,0 +1,289 @@
+"""cfk ledger, budget, spool: what is kept of every release, looked at and looked after."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cfk_plugin.cli.frame import app, command, console
+from cfk_plugin.cli.options import KeyFile, LedgerUrl, Schema
+from cfk_plugin.errors import InputError, LedgerError, quiet
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cfk_plugin.records.budget import Account
+    from cfk_plugin.records.ledger import Status
+    from cfk_plugin.records.spool import Spool, Waiting
+
+ledger = typer.Typer(help="Make a ledger of releases, check it, or erase records from it.", no_args_is_help=True)
+budget = typer.Typer(help="Look at privacy budgets in a ledger, or raise one.", no_args_is_help=True)
+spool = typer.Typer(help="Look at records that wait for MLflow, or send them.", no_args_is_help=True)
+app.add_typer(ledger, name="ledger")
+app.add_typer(budget, name="budget")
+app.add_typer(spool, name="spool")
+
+
+@command("create", "cfk ledger create ledger.db\ncfk ledger create postgresql://cfk@db.example.org/privacy", ledger)
+def ledger_create(url: LedgerUrl, key_file: KeyFile = None) -> int:
+    """Make a new ledger, once; nothing else does. One that is there is not touched."""
+    from cfk_plugin.records.ledger import Ledger
+
+    with Ledger(url, key_file=key_file, create=True) as book:
+        return _show_status(book.status())
+
+
+@command("verify", "cfk ledger verify ledger.db\ncfk ledger verify ledger.db --head DIGEST", ledger)
+def ledger_verify(
+    url: LedgerUrl,
+    head: Annotated[str | None, typer.Option(help="A head that was printed before, and kept elsewhere.")] = None,
+    key_file: KeyFile = None,
+) -> int:
+    """Check that no release or spend was taken away, added or changed. Exit code 0 when none was, else 1."""
+    from cfk_plugin.records.chain import BrokenLedgerError
+    from cfk_plugin.records.ledger import Ledger
+
+    try:
+        with Ledger(url, key_file=key_file) as book:
+            found = book.verify(head)
+    except BrokenLedgerError as error:
+        console(stderr=True).print(f"cfk: {error}", highlight=False, markup=False, soft_wrap=True)
+        return 1
+    console().print("the ledger is as it was written", highlight=False)
+    return _show_status(found)
+
+
+@command("upgrade", "cfk ledger upgrade ledger.db", ledger)
+def ledger_upgrade(url: LedgerUrl, key_file: KeyFile = None) -> int:
+    """Give a ledger that an earlier version wrote its chain. Stop the servers that use it first."""
+    from cfk_plugin.records.ledger import Ledger
+
+    rows = Ledger.upgrade(url, key_file=key_file)
+    said = f"{rows} rows are in its chain now; what was taken from it before cannot be noticed"
+    console().print(said, soft_wrap=True)
+    with Ledger(url, key_file=key_file) as book:
+        return _show_status(book.status())
+
+
+@command("status", "cfk ledger status ledger.db", ledger)
+def ledger_status(url: LedgerUrl, key_file: KeyFile = None) -> int:
+    """Show how many records and releases a ledger holds."""
+    from cfk_plugin.records.ledger import Ledger
+
+    with Ledger(url, key_file=key_file) as book:
+        return _show_status(book.status())
+
+
+def _show_status(found: Status) -> int:
+    for field in fields(found):
+        value = getattr(found, field.name)
+        console().print(f"{field.name:<9} {'–' if value is None else value}", highlight=False, soft_wrap=True)
+    return 0
+
+
+@command("export", "cfk ledger export ledger.db -o audit.csv", ledger)
+def ledger_export(
+    url: LedgerUrl,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the rows go, .csv or .jsonl.")],
+    key_file: KeyFile = None,
+) -> int:
+    """Write what was released, when and how often: handles, hashes, counts and times, no value."""
+    from cfk_plugin.records.ledger import COLUMNS, Ledger
+
+    as_csv, number = output.suffix.lower() == ".csv", 0
+    if not as_csv and output.suffix.lower() != ".jsonl":
+        raise LedgerError(f"{output}: the export must end in .csv or .jsonl")
+    with (
+        Ledger(url, key_file=key_file) as book,
+        quiet(f"{output}: cannot be written", LedgerError, let=LedgerError),
+        output.open("w", encoding="utf-8", newline="") as file,
+    ):
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if as_csv:
+            table.writeheader()
+        for number, row in enumerate(book.export(), start=1):  # noqa: B007 - the number of the last one
+            if as_csv:
+                table.writerow(row)
+            else:
+                file.write(json.dumps(row) + "\n")
+    console(stderr=True).print(f"{number} rows in {output}", highlight=False, soft_wrap=True)
+    return 0
+
+
+@command("forget", "cfk ledger forget ledger.db -s schema.json --rows person.csv --train train.csv", ledger)
+def ledger_forget(
+    url: LedgerUrl,
+    schema: Schema,
+    rows: Annotated[Path, typer.Option(help="Rows that are to be forgotten, as in the training table.")],
+    train: Annotated[Path | None, typer.Option(help="Training rows: their columns and types are then used.")] = None,
+    key_file: KeyFile = None,
+) -> int:
+    """Erase records from a ledger; what is on record for others stays."""
+    from cfk_plugin._files import read_schema, read_table
+    from cfk_plugin.records.ledger import Ledger
+    from cfk_plugin.release.pipeline import handles_of
+
+    known = None if train is None else read_table(train)
+    table = read_table(rows) if known is None else _as_trained(rows, known)
+    roles = read_schema(schema, table if known is None else known)
+    if not len(table):
+        raise InputError(f"{rows}: has no rows; give the rows to forget")
+    with Ledger(url, key_file=key_file) as book:
+        if missing := [name for name in roles.features if name not in table.columns]:
+            lost = ", ".join(missing)
+            raise InputError(f"{rows}: column {lost} is missing; give the rows as they are in the training table")
+        # Column by column: a row of a data frame would turn whole numbers beside a fraction into fractions.
+        records = zip(*(table[name].tolist() for name in roles.features), strict=True)
+        gone = book.forget(*(handle for values in records for handle in handles_of(book, roles, list(values))))
+    console().print(f"forgot {gone.records} records with {gone.releases} releases", highlight=False, soft_wrap=True)
+    if not gone.records and known is None:
+        console(stderr=True).print(
+            "nothing matched; --train makes sure that the rows are read as they were for training"
+        )
+    return 0
+
+
+def _as_trained(path: Path, train: pd.DataFrame) -> pd.DataFrame:
+    """Read rows with the types of the training table; a code such as 007 stays the text that it is there."""
+    import pandas as pd
+    from pandas.api import types
+
+    from cfk_plugin._files import read_table
+    from cfk_plugin.data.values import conform
+
+    table = read_table(path)
+    texts = [
+        name
+        for name in table.columns
+        if name in train.columns and (types.is_object_dtype(train[name]) or types.is_string_dtype(train[name]))
+    ]
+    if path.suffix.lower() not in (".parquet", ".pq") and texts:
+        table = table.assign(**pd.read_csv(path, usecols=texts, dtype=str))
+    for name in table.columns.intersection(train.columns):
+        table[name] = conform(table[name], train[name].dtype)
+    return table
+
+
+@command("show", "cfk budget show ledger.db\ncfk budget show ledger.db --json", budget)
+def budget_show(
+    url: LedgerUrl,
+    key_file: KeyFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, with every ceiling and every fit.")] = False,
+) -> int:
+    """Show every account: its ceiling, what was spent, what is left."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from cfk_plugin.records.budget import accounts, format_amount
+    from cfk_plugin.records.ledger import Ledger
+
+    with Ledger(url, key_file=key_file) as book:
+        known = accounts(book)
+    if as_json:
+        content = {"accounts": [_plain_account(account) for account in known]}
+        console().file.write(json.dumps(content, indent=1) + "\n")
+        return 0
+    if not known:
+        console().print("no budget was used in this ledger", highlight=False)
+        return 0
+    table = Table("account", "", "ceiling", "spent", "left", "fits", "last", box=None, pad_edge=False)
+    for account in known:
+        last = account.spends[-1].at[:10] if account.spends else "–"
+        for at, symbol in enumerate("εδ"):
+            amounts = (account.ceiling[at], account.spent[at], account.left[at])
+            whose = (escape(account.name), symbol) if at == 0 else ("", symbol)
+            table.add_row(*whose, *map(format_amount, amounts), *((str(len(account.spends)), last) if at == 0 else ()))
+    console().print(table)
+    return 0
+
+
+def _plain_account(account: Account) -> dict[str, Any]:
+    return {
+        "account": account.name,
+        "ceiling": account.ceiling._asdict(),
+        "spent": account.spent._asdict(),
+        "left": account.left._asdict(),
+        "fits": len(account.spends),
+        "last": account.spends[-1].at if account.spends else None,
+        "ceilings": [ceiling._asdict() for ceiling in account.ceilings],
+        "spends": [asdict(spend) for spend in account.spends],
+    }
+
+
+@command("raise", "cfk budget raise ledger.db --account patients --epsilon 5", budget)
+def budget_raise(
+    url: LedgerUrl,
+    account: Annotated[str, typer.Option(help="Scope, or another name that was given.")],
+    epsilon: Annotated[float | None, typer.Option(help="New ceiling of the sum of all ε.")] = None,
+    delta: Annotated[float | None, typer.Option(help="New ceiling of the sum of all δ.")] = None,
+    key_file: KeyFile = None,
+) -> int:
+    """Raise the ceiling of an account: people may lose more than was said before. Earlier ceilings stay on record."""
+    from cfk_plugin.records.budget import raise_ceiling
+    from cfk_plugin.records.ledger import Ledger
+
+    with Ledger(url, key_file=key_file) as book:
+        now = raise_ceiling(book, account, epsilon, delta)
+    line = f"raised from {now.ceilings[-2]} to {now.ceiling}; {now.left} is left"
+    console().print(line, highlight=False, soft_wrap=True)
+    return 0
+
+
+Folder = Annotated[Path | None, typer.Option(help="Folder of the spool; else CFK_SPOOL, else the user's own.")]
+
+
+@command("status", "cfk spool status", spool)
+def spool_status(folder: Folder = None) -> int:
+    """Show how many records wait, how old they are, and why. Exit code 0 when none does, else 3."""
+    with _existing(folder) as found:
+        return _show_waiting(found.waiting())
+
+
+@command("flush", "cfk spool flush\ncfk spool flush --folder /var/lib/cfk/spool", spool)
+def spool_flush(folder: Folder = None) -> int:
+    """Send what ended processes left behind. Exit code 0 when all is delivered, else 3."""
+    from cfk_plugin.records.spool import Shipper
+
+    with _existing(folder) as found:
+        return _show_waiting(Shipper(found).drain())
+
+
+@contextmanager
+def _existing(folder: Path | None) -> Iterator[Spool]:
+    from cfk_plugin.records.spool import Spool, SpoolSettings, exists, this_process
+
+    settings = SpoolSettings.of(folder)
+    if not exists(settings.folder):
+        raise InputError(f"there is no spool in {settings.folder}; give its folder with --folder, or set CFK_SPOOL")
+    with closing(Spool(settings, this_process())) as found:
+        yield found
+
+
+def _show_waiting(waiting: Sequence[Waiting]) -> int:
+    from rich.table import Table
+
+    if not waiting:
+        console().print("Nothing waits: MLflow has every record.")
+        return 0
+    table = Table("stream", "records", "kB", "behind", "last problem", box=None)
+    for stream in waiting:
+        behind = "–" if stream.oldest is None else _since(time.time() - stream.oldest / 1000)
+        size = f"{stream.size / 1000:,.0f}"
+        table.add_row(stream.id, f"{stream.records:,}", size, behind, stream.problem or "none yet; a process sends it")
+    console().print(table)
+    return 3
+
+
+def _since(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

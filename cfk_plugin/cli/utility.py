@@ -1,0 +1,238 @@
+"""cfk audit utility, frontier: what counterfactuals are worth, and what every k would cost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cfk_plugin.cli.audit import audit, keep
+from cfk_plugin.cli.frame import command, console
+from cfk_plugin.cli.options import (
+    Counterfactuals,
+    Desired,
+    Experiment,
+    Factuals,
+    Guarantee,
+    Method,
+    Model,
+    Policy,
+    Schema,
+    Track,
+    Train,
+)
+from cfk_plugin.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cfk_plugin.frontier import Frontier
+    from cfk_plugin.metrics import Estimate, Utility
+
+
+@command(
+    "utility",
+    "cfk audit utility train.csv queries.csv cf.csv -s schema.json -m model.joblib -d low --holdout test.csv",
+    audit,
+)
+def audit_utility(
+    train: Train,
+    queries: Annotated[Path, typer.Argument(help="Every query asked, CSV or Parquet.")],
+    counterfactuals: Annotated[
+        Path, typer.Argument(help="One row per query, or with a column 'query': its position, from 0.")
+    ],
+    schema: Schema,
+    model: Model,
+    desired: Desired = "opposite",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
+    holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: chance.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+) -> int:
+    """Measure counterfactuals of any method: do they flip, how far are they, does the data support them, are they rows.
+
+    Exit code 0, or 3 when no query was answered: the figures are no promise that could fail.
+    """
+    import json
+
+    from cfk_plugin._files import check_report, load_model, read_schema, read_table, wanted, write_report
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.metrics import utility
+
+    check_report(output)
+    rows, asked, given = (read_table(path) for path in (train, queries, counterfactuals))
+    roles = read_schema(schema, rows)
+    others = None if holdout is None else read_table(holdout)
+    population, judge = Population.from_frame(rows, roles), load_model(model)
+    answered = None
+    if QUERY not in roles.features and QUERY in given.columns and len(given):
+        if given[QUERY].dtype.kind not in "iu":
+            raise InputError(
+                f"column {QUERY!r} of the counterfactuals must hold whole numbers: the query of each, from 0"
+            )
+        answered = given[QUERY].to_numpy(dtype="int64")
+    found = utility(
+        asked,
+        given,
+        population,
+        model=judge,
+        desired=wanted(desired, judge, rows[list(roles.features)]),
+        answered=answered,
+        holdout=others,
+        random_state=seed,
+    )
+    if output is not None:
+        write_report(output, json.dumps(found.to_dict(), indent=1, allow_nan=False))
+    _show_utility(found, console())
+    return 0 if found.answered else 3
+
+
+QUERY = "query"
+"""Column of the counterfactuals that says which query each answers, where it is no feature."""
+
+_SHOWN = {
+    "flipping_ratio": "flipped, of all queries",
+    "l1": "to the query, sum",
+    "euclidean": "to the query, Euclidean",
+    "features_changed": "number",
+    "nn1": "to the nearest desired row",
+    "nn5": "to the 5 nearest",
+    "unseen_pair": "has an unseen value pair",
+    "copies": "equals a training row",
+    "singled_out": "fits exactly one person",
+}
+
+
+def _show_utility(found: Utility, out: Console) -> None:
+    from rich.table import Table
+
+    table = Table("figure", "", "value (95 %)", "fresh rows")
+    for name, meaning in _SHOWN.items():
+        fresh = getattr(found.chance.fresh, name, None) if found.chance is not None else None
+        table.add_row(name, meaning, _interval(getattr(found, name)), _interval(fresh))
+    out.print(table)
+    out.print(
+        f"{found.answered} of {found.queries} queries answered; {found.desired_rows} of {found.training_rows} training "
+        "rows have the desired outcome",
+        highlight=False,
+    )
+    chance = found.chance
+    if chance is None:
+        return
+    for name, is_above in found.above_chance.items():
+        among = [getattr(chance, f"{name}_{where}") for where in ("train", "holdout")]
+        said = (
+            "not measured" if is_above is None else "more than chance" if is_above else "not shown to be above chance"
+        )
+        out.print(
+            f"{name}: {_interval(among[0])} among {chance.rows} training rows, {_interval(among[1])} among as many "
+            f"holdout rows: {said}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _interval(estimate: Estimate | None, to: str = " to ") -> str:
+    if estimate is None or math.isnan(estimate.value):
+        return "–"
+    return f"{estimate.value:.3f} ({estimate.low:.3f}{to}{estimate.high:.3f})"
+
+
+@command(
+    "frontier",
+    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --plot frontier.png\n"
+    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --ks 2,5,10,20 -o frontier.json --track",
+    audit,
+)
+def audit_frontier(
+    train: Train,
+    counterfactuals: Counterfactuals,
+    schema: Schema,
+    model: Model,
+    desired: Desired = "opposite",
+    ks: Annotated[str | None, typer.Option(help="The k to try, with commas between; 2 to 30 without it.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the figures go, .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Where the plot goes, .png, .svg or .pdf.")] = None,
+    factuals: Factuals = None,
+    k: Annotated[int | None, typer.Option("--k", help="The k in use: a line in the plot.")] = None,
+    guarantee: Guarantee = None,
+    method: Method = "auto",
+    policy: Policy = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compare with no protection and with Mondrian over the whole table.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+    track: Track = False,
+    experiment: Experiment = None,
+) -> int:
+    """Measure what every k would cost: information loss, pureness and what is withheld, on the same counterfactuals.
+
+    Nothing is released. Exit code 0, or 3 when nothing could be at any k.
+    """
+    from cfk_plugin._files import check_output, check_report, progress_bar, read_inputs
+    from cfk_plugin.frontier import frontier
+
+    check_report(output)
+    check_output(plot, "plot", (".png", ".svg", ".pdf"))
+    try:
+        tried = None if ks is None else [int(part) for part in ks.split(",")]
+    except ValueError:
+        raise InputError("--ks takes whole numbers with commas between, as 2,5,10") from None
+    case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, k=k, guarantee=guarantee)
+    with progress_bar("protecting", console(stderr=True)) as told:
+        found = frontier(
+            case.raw,
+            population=case.population,
+            model=case.model,
+            desired=case.desired,
+            policy=case.policy,
+            ks=tried,
+            factuals=case.factuals,
+            method=method,
+            compare=compare,
+            seed=seed,
+            progress=told,
+        )
+    if plot is not None:
+        _plot(plot, found)
+    keep(found, output, track, experiment)
+    _show_frontier(found, console())
+    return 0 if any(point.released for point in found) else 3
+
+
+def _plot(path: Path, found: Frontier) -> None:
+    from matplotlib.figure import Figure
+
+    from cfk_plugin.plots import plot_frontier
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    plot_frontier(found, ax=figure.add_subplot())
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+
+
+def _show_frontier(found: Frontier, out: Console) -> None:
+    from rich.table import Table
+
+    table = Table("k", "released", "least k", "information loss", "pureness", "withheld")
+    for point in found:
+        loss, pureness = (
+            (point.common_ncp_mean, point.common_pureness_mean)
+            if found.common
+            else (point.ncp_mean, point.pureness_mean)
+        )
+        fewest = "–" if point.k_min is None else str(point.k_min)
+        figures = (_interval(figure, "–") for figure in (loss, pureness, point.suppressed_rate))
+        table.add_row(str(point.k), str(point.released), fewest, *figures)
+    out.print(table)
+    over = f"the {found.common} of {found.asked} counterfactuals that are released at every k"
+    if found.common == found.asked:
+        over = f"all {found.asked} counterfactuals"
+    elif not found.common:
+        over = f"what each k releases of {found.asked}: rows do not compare, as none is released at every k"
+    out.print(
+        f"Means with 95 % intervals; information loss and pureness are over {over}.", highlight=False, soft_wrap=True
+    )
