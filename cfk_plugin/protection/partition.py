@@ -17,9 +17,9 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
+from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
-from cfk_plugin.protection.base import Proposal, Task
 
 # Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
 # category, a rank and a missing value by 0 inside, else 1. Distances are sums over the quasi-identifiers.

@@ -36,7 +36,7 @@ from cfk_plugin.hookspecs import (
     protecting,
 )
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.protection.base import rank
+from cfk_plugin.protection.exact import rank
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations, Request
