@@ -73,12 +73,8 @@ class BoxSpace:
         domain, joined = self.domains[j], table.copy()
         joined[code] = True
         if domain.is_interval:
-            n = len(domain.values)
-            on_line = np.flatnonzero(joined)
-            on_line = on_line[(on_line < n) | (on_line == domain.size)]
-            if len(on_line):
-                low, high = self.places[j][on_line].min(), self.places[j][on_line].max()
-                joined[:n] = (self.places[j][:n] >= low) & (self.places[j][:n] <= high)
+            (low, high), line = self._span(j, joined), self.places[j][: len(domain.values)]
+            joined[: len(line)] = (line >= low) & (line <= high)
         elif domain.attribute.hierarchy is not None:
             inside = np.flatnonzero(joined[: domain.size]).astype(np.int32)
             joined[: domain.size] = domain.inside(part_of(domain, inside))
@@ -90,11 +86,9 @@ class BoxSpace:
         for j, domain in enumerate(self.domains):
             gap = (~box[j][: domain.size]).astype(float)
             if domain.is_interval:
-                line = self.places[j][: len(domain.values)]
-                held = self.places[j][np.flatnonzero(box[j])]
-                held = held[~np.isnan(held)]
-                if len(held):
-                    gap[: len(line)] = np.maximum(0, np.maximum(held.min() - line, line - held.max()))
+                (low, high), line = self._span(j, box[j]), self.places[j][: len(domain.values)]
+                if low <= high:
+                    gap[: len(line)] = np.maximum(0, np.maximum(low - line, line - high))
             total += gap[self.cells[:, j]]
         return total
 
@@ -125,12 +119,9 @@ class BoxSpace:
             return []
         if not domain.is_interval:
             return [int(code) for code in inside]
-        line = inside[~np.isnan(self.places[j][inside])]
-        if not len(line):
-            return []
-        places = self.places[j][line]
-        ends = {int(line[places.argmin()]), int(line[places.argmax()])}
-        return sorted(ends | {int(code) for code in inside if code == domain.missing_code})
+        places = self.places[j][inside]
+        ends = inside[[np.nanargmin(places), np.nanargmax(places)]] if not np.isnan(places).all() else inside[:0]
+        return sorted({*ends.tolist(), *inside[np.isnan(places)].tolist()}) if len(ends) else []
 
     def _addable(self, j: int, single: int) -> list[int]:
         domain = self.domains[j]
@@ -146,9 +137,9 @@ class BoxSpace:
         total = 0.0
         for j, (domain, table) in enumerate(zip(self.domains, box, strict=True)):
             if domain.is_interval:
-                held = self.places[j][table]
-                share = float(np.nanmax(held) - np.nanmin(held)) if not np.isnan(held).all() else 0.0
-                if np.isnan(held).any() and not np.isnan(held).all():
+                low, high = self._span(j, table)
+                share = max(high - low, 0.0)
+                if low <= high and domain.has_missing and table[domain.missing_code]:
                     share = 1.0
             else:
                 size = int(table.sum())
@@ -163,6 +154,12 @@ class BoxSpace:
             codes = np.flatnonzero(table[: domain.size]).astype(np.int32)
             parts[domain.attribute.name] = part_of(domain, codes, own)
         return Region(parts)
+
+    def _span(self, j: int, table: Mask) -> tuple[float, float]:
+        """Return the first and last place inside; inf and -inf where there is none."""
+        held = self.places[j][table]
+        held = held[~np.isnan(held)]
+        return (float(held.min()), float(held.max())) if len(held) else (np.inf, -np.inf)
 
     def _places(self, j: int) -> Floats:
         """Place of every code on its line, NaN for missing, the own value last."""

@@ -168,7 +168,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         """Return one entry, or a slice as `Explanations`."""
         if isinstance(index, slice):
             about = replace(self.about, groups=self.about.groups[index])
-            return self._with(self._entries[index], self.findings[index], about)
+            return self._with(_entries=self._entries[index], findings=self.findings[index], about=about)
         return self._entries[index]
 
     def __iter__(self) -> Iterator[Entry]:
@@ -193,16 +193,10 @@ class Explanations(HostOnly, Sequence[Entry]):
         if not all(map(policy.allows, certificates)):
             raise InputError("the certificate of the prototypes states another budget or model than the policy allows")
 
-    def _with(self, entries: Sequence[Entry], findings: Sequence[Finding | None], about: ResultContext) -> Explanations:
-        return Explanations(
-            entries,
-            policy=self.policy,
-            columns=self.columns,
-            findings=findings,
-            n_people=self.n_people,
-            provenance=self.provenance,
-            about=about,
-        )
+    def _with(self, **changes: Any) -> Explanations:
+        other = object.__new__(Explanations)
+        other.__dict__.update(vars(self), **changes)
+        return other
 
     @property
     def released(self) -> tuple[Released, ...]:
@@ -250,8 +244,8 @@ class Explanations(HostOnly, Sequence[Entry]):
         InputError
             If there are fewer labels than queries, or more than 50 different ones.
         """
-        about = self.about.grouped(attribute, _labels(attribute, labels), [entry.query for entry in self._entries])
-        return self._with(self._entries, self.findings, about)
+        queries = [entry.query for entry in self._entries]
+        return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per entry: status, features as text, k, NCP, pureness (not of prototypes). May leave."""
@@ -263,14 +257,11 @@ class Explanations(HostOnly, Sequence[Entry]):
 
     def audit_frame(self) -> pd.DataFrame:
         """Return every field of every certificate and the detection's finding. For the data holder only."""
-        rows = []
-        for entry, finding in zip(self._entries, self.findings, strict=True):
-            row: dict[str, Any] = {"query": entry.query, "status": entry.status, "finding": finding}
-            if isinstance(entry, Suppressed):
-                row["reason"] = entry.reason
-            else:
-                row.update(entry.certificate.to_dict())
-            rows.append(row)
+        rows = [
+            {"query": entry.query, "status": entry.status, "finding": finding}
+            | ({"reason": entry.reason} if isinstance(entry, Suppressed) else entry.certificate.to_dict())
+            for entry, finding in zip(self._entries, self.findings, strict=True)
+        ]
         return pd.DataFrame(rows)
 
     def to_json(self, indent: int | None = None) -> str:
