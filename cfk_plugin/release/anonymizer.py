@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,12 +144,10 @@ class KAnonymizer(HostOnly):
             measures_k_effective=self.measure_k_effective and state.partition is None,
             seed=self.seed,
         )
-        ledger = "none" if self.ledger is None else self.ledger.backend
-        versions = self.manager_.versions()
-        self._about = ResultContext(
-            facts_of(population, policy.k) | {"fingerprint": population.fingerprint},
-            environment_of(plugins=versions, seed=self.seed, ledger=ledger, reference=self.reference is not None),
-        )
+        ledger, versions = "none" if self.ledger is None else self.ledger.backend, self.manager_.versions()
+        has_reference = self.reference is not None
+        self._facts = facts_of(population, policy.k) | {"fingerprint": population.fingerprint}
+        self._environment = environment_of(plugins=versions, seed=self.seed, ledger=ledger, reference=has_reference)
         self._provenance = {
             "method": self.method_,
             "population": population.fingerprint,
@@ -304,31 +301,25 @@ class KAnonymizer(HostOnly):
         record: Callable[[Explanations], bool] | None = None,
     ) -> Explanations:
         """Return entries as a result, in order, and tell plugins of them; what `record` cannot keep is withheld."""
-        known, tolerance = self._about, self.detector_.used
-        about = replace(
-            known,
-            population={**(known.population or {}), "tolerance": tolerance},
-            environment={**(known.environment or {}), "generator": generator},
-        ).of_call(call, [entry.query for entry in entries])
+        facts = {**self._facts, "tolerance": self.detector_.used}
+        about = ResultContext(facts, {**self._environment, "generator": generator})
+        asked = {"candidates": str(call.candidates)} if call.candidates > 1 else {}
         options: dict[str, Any] = {
             "policy": self.policy_,
             "columns": self.population_.schema.features,
             "n_people": self.population_.n_people,
-            "provenance": {**self._provenance, "generator": generator},
-            "about": about,
+            "provenance": {**self._provenance, "generator": generator, **asked},
+            "about": about.of_call(call, [entry.query for entry in entries]),
         }
-        if call.candidates > 1:
-            options["provenance"]["candidates"] = str(call.candidates)
         result = Explanations(entries, findings=findings, **options)
         if record is not None and not record(result):
             result = Explanations([Suppressed(entry.query, "not_recorded") for entry in entries], **options)
         if self.policy_.on_infeasible == "raise" and result.suppressed:
             reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
             raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
-        if "cfk_released" in self.manager_.hooks:
-            for entry in result:
-                told = self.method_, self.policy_.sha256, self.population_.fingerprint
-                self.manager_.released(release_record(entry, *told))
+        told = self.method_, self.policy_.sha256, self.population_.fingerprint
+        for entry in result if "cfk_released" in self.manager_.hooks else ():
+            self.manager_.released(release_record(entry, *told))
         return result
 
     def _check_fitted(self) -> None:

@@ -195,7 +195,7 @@ class ProtectedExplainer(HostOnly):
         ----------
         queries : DataFrame, shape (n, n_features)
             Instances to explain, raw feature space. Anything else is given to the explainer's own ``explain``, if
-            it has one (NICE takes an array), and comes back in the explainer's own result type, protected.
+            it has one, and comes back in its own result type, protected.
         progress : callable, optional
             Called with (done, total) while protecting.
         **options

@@ -225,13 +225,12 @@ class Explanations(HostOnly, Sequence[Entry]):
     def by_group(self, attribute: str, labels: Sequence[Any] | pd.Series) -> Explanations:
         """Return the same explanations with the group of whoever asked, for figures by group of a run.
 
-        Protects nothing: a label, which is a value of the person who asks, goes to the run's records as it is. Choose
-        an attribute that you may keep. `to_frame` and `to_json` do not have it.
+        A label, a value of the person who asks, goes to the run's records as it is, not to `to_frame` and `to_json`.
 
         Parameters
         ----------
         attribute : str
-            What the groups are groups of, for example ``sex``.
+            What the groups are groups of, for example ``sex``; one that you may keep.
         labels : sequence
             One per query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``.
 
@@ -281,18 +280,14 @@ class Explanations(HostOnly, Sequence[Entry]):
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures of the whole set, as `docs/reference/metrics.md` defines them.
+        """Return the figures of the whole set, which `docs/reference/metrics.md` defines.
 
         Returns
         -------
         dict
-            Counts (``asked``, ``released``, ``suppressed``, ``reasons``); over the released regions ``k_min``,
-            ``k_mean``, ``k_p05``, ``k_desired_min``, ``k_consistent_min``, ``k_effective_min``, ``k_private_min``,
-            ``ncp_mean``, ``ncp_p95``, ``pureness_mean``, ``pureness_min``, ``pureness_low``, ``optimal_rate``,
-            ``prosecutor_risk_max``, ``marketer_risk``, ``cdm``, ``cm`` (None over none, and where one has no such
-            value); rates ``native_rate``, ``native_qi_rate``, ``near_native_rate`` (each counterfactual counts once, by
-            the worst finding), ``suppressed_rate``; ``released_native``, which must be 0; ``prototypes``, and
-            ``epsilon`` and ``delta`` of all of them together (None where nothing is guaranteed).
+            Counts (``asked``, ``released``, ``suppressed``, ``reasons``, ``prototypes``); figures of the released
+            regions, None over none; rates of what detection found; ``released_native``, which must be 0; ``epsilon``
+            and ``delta`` of all prototypes together, None where nothing is guaranteed.
         """
         certificates = [entry.certificate for entry in self.generalized]
         k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k

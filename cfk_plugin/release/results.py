@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from numbers import Number
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from cfk_plugin.data.model import Outcome
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, sha256_of
 from cfk_plugin.data.region import Interval, Part, Region, json_value, natural, part_contains, part_of, part_to_text
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +130,13 @@ class PrototypePolicy:
     method : {"dp", "dpc"}
         Differentially private rows, or the published method of the same name, which guarantees nothing.
     epsilon, delta : float
-        The budget, epsilon above 0; of "dpc" a claim. With probability delta anything may leave, even somebody's row:
-        delta, the model's included, must be below 1 / `people`; at most 1e-6 where that is not given.
+        The budget; of "dpc" a claim. With probability delta anything may leave, even somebody's row: delta, the
+        model's included, must be below 1 / `people`; at most 1e-6 where that is not given.
     rows_per_person : int
         Most rows of one person that count.
-    model_access : {"public", "dp", "private", "surrogate"}
-        What may be known of the model; see `PrototypeCertificate.covers`.
-    model_epsilon, model_delta : float, optional
-        Budget that the model was trained with; needed for "dp" (delta defaults to 0), refused otherwise.
+    model_access, model_epsilon, model_delta : {"public", "dp", "private", "surrogate"} and float, optional
+        What may be known of the model (see `PrototypeCertificate.covers`), and, for "dp" alone, the budget it was
+        trained with.
     people : int, optional
         How many people the table is publicly known to have, about: declared, never counted.
 
@@ -228,8 +224,8 @@ class PrototypePolicy:
 class PrototypeCertificate:
     """What is guaranteed of all answers of one fit together, however many there are. Holds no value of a row.
 
-    For every two tables that differ by one person (at most `rows_per_person` rows added or removed) and every set of
-    answers S: P(S | one) <= exp(epsilon) P(S | other) + delta.
+    For every two tables that differ by one person's rows and every set of answers S:
+    P(S | one) <= exp(epsilon) P(S | other) + delta.
 
     Attributes
     ----------
@@ -334,12 +330,12 @@ class _ReleasedEntry:
         return {**said, **dict.fromkeys(self.withheld, "withheld")}
 
     def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
-        """Write the explanation as a sentence for the person described by `factual`.
+        """Write the explanation as a sentence for a person.
 
         Parameters
         ----------
         factual : mapping or Series
-            Values of every feature.
+            The person's value of every feature.
         phrases : mapping, optional
             `Phrase` per attribute.
 
@@ -466,23 +462,20 @@ class Certificate(HostOnly):
     k_effective : int, optional
         Those whom the algorithm maps to the same region; None where it was not computed.
     k_private, private_matches : int, optional
-        Rows in the region, and anywhere, that fit the released private values; a k_private of 1 singles somebody out.
-        None where there are no rows.
+        Rows in the region, and anywhere, that fit the released private values; None where there are no rows.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness, pureness_low, pureness_high : float
         Share of the value combinations with the desired outcome, in [0, 1], higher is better; two-sided 95 %
-        Clopper-Pearson interval. Binned and withheld private attributes vary over the bin and over all values.
+        Clopper-Pearson interval.
     exact : bool
         Whether every combination was asked; the interval is then a point.
     l, t : int and float, optional
-        Least number of distinct values of a sensitive attribute in the region, and largest distance of its distribution
-        there from the population's; None without sensitive attributes.
+        l-diversity and t-closeness of the region's sensitive attributes; None without any.
     prosecutor_risk, journalist_risk : float
         1 / k in the population, and 1 / count in the reference population (None when none was given).
     optimal, gap : bool and float, optional
-        Whether the protector claims a proof that no better region exists, and a proven upper bound of how much lower
-        NCP could be (0 when optimal; None for a heuristic).
+        Whether the protector claims a proof that no better region exists, and a bound of how much lower NCP could be.
     method, guarantee, policy_hash, population : str
         Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
     majority : bool, optional
@@ -604,9 +597,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
         """Refuse values in another form than was certified: an exact one must not slip through."""
         withheld = set(self.certificate.withheld)
         exact = sorted(withheld.intersection(self.released))
-        for name in self.certificate.binned:
-            if not isinstance(self.released.get(name), Interval):
-                exact.append(name)
+        exact += [name for name in self.certificate.binned if not isinstance(self.released.get(name), Interval)]
         if exact or set(self.withheld) != withheld:
             raise ValueError(f"private attributes are released otherwise than certified: {', '.join(exact)}")
 
