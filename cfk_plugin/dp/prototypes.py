@@ -74,13 +74,8 @@ def explanations_of(
     about = ResultContext(declarations_of(schema), environment).of_call(call, range(len(entries)))
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
-
-    def result(of: list[Entry]) -> Explanations:
-        return Explanations(of, policy=policy, columns=schema.features, provenance=provenance, about=about)
-
-    if observe(given := result(entries), track):
-        return given
-    return result([Suppressed(entry.query, "not_recorded") for entry in entries])
+    result = Explanations(entries, policy=policy, columns=schema.features, provenance=provenance, about=about)
+    return result if observe(result, track) else result.without_record()
 
 
 def policy_of(asked: DPPrototypes) -> PrototypePolicy:

@@ -197,10 +197,8 @@ class _RegionSearch:
         self._sizes = np.array([domain.size for domain in domains], dtype=np.int32)
         self._places = np.zeros(task.codes.shape)
         for j, domain in enumerate(domains):
-            off_grid = task.codes[:, j] < 0
-            if domain.is_interval and off_grid.any():  # numbers only: a level that nobody has is no level
-                places = domain.place(task.numbers[off_grid, j])
-                self._places[off_grid, j] = places * domain.attribute.weight
+            if domain.is_numeric:  # a level that nobody has is no level
+                self._places[:, j] = domain.place(task.numbers[:, j]) * domain.attribute.weight
         self.best: list[Trial | None] = [None] * n
         self.bad = [np.empty((0, len(domains)), np.int32)] * n
 

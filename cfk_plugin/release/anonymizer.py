@@ -304,16 +304,17 @@ class KAnonymizer(HostOnly):
         facts = {**self._facts, "tolerance": self.detector_.used}
         about = ResultContext(facts, {**self._environment, "generator": generator})
         asked = {"candidates": str(call.candidates)} if call.candidates > 1 else {}
-        options: dict[str, Any] = {
-            "policy": self.policy_,
-            "columns": self.population_.schema.features,
-            "n_people": self.population_.n_people,
-            "provenance": {**self._provenance, "generator": generator, **asked},
-            "about": about.of_call(call, [entry.query for entry in entries]),
-        }
-        result = Explanations(entries, findings=findings, **options)
+        result = Explanations(
+            entries,
+            policy=self.policy_,
+            columns=self.population_.schema.features,
+            findings=findings,
+            n_people=self.population_.n_people,
+            provenance={**self._provenance, "generator": generator, **asked},
+            about=about.of_call(call, [entry.query for entry in entries]),
+        )
         if record is not None and not record(result):
-            result = Explanations([Suppressed(entry.query, "not_recorded") for entry in entries], **options)
+            result = result.without_record()
         if self.policy_.on_infeasible == "raise" and result.suppressed:
             reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
             raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")

@@ -85,8 +85,7 @@ class ResultContext:
 
     def of_call(self, call: Request, queries: Sequence[int]) -> Self:
         """Return the same with what is known of a call; `queries` says which query each entry answers."""
-        seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
-        timed = replace(self, seconds=seconds)
+        timed = replace(self, seconds=(time.perf_counter() - call.started) / max(len(queries), 1))
         return timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
 
     def grouped(self, attribute: str, labels: Sequence[str], queries: Sequence[int]) -> Self:
@@ -197,6 +196,11 @@ class Explanations(HostOnly, Sequence[Entry]):
         other = object.__new__(Explanations)
         other.__dict__.update(vars(self), **changes)
         return other
+
+    def without_record(self) -> Explanations:
+        """Return the same with nothing released, as no record of it can be kept."""
+        entries = tuple(Suppressed(entry.query, "not_recorded") for entry in self._entries)
+        return self._with(_entries=entries, findings=(None,) * len(entries))
 
     @property
     def released(self) -> tuple[Released, ...]:

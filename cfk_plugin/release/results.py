@@ -66,8 +66,8 @@ def sentence(
     return f"If you {_listed(changes)}, the outcome would be the desired one{remark}."
 
 
-def _listed(items: Sequence[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+def _listed(items: Sequence[str], word: str = "and") -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
 
 
 def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
@@ -78,9 +78,8 @@ def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
         least, most = (_apart(end, value) for end in ends)
         if least is not None and most is not None:
             return (phrase.more if value < part.low else phrase.less).format(Interval(least, most))
-    if isinstance(part, frozenset) and len(part) > 1:
-        *first, last = [part_to_text(frozenset({v})) for v in sorted(part, key=str)]
-        return phrase.equal.format(f"{', '.join(first)} or {last}")
+    if isinstance(part, frozenset) and part:
+        return phrase.equal.format(_listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or"))
     return phrase.equal.format(part_to_text(part))
 
 
