@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from cfk_plugin.errors import CFKError, TrackingError, quiet
 from cfk_plugin.records.record import Loggable, RunRecord
-from cfk_plugin.records.run import RunWriter, chosen_experiment, current_uri
+from cfk_plugin.records.run import RunTarget, RunWriter, chosen_experiment, current_uri
 from cfk_plugin.records.spool import Shipper, shipper
 
 _log = logging.getLogger(__name__)
@@ -72,7 +71,6 @@ class RunLogger:
         self._given = run_id
         self._name = secrets.token_hex(8)
         self._runs: dict[str, RunWriter] = {}  # by stream
-        self._introduced: set[str] = set()  # streams that have told what a run says once
         self._latest: RunWriter | None = None
         self._untracked = 0
 
@@ -111,11 +109,10 @@ class RunLogger:
             If MLflow does not take them, or the run holds explanations made with other settings.
         """
         record = explanations.to_record()
-        run, target, stream = self._place(record)
-        run_id = run.write([self._told(record, stream)])
-        self._introduced.add(stream)
-        if target["run_id"] is None:
-            run.finish()
+        run = self._place(record)
+        run_id = run.write([self._told(record, run)])
+        run.introduced = True
+        run.finish()
         return run_id
 
     def submit(self, explanations: Loggable) -> bool:
@@ -135,9 +132,9 @@ class RunLogger:
             with quiet("making its record raised {}", TrackingError, let=CFKError):
                 record = replace(explanations.to_record(), untracked=self._untracked)
                 count = len(record.released)
-                run, target, stream = self._place(record)
-                self._shipper.submit(stream, target, run, self._told(record, stream))
-            self._introduced.add(stream)
+                run = self._place(record)
+                self._shipper.submit(run, self._told(record, run))
+            run.introduced = True
             self._untracked = 0
         except CFKError as error:
             _log.error("an explanation was not recorded: %s", error)
@@ -168,27 +165,27 @@ class RunLogger:
         self._untracked += count if releases else 0
         return releases
 
-    def _place(self, record: RunRecord) -> tuple[RunWriter, dict[str, Any], str]:
-        """Return the run that a record goes to, how another process finds or makes it, and the name of its stream."""
+    def _place(self, record: RunRecord) -> RunWriter:
+        """Return the run that a record goes to."""
         active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))
-        target: dict[str, Any] = {
-            "run_id": active,
-            "tracking_uri": self.tracking_uri or current_uri(),
-            "experiment": self.experiment or chosen_experiment(),
-            "run_name": self.run_name,
-            "parent": None if active or self.experiment else _active_run(self.tracking_uri),
-            "tags": self.tags,
-            "timeout": self.timeout,
-        }
+        target = RunTarget(
+            active,
+            self.tracking_uri or current_uri(),
+            self.experiment or chosen_experiment(),
+            self.run_name,
+            None if active or self.experiment else _active_run(self.tracking_uri),
+            self.tags,
+            self.timeout,
+        )
         about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
         stream = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         # A run that is to be made is found again by its mark, should the process end right after it was made.
-        self._latest = self._runs.setdefault(stream, RunWriter(**target, mark=stream))
-        return self._latest, target, stream
+        self._latest = self._runs.setdefault(stream, RunWriter(target, stream))
+        return self._latest
 
-    def _told(self, record: RunRecord, stream: str) -> RunRecord:
-        """Return a record with what a run says once only if it is the first of its stream."""
-        if stream in self._introduced:
+    def _told(self, record: RunRecord, run: RunWriter) -> RunRecord:
+        """Return a record with what a run says once only if it is the first of this logger."""
+        if run.introduced:
             return replace(record, population=None, environment=None)
         known = record.environment
         return record if known is None else replace(record, environment={**known, "model": self.model})

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -136,18 +136,29 @@ class OtherSettingsError(TrackingError):
     """The run already holds explanations made with other parameters."""
 
 
-@dataclass(slots=True, eq=False)
-class RunWriter:
+class RunTarget(NamedTuple):
+    """Which run records are for. It waits in spools as JSON: fields are only ever added, with a default."""
+
     run_id: str | None = None
     tracking_uri: str | None = None  # default: MLflow's own setting
     # All but the timeout is for a run that has to be created.
     experiment: str | None = None  # name or, with ``id:`` before it, id
     run_name: str | None = None
     parent: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    mark: str | None = None  # tag ``cfk.stream``, by which an earlier attempt's run is found
+    tags: Mapping[str, str] | None = None
     timeout: float = _TIMEOUT
+
+
+@dataclass(slots=True, eq=False)
+class RunWriter:
+    target: RunTarget
+    mark: str = ""  # tag ``cfk.stream``, by which an earlier attempt's run is found
+    run_id: str | None = None
+    introduced: bool = False  # what a run says once was told to it
     _tally: Tally | None = None
+
+    def __post_init__(self) -> None:
+        self.run_id = self.run_id or self.target.run_id
 
     def write(
         self,
@@ -157,7 +168,7 @@ class RunWriter:
         plan: Callable[..., None] | None = None,
     ) -> str:
         # Two threads must not count on in one run at the same time.
-        lock = _locks.setdefault(self.tracking_uri, threading.Lock())
+        lock = _locks.setdefault(self.target.tracking_uri, threading.Lock())
         if not lock.acquire(timeout=_LOCK_SECONDS):
             raise StoreDownError("the tracking server is still busy with earlier records of this run")
         try:
@@ -167,12 +178,12 @@ class RunWriter:
             lock.release()
 
     def finish(self) -> None:
-        if self.run_id is not None:
+        if self.run_id is not None and self.target.run_id is None:  # else it is somebody's own
             with tracking_errors("MLflow did not end the run"):
-                client_of(self.tracking_uri, self.timeout).set_terminated(self.run_id)
+                client_of(self.target.tracking_uri, self.target.timeout).set_terminated(self.run_id)
 
     def _write(self, records: Sequence[RunRecord], planned: int | None, plan: Callable[..., None] | None) -> str:
-        client = client_of(self.tracking_uri, self.timeout)
+        client = client_of(self.target.tracking_uri, self.target.timeout)
         self.run_id = run_id = self.run_id or self._found_or_made(client)
         data = client.get_run(run_id).data
         _refuse_other_params(data.params, records[0].params)
@@ -196,16 +207,17 @@ class RunWriter:
 
     def _found_or_made(self, client: MlflowClient) -> str:
         """Return a new run, or the one that an interrupted attempt made."""
-        if self.parent:
-            experiment = client.get_run(self.parent).info.experiment_id
+        target, tags = self.target, dict(self.target.tags or {})
+        if target.parent:
+            experiment = client.get_run(target.parent).info.experiment_id
+            tags["mlflow.parentRunId"] = target.parent
         else:
-            experiment = experiment_id(client, self.experiment)
-        tags = {**self.tags, **({"mlflow.parentRunId": self.parent} if self.parent else {})}
+            experiment = experiment_id(client, target.experiment)
         if self.mark:
             tags["cfk.stream"] = self.mark
             if found := client.search_runs([experiment], f"tags.`cfk.stream` = '{self.mark}'", max_results=1):
                 return str(found[0].info.run_id)
-        return str(client.create_run(experiment, tags=tags, run_name=self.run_name).info.run_id)
+        return str(client.create_run(experiment, tags=tags, run_name=target.run_name).info.run_id)
 
 
 _locks: dict[str | None, threading.Lock] = {}  # by tracking URI

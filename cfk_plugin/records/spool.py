@@ -13,7 +13,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from cfk_plugin.errors import InputError, TrackingError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, state_folder
 from cfk_plugin.records.record import RunRecord
-from cfk_plugin.records.run import OtherSettingsError, RunWriter
+from cfk_plugin.records.run import OtherSettingsError, RunTarget, RunWriter
 
 _MEGABYTES = 1024
 
@@ -134,7 +134,7 @@ class Stream(NamedTuple):
     """Records for one run, in order."""
 
     id: str
-    target: Mapping[str, Any]  # which run it is for, or how to make it; see `RunWriter`
+    target: RunTarget
     run_id: str | None  # once it is known
     finished: bool  # no more records will come
     upto: int | None  # last record of the batch on its way ...
@@ -168,15 +168,15 @@ class Spool:
     _identity: str | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def append(self, stream: str, target: Mapping[str, Any], run_id: str | None, record: RunRecord) -> None:
+    def append(self, run: RunWriter, record: RunRecord) -> None:
         body, until = record.to_json(), time.time() + LEASE_SECONDS
         with self._transaction(keeps=True) as db:
             db.execute(
                 "INSERT INTO streams (id, target, run_id, holder, until) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO UPDATE SET finished = 0",
-                (stream, json.dumps(target), run_id, self.holder, until),
+                (run.mark, json.dumps(run.target._asdict()), run.run_id, self.holder, until),
             )
-            db.execute("INSERT INTO records (stream, created, body) VALUES (?, ?, ?)", (stream, record.created, body))
+            db.execute("INSERT INTO records (stream, created, body) VALUES (?, ?, ?)", (run.mark, record.created, body))
 
     def check(self, room: int = 0) -> None:
         """Raise `SpoolError` if the spool cannot be opened or written, or has not as many bytes of room."""
@@ -201,7 +201,7 @@ class Spool:
                 "WHERE holder = ? ORDER BY (SELECT min(records.id) FROM records WHERE stream = streams.id)",
                 (self.holder,),
             ).fetchall()
-        return [Stream(id_, json.loads(target), *rest) for id_, target, *rest in found]
+        return [Stream(id_, RunTarget(**json.loads(target)), *rest) for id_, target, *rest in found]
 
     def batch(self, stream: Stream) -> tuple[list[RunRecord], bool]:
         """Return the next records of a stream, the same ones until they are `delivered`, and whether more may wait."""
@@ -350,10 +350,10 @@ class Shipper:
     _closed: bool = False
     _warned: bool = False
 
-    def submit(self, stream: str, target: Mapping[str, Any], run: RunWriter, record: RunRecord) -> None:
-        self.spool.append(stream, target, run.run_id, record)
-        self._own.add(stream)
-        self._runs.setdefault(stream, run)
+    def submit(self, run: RunWriter, record: RunRecord) -> None:
+        self.spool.append(run, record)
+        self._own.add(run.mark)
+        self._runs.setdefault(run.mark, run)
         self.wake()
 
     def finish(self, streams: Sequence[str]) -> None:
@@ -450,12 +450,11 @@ class Shipper:
     def _send(self, stream: Stream) -> bool:
         """Send a batch, or end a run that is complete; return whether there may be more to do."""
         records, more = self.spool.batch(stream)
-        run = self._runs.setdefault(stream.id, RunWriter(**stream.target, mark=stream.id))
+        run = self._runs.setdefault(stream.id, RunWriter(stream.target, stream.id))
         run.run_id = run.run_id or stream.run_id
         if not records:
             if stream.finished:
-                if stream.target["run_id"] is None:  # else it is somebody's own run
-                    run.finish()
+                run.finish()
                 self.spool.forget(stream)
                 del self._runs[stream.id]
             return False
@@ -465,8 +464,8 @@ class Shipper:
             run.write(records, planned_before=stream.first_step, plan=plan)
         except OtherSettingsError:
             del self._runs[stream.id]
-            target = {**stream.target, "run_id": None, "run_name": None, "parent": run.run_id}
-            self.spool.note(stream.id, target=json.dumps(target), run_id=None, first_step=None)
+            target = stream.target._replace(run_id=None, run_name=None, parent=run.run_id)
+            self.spool.note(stream.id, target=json.dumps(target._asdict()), run_id=None, first_step=None)
             return True
         self.spool.delivered(stream)
         return more or stream.finished

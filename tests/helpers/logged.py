@@ -14,7 +14,7 @@ import mlflow
 import pandas as pd
 
 from cfk_plugin.records.record import RunRecord
-from cfk_plugin.records.run import RunWriter
+from cfk_plugin.records.run import RunTarget, RunWriter
 from spooled import explanations
 
 
@@ -37,7 +37,7 @@ def log(records: Sequence[RunRecord], *, uri: str | None = None, start: str | No
         experiment = found.experiment_id if found else client.create_experiment(name)
         started = None if start is None else at(start)
         run_id = client.create_run(experiment, start_time=started, **of_run).info.run_id
-    run = RunWriter(run_id, tracking_uri=uri)
+    run = RunWriter(RunTarget(run_id, uri))
     for record in records:
         run.write([record])
     return str(run_id)

@@ -118,13 +118,13 @@ def of_before(record: RunRecord) -> RunRecord:
 
 
 def test_records_of_before_are_logged_as_they_are(mlflow_store: str, tmp_path: Path) -> None:
-    from cfk_plugin.records.run import RunWriter
+    from cfk_plugin.records.run import RunTarget, RunWriter
 
     old, new = of_before(measured().to_record()), measured().to_record()
     assert recount_table([old]) is None
-    cfk = files_of(RunWriter().write([old]), tmp_path / "old")
+    cfk = files_of(RunWriter(RunTarget()).write([old]), tmp_path / "old")
     assert sorted(path.name for path in cfk.iterdir()) == ["explanations", "policy.json"]
-    run = RunWriter()
+    run = RunWriter(RunTarget())
     run_id = run.write([old, new])
     cfk = files_of(run_id, tmp_path / "both")
     (part,) = (cfk / "recount").iterdir()

@@ -51,7 +51,7 @@ def leave(folder: Path, holder: str, *records: RunRecord, stream: str = "left", 
     """Leave records in a spool as a process would."""
     spool = Spool(SpoolSettings(folder), holder)
     for record in records:
-        spool.append(stream, {"run_id": None, "tracking_uri": None, "experiment": "left"} | target, None, record)
+        spool.append(run.RunWriter(run.RunTarget(**{"experiment": "left"} | target), stream), record)
     spool.close()
 
 
@@ -211,7 +211,7 @@ def fill(folder: Path) -> None:
 
     def without_end() -> None:
         for _ in range(10_000):
-            spool.append("filler", {"run_id": None, "tracking_uri": "http://127.0.0.1:9"}, None, record)
+            spool.append(run.RunWriter(run.RunTarget(tracking_uri="http://127.0.0.1:9"), "filler"), record)
 
     with pytest.raises(SpoolError, match="the spool is full"):
         without_end()
