@@ -1,7 +1,6 @@
 """The public domain: what may be known of every feature without looking at a row, as codes and back.
 
-One person's value can change the dtype of a whole column (whole numbers beside a missing one, numbers beside a text).
-So nothing here depends on a table's dtype, and every value is read by itself.
+One person's value can change the dtype of a whole column, so nothing here depends on it: each value is read by itself.
 """
 
 from __future__ import annotations

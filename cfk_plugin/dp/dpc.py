@@ -110,9 +110,9 @@ def _draw_weights(n_in: int, n_out: int, random: np.random.Generator, *, with_of
     return np.vstack([weights, np.zeros(n_out)]) if with_offset else weights
 
 
-# The functional mechanism of Yang et al. (2022, 4.1) protects nobody. Laplace noise is added to coefficients of a loss,
-# but their basis is the network's own output at each row, so training goes on reading the rows; and the sensitivity
-# of Eq. 13 counts hidden units where the sum runs over inputs. Nothing else may use numpy's noise.
+# The functional mechanism of Yang et al. (2022, 4.1) protects nobody: the basis of the noisy coefficients is the
+# network's own output at each row, and the sensitivity of Eq. 13 counts hidden units where the sum runs over inputs.
+# Nothing else may use numpy's noise.
 
 
 def claimed_sensitivity(hidden: Sequence[int]) -> float:
@@ -210,19 +210,16 @@ class LatentSearch:
 class DPC(HostOnly):
     """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no guarantee**.
 
-    The method of Yang et al. (2022), to be compared with and audited; what it returns is not differentially private.
-    Training reads the rows themselves although coefficients of its loss are noisy, and the prototypes (Eq. 14) are
-    means of encoded rows without noise: that of a class with one member is this member. One counterfactual is enough
-    to tell apart two tables that differ in one row: an audit of a claimed epsilon of 0.025 showed at least 2.41. Nor is
-    numpy's noise a basis for privacy.
+    What it returns is not differentially private: training reads the rows themselves although coefficients of its loss
+    are noisy, and the prototypes (Eq. 14) are means of encoded rows without noise. One counterfactual is enough to tell
+    apart two tables that differ in one row. See the page "DPC as published".
 
     Parameters
     ----------
     epsilon : float
         The budget that the paper would claim; infinite for no noise.
     epochs, batch_size, rate : int, int, float
-        Of training with Adam; the paper does not give the rate. Without a batch size all rows are one batch, equal ones
-        merged, which is fast where many are equal.
+        Of training with Adam; the paper does not give the rate. Without a batch size all rows are one batch.
     hidden : sequence of int
         Widths of the encoder's layers, mirrored by the decoder; the paper's for mixed tables.
     tied : bool
@@ -233,7 +230,7 @@ class DPC(HostOnly):
         Number and size of Adam's steps in the search; the paper does not give them.
     gradient : callable, optional
         For models that are not of scikit-learn: from encoded rows (n, n_inputs) and n target labels to their
-        log-probabilities (n,) and the gradient by the rows. ``PublicEncoder(PublicDomain.of(population))`` encodes.
+        log-probabilities (n,) and the gradient by the rows.
     seed : int, optional
 
     Attributes

@@ -88,10 +88,9 @@ def policy_of(asked: DPPrototypes) -> PrototypePolicy:
 class DPPrototypes:
     """Answers queries with rows of a differentially private model of the training table.
 
-    Protects everybody in the table against whoever sees all answers together, whatever they know besides: every answer
-    is computed from counts to which noise was added once, in `fit`. Not covered is the model that is explained: answers
-    say which rows it accepts, and it may remember people (see `model_access`). A row is nobody's record; that it equals
-    somebody's by chance is possible, and covered. See the page "Answer with prototypes".
+    Protects everybody in the table against whoever sees all answers together: every answer is computed from counts to
+    which noise was added once, in `fit`. Not covered is the model that is explained, which may remember people (see
+    `model_access`). See the page "Answer with prototypes".
 
     Parameters
     ----------
@@ -111,9 +110,8 @@ class DPPrototypes:
     revert : bool
         Move the row towards the query as far as the outcome stays desired; this leaks.
     model_access : {"public", "dp", "private", "surrogate"}
-        What may be known of the model: "public" (or not trained on these people), "dp" (trained with
-        `model_epsilon`, `model_delta`), "private", or "surrogate": an estimator, no part of it ever fitted, is fitted
-        here on the drawn rows. Its target column needs a public domain as well.
+        What may be known of the model: "public" (or not trained on these people), "dp" (trained with a budget),
+        "private", or "surrogate": an unfitted estimator is fitted here on the drawn rows, its target's domain public.
     model_epsilon, model_delta : float, optional
         Budget that the model was trained with.
     rows_per_person : int
@@ -121,9 +119,8 @@ class DPPrototypes:
     people : int, optional
         How many people the table is publicly known to have, never counted in it; bounds `delta`.
     accountant : BudgetAccountant, optional
-        Takes the budget of every fit before a row is touched. Default: the one in force, else that of the fit before,
-        if any. Copies and clones spend from the same one. What comes back from a pickle has lost it, and refuses to be
-        fitted again before it is given one.
+        Takes the budget of every fit before a row is touched. Default: the one in force, else that of the fit before.
+        Copies and clones spend from the same one; a pickle loses it, and has to be given one to be fitted again.
     seed : int, optional
         Makes noise and rows repeatable, for tests and examples; nothing is guaranteed then.
 

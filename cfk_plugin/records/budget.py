@@ -209,11 +209,8 @@ _lock = threading.Lock()
 class BudgetAccountant(HostOnly):
     """A ceiling on the differential privacy that the people of a population lose in total.
 
-    It adds up what several fits cost, and refuses what goes above the ceiling before any row is read. It protects
-    against nothing that is not spent through it: k-anonymous explanations, the data holder's figures and plots, models
-    without differential privacy, fits on another account.
-
-    Give it to a mechanism, use it in a ``with`` block, or make it the default of the process with `set_default`.
+    It adds up what several fits cost, and refuses what goes above the ceiling before any row is read. Give it to a
+    mechanism, use it in a ``with`` block, or make it the default of the process with `set_default`.
 
     Parameters
     ----------
@@ -222,9 +219,8 @@ class BudgetAccountant(HostOnly):
     ledger : Ledger, str or path, optional
         Where ceilings and spends are kept, as `Ledger` takes it. Default: memory; they then end with the accountant.
     scope : str, optional
-        Name of the account: of the people, not of one version of their table, as who is in several versions loses to
-        all. A ledger needs one; in memory everything counts on one account without it. No table decides on which
-        account a fit counts: that would tell whether two tables are the same.
+        Name of the account: of the people, not of one version of their table. A ledger needs one; in memory everything
+        counts on one account without it.
 
     Raises
     ------
@@ -235,13 +231,9 @@ class BudgetAccountant(HostOnly):
 
     Notes
     -----
-    Basic composition: fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where a fit,
-    or its ε, was chosen after looking at earlier ones. Tighter bounds are not used. What neighboring tables are, and
-    how many rows a person may have, is up to the mechanism; add up only what agrees in that.
-
-    The first accountant that spends puts the account's ceiling on record. One with a lower ceiling lowers it for all;
-    one with a higher ceiling is refused until ``cfk budget raise`` has raised it. A copy is the same accountant;
-    pickling is refused.
+    Basic composition: fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was
+    chosen after looking at others; they have to agree in what neighboring tables are. The first spend puts the ceiling
+    on record; a lower one lowers it for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
 
     Examples
     --------
@@ -311,8 +303,7 @@ class BudgetAccountant(HostOnly):
     def spend(self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, what: str) -> None:
         """Put a spend on record, before any row is read; it is never given back.
 
-        One transaction for all threads and processes that share the account. What fails afterwards has spent: nobody
-        can tell how much of the data it has shown.
+        What fails afterwards has spent: nobody can tell how much of the data it has shown.
 
         Parameters
         ----------

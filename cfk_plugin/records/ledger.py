@@ -79,16 +79,11 @@ class Forgotten:
 class Ledger(HostOnly):
     """Remembers what was released for each record, so that releases of one record never add up to a few people.
 
-    Two regions that were released with the same private values are recognizably about the same record. With a nominal
-    guarantee a region leaves only if at least k people are inside of everything that was ever released for its record;
-    else an earlier region leaves again, or nothing. With the other guarantees a record keeps its first region.
-
-    It protects as long as all that is released goes through it: all processes and servers share one database. It
-    knows a record by its values, so it does not connect two records of one person. It does not see what was released
-    without it, before `purge` or before `forget`, nor what was withheld.
-
-    The database holds keyed hashes of records, the released regions, hashes of policies, counts and times; no other
-    value. Keep it with the training data all the same: whoever has its key can try values.
+    With a nominal guarantee a region leaves only if at least k people are inside of everything that was ever released
+    for its record; else an earlier one leaves again, or nothing. With other guarantees a record keeps its first region.
+    It sees what is released through it alone, so all processes share one database, which holds keyed hashes of
+    records, the released regions, hashes of policies, counts and times: no other value. Whoever has its key can try
+    values, so keep it with the training data. See the page "Keep a ledger".
 
     Parameters
     ----------
@@ -96,13 +91,12 @@ class Ledger(HostOnly):
         A SQLite file on a local disk, or a ``postgresql://`` URL. Default: the environment variable ``CFK_LEDGER``,
         else ``cfk_plugin/ledger.db`` in the user's state folder.
     key : bytes, optional
-        At least 16 bytes; a ledger only opens with its own key. Default: `key_file`, else the environment variable
-        ``CFK_LEDGER_KEY`` (64 hex digits are read as such), else ``<file>.key`` beside a SQLite file, made with it.
+        At least 16 bytes. Default: `key_file`, else the environment variable ``CFK_LEDGER_KEY`` (64 hex digits are read
+        as such), else ``<file>.key`` beside a SQLite file, made with it.
     key_file : path, optional
         File with the key, readable by its owner alone.
     timeout : float, optional
-        Seconds that one request may wait for others, or for a server that is away; what takes longer fails. Default:
-        the environment variable ``CFK_LEDGER_TIMEOUT``, else 5.
+        Seconds that one request may wait. Default: the environment variable ``CFK_LEDGER_TIMEOUT``, else 5.
     create : bool
         Whether to make a new ledger. Nothing else ever does: an empty one in place of a lost one would know no release.
 
@@ -226,7 +220,7 @@ class Ledger(HostOnly):
         acceptable : callable
             Says whether a region on record may leave for the candidate at a position under today's policy. With another
             guarantee than "nominal", its answer must depend on nothing that tells apart who has this region on record.
-            Both are called while others wait, maybe several times: they must be fast and change nothing.
+            Both functions are called while others wait, maybe several times.
 
         Returns
         -------
