@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features
@@ -97,6 +97,8 @@ def frontier(
     """
     if not isinstance(population, Population):
         raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
+    if compare and not population.has_rows:
+        raise InputError("baselines need the training rows, and a sealed or distributed population has none here")
     policy = policy or population.policy or PrivacyPolicy()
     tried = _whole(ks, population)
     check(replace(policy, k=tried[-1]), method, population)  # refuses, and warns of a nominal guarantee, once
@@ -104,29 +106,37 @@ def frontier(
     facts = None if factuals is None else require_features(factuals, population.schema.features, "factuals")
     if facts is not None and len(facts) != len(frame):
         raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
-    released: list[list[Entry]] = []
-    for done, k in enumerate(tried, start=1):
-        asked = replace(policy, k=k, on_infeasible="suppress")
-        anonymizer = KAnonymizer(policy=asked, method=method, seed=seed)
+
+    def released(asked: PrivacyPolicy, how: str | Protector) -> tuple[KAnonymizer, NDArray[Any] | None, list[Entry]]:
+        anonymizer = KAnonymizer(policy=replace(asked, on_infeasible="suppress"), method=how, seed=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NominalGuaranteeWarning)
             anonymizer.fit(population, model, desired)
         labels = anonymizer.factual_labels(facts) if facts is not None and anonymizer.goal_.is_opposite else None
-        released.append(anonymizer.pipeline_.release(frame, query, labels)[0])
+        return anonymizer, labels, anonymizer.pipeline_.release(frame, query, labels)[0]
+
+    found: list[list[Entry]] = []
+    for done, k in enumerate(tried, start=1):
+        anonymizer, labels, entries = released(replace(policy, k=k), method)
+        found.append(entries)
         if progress is not None:
             progress(done, len(tried))
-    settings = {"population": population, "model": model, "desired": desired, "policy": policy, "method": method}
-    beside = baselines(frame, query, labels, **settings, seed=seed) if compare else ()
-    common = np.all([[isinstance(e, GeneralizedCounterfactual) for e in entries] for entries in released], axis=0)
+    beside: list[Baseline] = []
+    if compare:
+        plain = replace(policy, guarantee="nominal", anonymity_set="population")
+        for name, asked, how in (("policy", policy, method), ("mondrian", plain, "mondrian")):
+            beside.append(_protected(name, released(asked, how)[2], frame, population, seed))
+        beside.append(_raw(frame, labels, population, model, desired, seed))
+    common = np.all([[isinstance(e, GeneralizedCounterfactual) for e in entries] for entries in found], axis=0)
     return Frontier(
-        points=tuple(_point(k, entries, common, seed) for k, entries in zip(tried, released, strict=True)),
+        points=tuple(_point(k, entries, common, seed) for k, entries in zip(tried, found, strict=True)),
         policy=policy.to_dict(),
         method=anonymizer.method_,
         population=population.fingerprint,
         asked=len(frame),
         common=int(common.sum()),
         seed=seed,
-        baselines=beside,
+        baselines=tuple(beside),
     )
 
 
@@ -150,22 +160,28 @@ def _point(k: int, entries: Sequence[Entry], common: NDArray[np.bool_], seed: in
     found = [c for c in certificates if c is not None]
     alike = [c for c, is_common in zip(certificates, common, strict=True) if c is not None and is_common]
     withheld = len(entries) - len(found)
-
-    def mean(values: list[float]) -> Estimate:
-        return mean_of(np.array(values), np.random.default_rng(seed))  # every k resamples the same counterfactuals
-
     return Point(
         k=k,
         asked=len(entries),
         released=len(found),
         k_min=min((c.k for c in found), default=None),
         reasons=dict(sorted(Counter(e.reason for e in entries if isinstance(e, Suppressed)).items())),
-        ncp_mean=mean([c.ncp for c in found]),
-        pureness_mean=mean([c.pureness for c in found]),
+        ncp_mean=_mean([c.ncp for c in found], seed),
+        pureness_mean=_mean([c.pureness for c in found], seed),
         suppressed_rate=Estimate(withheld / len(entries), *wilson(withheld, len(entries)), len(entries)),
-        common_ncp_mean=mean([c.ncp for c in alike]),
-        common_pureness_mean=mean([c.pureness for c in alike]),
+        common_ncp_mean=_mean([c.ncp for c in alike], seed),
+        common_pureness_mean=_mean([c.pureness for c in alike], seed),
     )
+
+
+def _mean(values: ArrayLike, seed: int) -> Estimate:
+    """Return a mean with its interval; every k resamples the same counterfactuals."""
+    return mean_of(np.asarray(values, dtype=np.float64), np.random.default_rng(seed))
+
+
+def _to_dict(figures: Point | Baseline) -> dict[str, Any]:
+    values = {field.name: getattr(figures, field.name) for field in fields(figures)}
+    return {name: value.to_dict() if isinstance(value, Estimate) else value for name, value in values.items()}
 
 
 ARTIFACT = "cfk/frontier.json"
@@ -213,9 +229,7 @@ class Point:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; what could not be measured is None."""
-        counts = {"k": self.k, "asked": self.asked, "released": self.released, "k_min": self.k_min}
-        figures = {name: found.to_dict() for name, found in self.estimates.items()}
-        return {**counts, "reasons": dict(self.reasons), **figures}
+        return _to_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,59 +355,17 @@ class Baseline:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; what could not be measured is None."""
-        means = {name: getattr(self, name) for name in ("ncp_mean", "pureness_mean", "nearest", "nearest_5")}
-        return {"name": self.name, "released": self.released} | {name: of.to_dict() for name, of in means.items()}
+        return _to_dict(self)
 
 
-def baselines(
-    frame: pd.DataFrame,
-    query: NDArray[np.int64],
-    labels: NDArray[Any] | None,
-    *,
-    population: Population,
-    model: Any,
-    desired: Any,
-    policy: PrivacyPolicy,
-    method: str | Protector,
-    seed: int,
-) -> tuple[Baseline, ...]:
-    """Protect the counterfactuals under the policy, by Mondrian, and not at all.
-
-    Raises
-    ------
-    InputError
-        If the population has no rows here: distances to training rows cannot be told.
-    """
-    if not population.has_rows:
-        raise InputError("baselines need the training rows, and a sealed or distributed population has none here")
-    plain = replace(policy, guarantee="nominal", anonymity_set="population", on_infeasible="suppress")
-    ways = {"policy": (replace(policy, on_infeasible="suppress"), method), "mondrian": (plain, "mondrian")}
-    found = []
-    for name, (asked, how) in ways.items():
-        anonymizer = KAnonymizer(policy=asked, method=how, seed=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NominalGuaranteeWarning)
-            anonymizer.fit(population, model, desired)
-        entries = anonymizer.pipeline_.release(frame, query, labels)[0]
-        found.append(_of_entries(name, entries, frame, population, seed))
-    return (*found, _of_raw(frame, labels, population, model, desired, seed))
-
-
-def _of_entries(
-    name: str, entries: Sequence[Entry], frame: pd.DataFrame, population: Population, seed: int
-) -> Baseline:
+def _protected(name: str, entries: Sequence[Entry], frame: pd.DataFrame, population: Population, seed: int) -> Baseline:
     regions = [(i, e) for i, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
-    rows, owner = _drawn([(i, e) for i, e in regions[:_MOST]], frame, population, seed)
-    return _baseline(
-        name,
-        np.array([e.certificate.ncp for _, e in regions]),
-        np.array([e.certificate.pureness for _, e in regions]),
-        _distances(rows, owner, population),
-        seed,
-    )
+    certificates = [e.certificate for _, e in regions]
+    distances = _distances(*_drawn(regions[:_MOST], frame, population, seed), population)
+    return _baseline(name, [c.ncp for c in certificates], [c.pureness for c in certificates], distances, seed)
 
 
-def _of_raw(
+def _raw(
     frame: pd.DataFrame, labels: NDArray[Any] | None, population: Population, model: Any, desired: Any, seed: int
 ) -> Baseline:
     goal = Goal(desired)
@@ -403,27 +375,17 @@ def _of_raw(
     else:
         reached = goal.met(found).astype(float)
     some = frame.head(_MOST)
-    distances = _distances(some, np.arange(len(some)), population)
-    return _baseline("raw", np.zeros(len(frame)), reached, distances, seed)
+    return _baseline("raw", np.zeros(len(frame)), reached, _distances(some, np.arange(len(some)), population), seed)
 
 
-def _baseline(
-    name: str,
-    ncp: NDArray[np.float64],
-    pureness: NDArray[np.float64],
-    distances: NDArray[np.float64],
-    seed: int,
-) -> Baseline:
-    def mean(values: NDArray[np.float64]) -> Estimate:
-        return mean_of(values, np.random.default_rng(seed))
-
+def _baseline(name: str, ncp: ArrayLike, pureness: ArrayLike, distances: NDArray[np.float64], seed: int) -> Baseline:
     return Baseline(
         name=name,
-        released=len(ncp),
-        ncp_mean=mean(ncp),
-        pureness_mean=mean(pureness),
-        nearest=mean(distances[:, 0]),
-        nearest_5=mean(distances[:, 1]),
+        released=len(np.asarray(ncp)),
+        ncp_mean=_mean(ncp, seed),
+        pureness_mean=_mean(pureness, seed),
+        nearest=_mean(distances[:, 0], seed),
+        nearest_5=_mean(distances[:, 1], seed),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -297,14 +297,6 @@ _APART = 0.06  # between two names
 _MOST_TICKS = 10
 
 
-class _FrontierLine(NamedTuple):
-    name: str
-    column: str
-    style: str
-    marker: str
-    colour: str
-
-
 def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None) -> Axes:
     """Plot pureness, information loss and what is withheld against k, with 95 % intervals as bands.
 
@@ -341,24 +333,33 @@ def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax
         k = frontier.policy["k"]
     if not table["released"].any():
         return nothing(ax)
-    asked, common = int(table["asked"].iloc[0]), int(table["common"].iloc[0])
-    lines = _means(table, common)
-    for line in lines:
-        _draw_means(ax, table, line)
-    _name_means(ax, table, lines)
+    asked, common, last = (int(table[name].iloc[-1]) for name in ("asked", "common", "k"))
+    of = "common_" if common else ""
+    lines = {
+        "pureness": (f"{of}pureness_mean", "-", "o", INK),
+        "information loss, NCP": (f"{of}ncp_mean", "--", "s", INK),
+        "withheld, of all asked": ("suppressed_rate", ":", "^", MARK),
+    }
+    if not table["suppressed_rate"].any():
+        del lines["withheld, of all asked"]
+    for column, style, marker, shade in lines.values():
+        # What two bands share is darker.
+        band = (table["k"], table[f"{column}_low"], table[f"{column}_high"])
+        ax.fill_between(*band, color=MARK, alpha=0.16, linewidth=0, zorder=1)
+        ax.plot(table["k"], table[column], style, marker=marker, markersize=4, color=shade, zorder=3)
+    y = -np.inf
+    for value, name in sorted((float(table[line[0]].dropna().iloc[-1]), name) for name, line in lines.items()):
+        y = max(value, y + _APART)  # names stand at the ends of their lines, apart from each other
+        where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
+        ax.annotate(f"{name} {value:.2f}", (last, y), (7, 0), **where)
     if k is not None:
         mark_k(ax, k, k)
-    _frontier_axes(ax, table["k"].to_numpy(), k)
+    _limit(ax, table["k"].to_numpy(), k)
+    over = f"all {asked:,} counterfactuals" if common == asked else f"the {common:,} of {asked:,} released at every k"
     ax.set_xlabel("k, least number of people behind an explanation")
-    ax.set_ylabel(f"mean with 95 % interval,\nover {_over(asked, common)}")
+    ax.set_ylabel(f"mean with 95 % interval,\nover {over if common else 'what each k releases: not the same ones'}")
     clean(ax)
     return ax
-
-
-def _over(asked: int, common: int) -> str:
-    if not common:
-        return "what each k releases: not the same ones"
-    return f"all {asked:,} counterfactuals" if common == asked else f"the {common:,} of {asked:,} released at every k"
 
 
 def _frontier_table(frontier: Frontier | pd.DataFrame) -> pd.DataFrame:
@@ -370,43 +371,8 @@ def _frontier_table(frontier: Frontier | pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("k")
 
 
-def _means(table: pd.DataFrame, common: int) -> list[_FrontierLine]:
-    of = "common_" if common else ""
-    lines = [
-        _FrontierLine("pureness", f"{of}pureness_mean", "-", "o", INK),
-        _FrontierLine("information loss, NCP", f"{of}ncp_mean", "--", "s", INK),
-    ]
-    if table["suppressed_rate"].any():
-        lines.append(_FrontierLine("withheld, of all asked", "suppressed_rate", ":", "^", MARK))
-    return lines
-
-
-def _draw_means(ax: Axes, table: pd.DataFrame, line: _FrontierLine) -> None:
-    at = table["k"].to_numpy()
-    low, high = table[f"{line.column}_low"], table[f"{line.column}_high"]
-    ax.fill_between(at, low, high, color=MARK, alpha=0.16, linewidth=0, zorder=1)  # what two bands share is darker
-    ax.plot(at, table[line.column], line.style, marker=line.marker, markersize=4, color=line.colour, zorder=3)
-
-
-def _name_means(ax: Axes, table: pd.DataFrame, lines: list[_FrontierLine]) -> None:
-    """Write the name of each line at its end, apart from each other."""
-    last = {line.name: table[line.column].dropna() for line in lines}
-    ends = sorted((float(values.iloc[-1]), name) for name, values in last.items())
-    y = -np.inf
-    for value, name in ends:
-        y = max(value, y + _APART)
-        ax.annotate(
-            f"{name} {value:.2f}",
-            (float(table["k"].iloc[-1]), y),
-            (7, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=INK,
-        )
-
-
-def _frontier_axes(ax: Axes, ks: np.ndarray, k: int | None) -> None:
+def _limit(ax: Axes, ks: np.ndarray, k: int | None) -> None:
+    """Leave room for the names of lines, and end the axes where there are values."""
     from matplotlib.ticker import MaxNLocator
 
     low, high = min(ks[0], k or ks[0]), max(ks[-1], k or ks[-1])
@@ -426,11 +392,15 @@ _GUIDES = {"bound_tight": (0, (6, 2)), "bound_paper": (0, (1, 2))}
 _FEW = 1_000  # people; with fewer of them, rates of 0.1 % cannot be seen
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RocLine:
+class _Seen(NamedTuple):
     name: str
     curve: Curve
     others: int | None  # not trained on
+
+    @property
+    def least(self) -> float:
+        """Return the smallest rate of false alarms that could be seen."""
+        return 1 / self.others if self.others else min((rate for rate in self.curve.fpr if rate > 0), default=0.1)
 
 
 def plot_roc(
@@ -477,44 +447,31 @@ def plot_roc(
     ax = ax or new_axes(4.4)
     if not lines:
         return nothing(ax, "no attack with a curve")
-    least = min(_least(line) for line in lines) if log else 0.0
+    least = min(line.least for line in lines) if log else 0.0
     at = np.geomspace(least, 1.0, 200) if log else np.linspace(0.0, 1.0, 201)
     ax.plot(at, at, color=MARK, linewidth=0.8, label=COIN, zorder=1)
+    guides = {name: (BOUNDS[name], roc_height(bound.fpr, bound.tpr, at)) for name, bound in claims.items()}
     if epsilon is not None:
-        ax.plot(
-            at,
-            _admitted(at, epsilon, delta),
-            linestyle=_GUIDES["bound_tight"],
-            color=MARK,
-            linewidth=1,
-            label=_claimed(epsilon, delta),
-        )
-    else:
-        for name, bound in claims.items():
-            ax.plot(
-                at,
-                roc_height(bound.fpr, bound.tpr, at),
-                linestyle=_GUIDES[name],
-                color=MARK,
-                linewidth=1,
-                label=BOUNDS[name],
-            )
-    for i, line in enumerate(lines):
-        _draw_curve(ax, line, i, least)
+        claimed = f"ε = {epsilon:g}, δ = {delta:g}" if delta else f"ε = {epsilon:g}"
+        guides = {"bound_tight": (f"most that {claimed} admits", _admitted(at, epsilon, delta))}
+    for name, (label, heights) in guides.items():
+        ax.plot(at, heights, linestyle=_GUIDES[name], color=MARK, linewidth=1, label=label)
+    for place, line in enumerate(lines):
+        _draw_curve(ax, line, place, least)
     _roc_axes(ax, lines, least)
     return ax
 
 
 def _given(
     report: AttackReport | Sequence[AttackReport] | Mapping[str, Curve],
-) -> tuple[list[_RocLine], dict[str, Curve]]:
+) -> tuple[list[_Seen], dict[str, Curve]]:
     """Return the curves of attacks, and those of what is claimed."""
     from cfk_plugin.audit.result import AttackReport, Curve
 
     if isinstance(report, Mapping):
         if not all(isinstance(curve, Curve) for curve in report.values()):
             raise InputError("a mapping must be of names to Curve, such as an AttackReport's curves")
-        drawn = [_RocLine(short(name), curve, None) for name, curve in report.items() if name not in BOUNDS]
+        drawn = [_Seen(short(name), curve, None) for name, curve in report.items() if name not in BOUNDS]
         return drawn, {name: report[name] for name in BOUNDS if name in report}
     reports = [report] if isinstance(report, AttackReport) else list(report)
     if not all(isinstance(each, AttackReport) for each in reports):
@@ -523,7 +480,7 @@ def _given(
     return [line for each in reports for line in _roc_lines(each, several=len(reports) > 1)], claims
 
 
-def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[_RocLine]:
+def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[_Seen]:
     for name, curve in report.curves.items():
         if name in BOUNDS:
             continue
@@ -532,18 +489,11 @@ def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[_RocLine]:
         area = found is not None and not name.startswith("membership_surrogate")  # whose success is no area
         title = f"{short(name)}, AUC {found.main.value:.2f}" if found is not None and area else short(name)
         known = others is not None and np.isfinite(others) and others > 0
-        yield _RocLine(f"{report.subject}: {title}" if several else title, curve, int(others or 0) if known else None)
+        yield _Seen(f"{report.subject}: {title}" if several else title, curve, int(others or 0) if known else None)
 
 
-def _least(line: _RocLine) -> float:
-    """Return the smallest rate of false alarms that could be seen."""
-    if line.others:
-        return 1 / line.others
-    return min((rate for rate in line.curve.fpr if rate > 0), default=0.1)
-
-
-def _draw_curve(ax: Axes, line: _RocLine, place: int, least: float) -> None:
-    start = max(least, _least(line)) if least else 0.0
+def _draw_curve(ax: Axes, line: _Seen, place: int, least: float) -> None:
+    start = max(least, line.least) if least else 0.0
     inside = [rate for rate in line.curve.fpr if rate >= start]
     at = np.unique([start, *inside, 1.0])
     heights = roc_height(line.curve.fpr, line.curve.tpr, at)
@@ -559,7 +509,7 @@ def _draw_curve(ax: Axes, line: _RocLine, place: int, least: float) -> None:
     )
 
 
-def _roc_axes(ax: Axes, lines: list[_RocLine], least: float) -> None:
+def _roc_axes(ax: Axes, lines: list[_Seen], least: float) -> None:
     if least:
         ax.set_xscale("log")
         ax.set_yscale("log")
@@ -582,7 +532,3 @@ def _admitted(at: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
     from cfk_plugin.audit.membership import largest_tpr, replace_one
 
     return largest_tpr(at, *replace_one(epsilon, delta, "replace-one"))
-
-
-def _claimed(epsilon: float, delta: float) -> str:
-    return f"most that ε = {epsilon:g} admits" if not delta else f"most that ε = {epsilon:g}, δ = {delta:g} admits"
