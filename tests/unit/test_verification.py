@@ -1,0 +1,458 @@
+"""Verification of single regions, against figures counted by hand; and which regions are no regions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+
+from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
+from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle
+from cfk_plugin.hookspecs import Proposal
+from cfk_plugin.release.results import Certificate, Suppressed
+from cfk_plugin.release.verification import Verdict, Verifier, rebuild
+
+TABLE = pd.DataFrame(
+    {
+        "person": [0, 0, 1, 2, 3, 4, 5, 6],
+        "age": [20, 21, 20, 22, 23, 24, 30, 40],
+        "city": ["A", "A", "A", "B", "B", "B", "A", None],
+        "pay": [1, 2, 1, 0, 3, 3, 2, 9],
+        "job": ["x", "x", "y", "x", "y", "y", "x", "y"],
+    }
+)
+SCHEMA = Schema.from_frame(
+    TABLE,
+    quasi_identifiers=["age", "city"],
+    subject="person",
+    sensitive=["job"],
+    bins={"pay": [0, 2, 4, 10]},
+    weights={"age": 3.0},
+)
+POPULATION = Population.from_frame(TABLE, SCHEMA, key=b"a key of tests")
+OWN = TABLE.iloc[[1]]  # 21, A, 2, x
+YOUNG = Region({"age": Interval(20, 23), "city": frozenset("AB")})  # rows 0 to 4: four people
+
+
+def model(rows: pd.DataFrame) -> np.ndarray:
+    return (rows["age"] + rows["pay"] >= 23).to_numpy().astype(int)
+
+
+def verdicts(
+    proposals: Sequence[Region | Proposal | None],
+    frame: pd.DataFrame,
+    *,
+    predict: Any = model,
+    population: Population = POPULATION,
+    method: str = "exact",
+    foreign: Sequence[int] = (),
+    limits: tuple[int, int] | None = None,
+    given: dict[str, Any] | None = None,
+    **policy: Any,
+) -> list[Verdict]:
+    """Verify one region per row of the frame; `limits` are the verifier's budget and number of samples."""
+    settings: dict[str, Any] = {"k": 2, "guarantee": "nominal", **policy}
+    verifier = Verifier(population, PrivacyPolicy(**settings), **(given or {}))
+    if limits:
+        verifier.cell_budget, verifier.samples = limits
+    labels = LabelModel(predict, population.schema.features)
+    frame = frame[list(population.schema.features)].reset_index(drop=True)
+    judge = Goal(1).judge(None, np.ones(len(frame)))
+    oracle = Oracle(labels, judge, RowOracle(labels, population), frame)
+    asked = [p if isinstance(p, Proposal) else Proposal(p) for p in proposals]
+    return verifier.verify(asked, *population.encode(frame), oracle, method, foreign)
+
+
+def certificate(region: Region | Proposal, frame: pd.DataFrame = OWN, **settings: Any) -> Certificate:
+    (verdict,) = verdicts([region], frame, **settings)
+    assert not isinstance(verdict, Suppressed)
+    return verdict.certificate
+
+
+def refusal(region: Region | Proposal | None, frame: pd.DataFrame = OWN, **settings: Any) -> tuple[str, int | None]:
+    (verdict,) = verdicts([region], frame, **settings)
+    assert isinstance(verdict, Suppressed)
+    assert verdict.query == -1  # filled in by who knows the query
+    return verdict.reason, verdict.refused_k
+
+
+# --- every figure ----------------------------------------------------------------------------------------------
+
+
+def test_every_figure_of_a_certificate() -> None:
+    found = certificate(Proposal(YOUNG, optimal=True, gap=0.0), method="a method").to_dict()
+    parts = (3 / 20, 2 / 3)  # two of the cities A, B and missing
+    assert found == {
+        "k": 4,
+        "k_desired": 2,  # rows 1 and 4
+        "k_consistent": 3,  # with pay 2: rows 1, 3 and 4
+        "k_effective": None,
+        "k_private": 1,
+        "private_matches": 2,  # rows 1 and 6
+        "ncp": pytest.approx((3 * parts[0] + parts[1]) / 4),
+        "ncp_parts": pytest.approx(parts),
+        "pureness": 0.75,  # ages 21, 22 and 23 of four
+        "pureness_low": 0.75,
+        "pureness_high": 0.75,
+        "exact": True,
+        "l": 2,
+        "t": pytest.approx(0.1),  # three of five have job x, and four of eight elsewhere
+        "disclosure": pytest.approx(0.1),
+        "prosecutor_risk": 0.25,
+        "journalist_risk": None,
+        "optimal": True,
+        "gap": 0.0,
+        "method": "a method",
+        "guarantee": "nominal",
+        "policy_hash": PrivacyPolicy(k=2, guarantee="nominal").sha256,
+        "population": POPULATION.fingerprint,
+        "majority": False,  # two of five rows
+        "binned": (),
+        "withheld": (),
+        "ledger": None,
+        "k_intersection": None,
+    }
+
+
+def test_a_tie_is_a_majority() -> None:
+    assert certificate(Region({"age": Interval(20, 23), "city": frozenset("B")}), TABLE.iloc[[4]]).majority  # of two
+    assert not certificate(YOUNG).majority
+    assert certificate(Region({"age": Interval(21, 24), "city": frozenset("AB")})).majority
+
+
+def test_a_claim_of_optimality_is_repeated_and_an_impossible_gap_is_not() -> None:
+    assert not certificate(YOUNG).optimal
+    assert certificate(YOUNG).gap is None
+    assert certificate(Proposal(YOUNG, optimal=False, gap=0.25)).gap == 0.25
+    for gap in (-0.1, float("inf"), float("nan")):
+        assert certificate(Proposal(YOUNG, gap=gap)).gap is None
+
+
+def test_the_reference_population_is_counted_too() -> None:
+    larger = pd.concat([TABLE, TABLE.assign(person=TABLE["person"] + 7)])
+    reference = Population.from_frame(larger, SCHEMA)
+    assert certificate(YOUNG, given={"reference": reference}).journalist_risk == 1 / 8
+    nobody = Population.from_frame(TABLE.tail(3), SCHEMA)  # a count of none is a risk of 1 at most
+    assert certificate(YOUNG, given={"reference": nobody}).journalist_risk == 1.0
+
+
+def test_verdicts_stand_in_the_order_of_the_counterfactuals() -> None:
+    old = Region({"age": Interval(30, 40), "city": frozenset({"A", None})})
+    found = verdicts([YOUNG, None, old, YOUNG, old], TABLE.iloc[[1, 1, 6, 4, 6]])
+    assert found[1] == Suppressed(-1, "infeasible")
+    ks = [None if isinstance(v, Suppressed) else (v.region, v.certificate.k, v.certificate.pureness) for v in found]
+    assert ks == [(YOUNG, 4, 0.75), None, (old, 2, 1.0), (YOUNG, 4, 1.0), (old, 2, 1.0)]
+
+
+# --- what the policy asks for ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ({"k": 5}, ("verification_failed", 4)),
+        ({"max_ncp": 0.27}, ("ncp_above_ceiling", None)),
+        ({"l": 3}, ("l_diversity", None)),
+        ({"t": 0.09}, ("t_closeness", None)),
+        ({"min_pureness": 0.76}, ("pureness_below_floor", None)),
+        ({"alpha": 0.4, "min_lift": 1.0, "on_homogeneous": "suppress"}, ("homogeneous", None)),  # two of four: job x
+    ],
+    ids=str,
+)
+def test_what_misses_the_policy_is_refused(policy: dict[str, Any], reason: tuple[str, int | None]) -> None:
+    assert refusal(YOUNG, **policy) == reason
+
+
+def test_what_just_meets_the_policy_leaves() -> None:
+    exact = certificate(YOUNG)
+    assert exact.t is not None
+    assert certificate(YOUNG, k=4, l=2, t=exact.t, max_ncp=exact.ncp, min_pureness=0.75).k == 4
+
+
+def test_a_region_of_more_combinations_than_the_budget_is_sampled() -> None:
+    asked: list[pd.DataFrame] = []
+
+    def watched(rows: pd.DataFrame) -> np.ndarray:
+        asked.append(rows)
+        return model(rows)
+
+    assert certificate(YOUNG, limits=(8, 5)).exact  # four ages, two cities
+    first = certificate(YOUNG, limits=(7, 5), predict=watched)
+    good = round(5 * first.pureness)
+    interval = binomtest(good, 5).proportion_ci(method="exact")
+    assert not first.exact
+    assert first.pureness == good / 5
+    assert (first.pureness_low, first.pureness_high) == pytest.approx((interval.low, interval.high))
+    again = [certificate(YOUNG, limits=(7, 5), predict=watched, given={"seed": seed}) for seed in (0, *range(8))]
+    assert again[0] == first
+    drawn = {tuple(rows[["age", "city"]].itertuples(index=False, name=None)) for rows in asked if len(rows) > 5}
+    assert len(drawn) > 1  # other seeds ask for other combinations
+    # The floor holds for the lower end of the interval.
+    floor = first.pureness_low
+    assert certificate(YOUNG, limits=(7, 5), min_pureness=floor) is not None
+    assert refusal(YOUNG, limits=(7, 5), min_pureness=floor + 0.001) == ("pureness_below_floor", None)
+
+
+def test_what_is_sampled_for_one_does_not_depend_on_the_others() -> None:
+    wide = Region({"age": Interval(20, 40), "city": frozenset({"A", "B", None})})
+    alone = certificate(YOUNG, limits=(4, 3))
+    (_, verdict) = verdicts([wide, YOUNG], TABLE.iloc[[6, 1]], limits=(4, 3))
+    assert not isinstance(verdict, Suppressed)
+    assert verdict.certificate == alone
+
+
+def test_private_values_that_are_not_exact_vary_and_end_the_proof_of_a_search() -> None:
+    bins: dict[str, Any] = {"private_values": "bins"}
+    proposal = Proposal(YOUNG, optimal=True, gap=0.0)
+    found = certificate(proposal, **bins, objective="pureness")
+    assert (found.binned, found.withheld, found.optimal, found.gap) == (("pay",), (), False, None)
+    assert found.pureness == 7 / 8  # pay 2 or 3: the age 20 with pay 2 alone is not enough, in one of two ways
+    assert found.k_consistent == 3  # asked with the own pay of 2
+    assert (found.k_private, found.private_matches) == (1, 2)  # pay 2 or 3, and job x
+    least = certificate(proposal, **bins, objective="ncp")
+    assert (least.optimal, least.gap) == (True, 0.0)
+    assert certificate(proposal, objective="pureness").optimal
+
+
+# --- the counterfactual's own values ---------------------------------------------------------------------------
+
+
+def test_an_age_that_nobody_has_is_a_combination_of_its_own() -> None:
+    own = OWN.assign(age=20.5)
+    assert certificate(YOUNG, own).pureness == 0.6  # three of five ages
+    assert certificate(YOUNG, own, limits=(10, 1)).exact
+    assert not certificate(YOUNG, own, limits=(9, 1)).exact
+    for low, high in ((21, 23), (20, 20)):
+        assert refusal(Region({**YOUNG.parts, "age": Interval(low, high)}), own) == ("verification_failed", None)
+
+
+@pytest.mark.parametrize("city", ["C", None])
+def test_a_city_outside_of_the_region_is_refused(city: str | None) -> None:
+    own = OWN.assign(city=np.array([city], dtype=object))
+    assert refusal(YOUNG, own) == ("verification_failed", None)
+    if city is None:
+        with_missing = Region({"age": Interval(20, 40), "city": frozenset({"A", None})})
+        assert certificate(with_missing, own).k == 4
+
+
+@pytest.mark.parametrize("age", [np.nan, np.inf, 24])
+def test_an_age_outside_of_the_region_or_none_is_refused(age: float) -> None:
+    assert refusal(YOUNG, OWN.assign(age=float(age))) == ("verification_failed", None)
+
+
+ORDERED = TABLE.assign(
+    grade=np.array(["low", "low", "mid", "mid", "high", "high", "low", None], dtype=object),
+    since=pd.to_datetime(["2020-01-01", "2020-02-01"] * 4),
+)
+ORDERED_POPULATION = Population.from_frame(
+    ORDERED,
+    Schema.from_frame(
+        ORDERED,
+        quasi_identifiers=["age", "city", "grade", "since"],
+        subject="person",
+        ordinal={"grade": ["low", "mid", "high"]},
+    ),
+)
+WHOLE: dict[str, Any] = {
+    "age": Interval(20, 40),
+    "city": frozenset({"A", "B", None}),
+    "grade": Interval("low", "high", True, ("low", "mid", "high")),
+    "since": Interval(pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01")),
+}
+
+
+def whole(**changes: Any) -> Region:
+    made = Region(WHOLE)
+    object.__setattr__(made, "parts", {**WHOLE, **changes})
+    return made
+
+
+NO_PARTS: dict[str, dict[str, Any]] = {
+    "a set of numbers": {"age": frozenset({20, 21})},
+    "a range of categories": {"city": Interval("A", "B")},
+    "a category of nobody": {"city": frozenset({"A", "B", "C"})},
+    "one end": {"age": Interval(20, None)},
+    "the other end": {"age": Interval(None, 40)},
+    "texts as ends": {"age": Interval("20", "40")},
+    "a text as one end": {"age": Interval(20, "40")},
+    "levels of numbers": {"age": Interval(20, 40, levels=("low",))},
+    "a range without its levels": {"grade": Interval("low", "high", True)},
+    "a level of nobody": {"grade": Interval("low", "high", True, ("low", "mid", "high", "top"))},
+    "none at all": {"age": None},
+}
+
+
+@pytest.mark.parametrize("name", NO_PARTS)
+def test_a_malformed_part_is_refused(name: str) -> None:
+    own: pd.DataFrame = ORDERED.iloc[[1]]
+    settings: dict[str, Any] = {"population": ORDERED_POPULATION}
+    assert certificate(whole(), own, **settings).k == 7
+    assert refusal(whole(**NO_PARTS[name]), own, **settings) == ("verification_failed", None)
+
+
+def test_a_region_has_the_quasi_identifiers_and_no_other() -> None:
+    own: pd.DataFrame = ORDERED.iloc[[1]]
+    settings: dict[str, Any] = {"population": ORDERED_POPULATION}
+    for parts in ({n: p for n, p in WHOLE.items() if n != "age"}, {**WHOLE, "pay": Interval(0, 9)}):
+        assert refusal(Region(parts), own, **settings) == ("verification_failed", None)
+    assert refusal(WHOLE, own, **settings) == ("verification_failed", None)  # type: ignore[arg-type]
+
+
+# --- regions of a partition ------------------------------------------------------------------------------------
+
+
+def mapped(*rows: int) -> dict[str, Any]:
+    return {"mapped_rows": lambda region: np.array(rows)}
+
+
+GROUPS: dict[str, Any] = {"guarantee": "reciprocal"}
+
+
+def test_of_a_partition_those_count_who_are_mapped_to_the_region() -> None:
+    found = certificate(YOUNG, **GROUPS, given=mapped(0, 1, 3))
+    assert (found.k, found.k_effective, found.guarantee, found.l) == (4, 2, "reciprocal", 1)  # all three have job x
+    assert refusal(YOUNG, **GROUPS, k=3, given=mapped(0, 1, 3)) == ("verification_failed", 2)
+    assert refusal(YOUNG, **GROUPS, given=mapped(0, 1, 3, 6)) == ("verification_failed", None)  # row 6 is outside
+    assert refusal(YOUNG, **GROUPS, l=2, given=mapped(0, 1, 3)) == ("l_diversity", None)
+
+
+def test_a_region_that_is_not_of_the_partition_counts_everybody_inside() -> None:
+    found = certificate(YOUNG, **GROUPS, k=4, given=mapped(0, 1, 3), foreign=[0])
+    assert (found.k, found.k_effective) == (4, None)
+    one, other = verdicts([YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, given=mapped(0, 1, 3), foreign=[1])
+    assert not isinstance(one, Suppressed)
+    assert not isinstance(other, Suppressed)
+    assert (one.certificate.k_effective, other.certificate.k_effective) == (2, None)
+
+
+def test_the_region_of_a_group_need_not_hold_the_counterfactual_but_some_advice() -> None:
+    away = OWN.assign(age=33)
+    assert certificate(YOUNG, away, **GROUPS, given=mapped(0, 1, 3)).k_effective == 2
+    assert refusal(YOUNG, away) == ("verification_failed", None)
+    none = OWN.assign(pay=-9)
+    assert refusal(YOUNG, none, **GROUPS, given=mapped(0, 1, 3)) == ("pureness_below_floor", None)
+    assert certificate(YOUNG, none).pureness == 0.0  # who asks for no floor gets it with a nominal k
+
+
+def test_k_of_those_who_are_mapped_must_have_the_outcome() -> None:
+    eligible: dict[str, Any] = {**GROUPS, "anonymity_set": "eligible"}
+    assert certificate(YOUNG, **eligible, given=mapped(0, 1, 4)).k_desired == 2  # rows 1 and 4
+    assert refusal(YOUNG, **eligible, given=mapped(1, 2, 3)) == ("verification_failed", 1)
+    assert certificate(YOUNG, **GROUPS, given=mapped(1, 2, 3)).k_effective == 3
+
+
+def test_of_a_catalogue_k_must_be_consistent_with_the_entry() -> None:
+    catalogue: dict[str, Any] = {"guarantee": "catalogue"}
+    assert certificate(YOUNG, **catalogue, given=mapped(1, 4)).k_consistent == 3
+    assert certificate(YOUNG, **catalogue, given=mapped(0, 1, 4)).k_effective == 2
+    # Rows 1 and 4 have the outcome; with a pay of 0 row 4 alone would.
+    poor = OWN.assign(pay=0)
+    assert refusal(YOUNG, poor, **catalogue, given=mapped(1, 4)) == ("verification_failed", 1)
+    assert refusal(YOUNG, **catalogue, given=mapped(1, 3)) == ("verification_failed", 1)  # row 3 has another outcome
+
+
+# --- a proposal made anew of the population's own values --------------------------------------------------------
+
+
+def rebuilt(**changes: Any) -> Any:
+    return rebuild(Proposal(whole(**changes)), ORDERED_POPULATION)
+
+
+def test_a_proposal_is_made_anew() -> None:
+    found = rebuild(Proposal(whole(), optimal=True, gap=np.float64(0.5)), ORDERED_POPULATION)
+    assert found == Proposal(Region(WHOLE), True, 0.5)
+    assert found is not None
+    assert found.region is not None
+    assert type(found.gap) is float
+    assert list(found.region) == ["age", "city", "grade", "since"]
+    assert rebuild(Proposal(None), ORDERED_POPULATION) == Proposal(None)
+    assert rebuild(Proposal(whole(), optimal=1), ORDERED_POPULATION) == Proposal(Region(WHOLE))  # type: ignore[arg-type]
+    assert rebuild(Proposal(whole(), gap="much"), ORDERED_POPULATION) is None  # type: ignore[arg-type]
+    assert rebuild("no proposal", ORDERED_POPULATION) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ({"age": Interval(np.int64(20), 23.0)}, Interval(20, 23)),
+        ({"age": Interval(20.5, 1e6)}, Interval(20.5, 1000000)),
+        ({"age": Interval(None, None)}, Interval(None, None)),
+        ({"age": Interval(20, 23, missing=True)}, Interval(20, 23)),  # no age is missing
+        ({"city": frozenset({"B"})}, frozenset({"B"})),
+        ({"city": frozenset({None})}, frozenset({None})),
+        ({"grade": Interval("x", "y", False, ("mid", "high"))}, Interval("mid", "high", False, ("mid", "high"))),
+        ({"grade": Interval("low", "low", True, ("low",))}, Interval("low", "low", True, ("low",))),
+        ({"grade": Interval(None, None, True, ())}, Interval(None, None, True, ())),
+        (
+            {"since": Interval(date(2020, 1, 1), pd.Timestamp("2020-01-05"))},
+            Interval(pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-05")),
+        ),
+    ],
+    ids=str,
+)
+def test_parts_are_spelled_as_the_population_spells_them(given: dict[str, Any], own: Any) -> None:
+    ((name, _),) = given.items()
+    part = rebuilt(**given).region[name]
+    assert part == own
+    assert type(part) is type(own)
+    if isinstance(own, Interval):
+        assert (type(part.low), type(part.high), part.levels) == (type(own.low), type(own.high), own.levels)
+
+
+class OtherInterval(Interval):
+    pass
+
+
+class OtherSet(frozenset[Any]):
+    pass
+
+
+class OtherTuple(tuple[Any, ...]):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"age": OtherInterval(20, 40)},
+        {"age": frozenset({20})},
+        {"age": Interval(20, 40, levels=())},
+        {"age": Interval(20, None)},
+        {"age": Interval(None, 40)},
+        {"age": Interval(True, 40)},
+        {"age": Interval(20, float("inf"))},
+        {"age": Interval(float("nan"), 40)},
+        {"age": Interval("20", 40)},
+        {"city": OtherSet({"A"})},
+        {"city": Interval("A", "B")},
+        {"city": frozenset({"A", "C"})},
+        {"city": frozenset()},
+        {"grade": Interval("low", "high")},
+        {"grade": Interval("low", "high", levels=["low", "mid"])},  # type: ignore[arg-type]
+        {"grade": Interval("low", "high", levels=OtherTuple(("low", "mid")))},
+        {"grade": Interval("low", "high", levels=("low", "high"))},
+        {"grade": Interval("low", "high", levels=("mid", "low"))},
+        {"grade": Interval("low", "high", levels=("low", "low"))},
+        {"grade": Interval("low", "top", levels=("high", "top"))},
+    ],
+    ids=str,
+)
+def test_parts_that_are_none_are_not_rebuilt(changes: dict[str, Any]) -> None:
+    assert rebuilt(**changes) is None
+
+
+def test_only_a_region_over_the_quasi_identifiers_is_rebuilt() -> None:
+    class OtherRegion(Region):
+        pass
+
+    missing, more = Region({n: p for n, p in WHOLE.items() if n != "age"}), Region({**WHOLE, "pay": Interval(0, 9)})
+    renamed = Region({**{n: p for n, p in WHOLE.items() if n != "age"}, "pay": Interval(0, 9)})
+    other = Region(WHOLE)
+    object.__setattr__(other, "parts", type("OtherDict", (dict,), {})(WHOLE))
+    for made in (missing, more, renamed, other, OtherRegion(WHOLE), WHOLE):
+        assert rebuild(Proposal(made), ORDERED_POPULATION) is None  # type: ignore[arg-type]
