@@ -29,6 +29,7 @@ PARTS: dict[str, Part] = {
     "timestamps": Interval(pd.Timestamp("2020-01-01"), pd.Timestamp("2021-12-31 23:59:59.123456789")),
     "zone": Interval(pd.Timestamp("2020-01-01", tz="Europe/Brussels"), pd.Timestamp("2020-07-01", tz="UTC")),
     "datetimes": Interval(datetime(2020, 1, 1), datetime(2021, 1, 1, 12, 30)),  # noqa: DTZ001 - without a zone
+    "numpy dates": Interval(np.datetime64("2020-01-01"), np.datetime64("2021-01-01T12:30")),
     "dates": Interval(date(2020, 1, 1), date(2021, 1, 1)),
     "decimals": Interval(Decimal("1.10"), Decimal("2")),
     "texts": frozenset({"Antwerp", "Gent\u0000'\";--", "Zürich", "3", ""}),

@@ -144,6 +144,7 @@ def test_other_policy_or_population_does_not_lift_the_rule(ledger: Ledger) -> No
 def test_a_group_of_fewer_than_k_is_refused_even_as_the_first(ledger: Ledger) -> None:
     for effective in (None, 9):
         assert settle(ledger, of_group(ledger, span(0, 39), effective)) == [("refused", None)]
+    assert settle(ledger, of_group(ledger, span(0, 39), None, k=1)) == [("refused", None)]  # not known is nobody
     assert list(ledger.export()) == []
 
 
