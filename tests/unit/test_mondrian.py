@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.region import Region
+from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.protection.baselines import MondrianProtector
 from cfk_plugin.release.results import GeneralizedCounterfactual
 
@@ -93,3 +93,18 @@ def test_classes_are_those_of_the_definition(seed: int, normalise: bool) -> None
         members = train.loc[sorted(of_row[row])]
         assert (region["age"].low, region["age"].high) == (members["age"].min(), members["age"].max())
         assert (region["town"], region["job"]) == (frozenset(members["town"]), frozenset(members["job"]))
+
+
+def test_who_is_no_row_falls_into_the_class_of_its_place() -> None:
+    """Ages 20 to 27 in classes of two: 23.5 is cut off from 22 and 23 by its own number, 40 is with the oldest."""
+    train = pd.DataFrame({"age": [*range(20, 28)], "town": ["A"] * 8, "pay": 1})
+    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "town"]))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2, guarantee="nominal"), method="mondrian")
+    strangers = train.head(3).assign(age=[23.5, 21.25, 40.0])
+    found = anonymizer.fit(population, lambda rows: np.ones(len(rows), dtype=int), desired=1).transform(strangers)
+    regions = [entry.region["age"] for entry in found if isinstance(entry, GeneralizedCounterfactual)]
+    assert [(part.low, part.high) for part in regions if isinstance(part, Interval)] == [
+        (23.5, 25),
+        (21.25, 23),
+        (26, 40),
+    ]
