@@ -15,7 +15,7 @@ from rich.table import Table
 from cfk_plugin.errors import InputError
 from cfk_plugin.reproduction.measure import METHODS
 from cfk_plugin.reproduction.results import OURS, PAPER, THEIRS
-from cfk_plugin.reproduction.run import FIGURES, PAGE, Event, Experiment, Forecast, Place, Told, reproduce
+from cfk_plugin.reproduction.run import FIGURES, PAGE, Event, Experiment, Forecast, OnEvent, Place, reproduce
 from cfk_plugin.reproduction.studies import STUDIES
 from cfk_plugin.reproduction.tables import NAMES
 
@@ -133,11 +133,11 @@ def _command(job: Job) -> str:
 
 
 @contextmanager
-def _progress(experiment: Experiment, jobs: int, err: Console) -> Iterator[Told]:
+def _progress(experiment: Experiment, jobs: int, err: Console) -> Iterator[OnEvent]:
     """Show how far the work is and how long it will still take; without a terminal, a line per table."""
-    pieces = experiment.pieces()
-    forecast = Forecast(pieces, experiment.limit, jobs)
-    left = {name: sum(piece.table == name for piece in pieces) for name in experiment.tables}
+    asked = experiment.jobs()
+    forecast = Forecast(asked, experiment.limit, jobs)
+    left = {name: sum(one.table == name for one in asked) for name in experiment.tables}
     bar = Progress(
         TextColumn("measuring"),
         BarColumn(),
@@ -147,12 +147,12 @@ def _progress(experiment: Experiment, jobs: int, err: Console) -> Iterator[Told]
         console=err,
         disable=not err.is_terminal,
     )
-    task = bar.add_task("", total=len(pieces), left="tuning forests")
+    task = bar.add_task("", total=len(asked), left="tuning forests")
 
     def told(event: Event) -> None:
-        forecast.done(event.piece, event.asked, event.seconds)
+        forecast.done(event)
         bar.update(task, advance=1, left=f"about {_spoken(forecast.left)} left")
-        table = event.piece.table
+        table = event.job.table
         left[table] -= 1
         if not left[table] and not err.is_terminal:
             err.print(f"{table} is measured; about {_spoken(forecast.left)} left", highlight=False)

@@ -25,7 +25,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 from cfk_plugin.audit.targets import tabular
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.plugins import generator
 
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from cfk_plugin.reproduction.tables import Table
 
 
-Figure = tuple[float | None, ...]
-"""One number per explanation; None where it was not measured, or nothing was released."""
+def digest(of: object) -> str:
+    """Return a short name for what can be written as JSON: equal for equal things."""
+    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Config:
     """Everything that decides what is explained: equal settings give equal models and counterfactuals.
 
     Attributes
@@ -71,12 +72,12 @@ class Setting:
     @property
     def key(self) -> str:
         """Digest of all that decides; how the source is told does not."""
-        return _digest({name: value for name, value in asdict(self).items() if name != "source"})
+        return digest({name: value for name, value in asdict(self).items() if name != "source"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What a setting led to.
+class DataSummary:
+    """What a `Config` led to.
 
     Attributes
     ----------
@@ -110,73 +111,6 @@ class Scene:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """What one method gave. Figures of explanations alone: no value of a row.
-
-    Attributes
-    ----------
-    setting : Setting
-    scene : Scene
-    method : str
-        One of `methods.METHODS`.
-    k : int
-        0 for what has none.
-    options : mapping
-        Settings of the method that are not its usual ones, for example ``{"alpha": 40}``.
-    asked : int
-        Explanations asked for: the first so many of the setting's.
-    fit_seconds : float
-        To bind model and population: what is done once, such as a partition of everybody.
-    seconds, model_seconds : float
-        Of the call that protects, all explanations asked for at once, verification included; the model's predict in it.
-    model_calls : int
-        Calls of predict.
-    figures : mapping
-        ``ncp``, ``pureness`` (exact, or of 10,000 drawn combinations), ``k``, ``k_desired``, ``k_consistent``,
-        ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 where the majority of the class is predicted the desired
-        outcome, so that CM counts no penalty): one number per explanation asked for, None where nothing was released.
-        Where asked for also ``nearest`` and ``nearest_5``: mean HEOM distance, summed over features as NICE does, from
-        100 drawn combinations of the region to the nearest training row and to the five nearest; ``distance``: HEOM,
-        a mean over features, from the instance that is explained to the counterfactual that was chosen for it.
-    groups : tuple of str
-        For each explanation ``"minority"``, ``"majority"`` or ``"other"``, by the sensitive attribute of the
-        counterfactual instance.
-    groups_asking : tuple of str
-        The same of the person who asks.
-    """
-
-    setting: Setting
-    scene: Scene
-    method: str
-    k: int
-    options: Mapping[str, Any]
-    asked: int
-    fit_seconds: float
-    seconds: float
-    model_seconds: float
-    model_calls: int
-    figures: Mapping[str, Figure]
-    groups: tuple[str, ...]
-    groups_asking: tuple[str, ...]
-
-    def to_json(self) -> str:
-        """Return it as JSON."""
-        return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Measurement:
-        """Read what `to_json` wrote."""
-        found = json.loads(text)
-        found["setting"], found["scene"] = Setting(**found["setting"]), Scene(**found["scene"])
-        found["figures"] = {name: tuple(values) for name, values in found["figures"].items()}
-        return cls(**{**found, "groups": tuple(found["groups"]), "groups_asking": tuple(found["groups_asking"])})
-
-
-def _digest(of: object) -> str:
-    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
-
-
 _LEAVES = [10, 100, 500, None]
 GRIDS: Mapping[str, Mapping[str, list[int | None]]] = {
     "small": {"n_estimators": [100], "max_leaf_nodes": _LEAVES},
@@ -194,7 +128,6 @@ class Size(NamedTuple):
     max_leaf_nodes: int | None
 
     def __str__(self) -> str:
-        """Write both with a comma between."""
         return f"{self.n_estimators},{self.max_leaf_nodes or 'unlimited'}"
 
 
@@ -207,14 +140,7 @@ def forest(features: pd.DataFrame, size: Size, seed: int) -> Pipeline:
 def tune(
     features: pd.DataFrame, labels: pd.Series[Any], grid: str, seed: int, jobs: int
 ) -> tuple[Size, dict[str, float]]:
-    """Choose the size of a forest by its mean accuracy over five folds; of equal ones the first of the grid.
-
-    Returns
-    -------
-    size : Size
-    scores : dict
-        Size as text to mean accuracy.
-    """
+    """Return the best size by mean accuracy over five folds, of equal ones the grid's first, and the scores of all."""
     sizes = [Size(n or 1, leaves) for n in GRIDS[grid]["n_estimators"] for leaves in GRIDS[grid]["max_leaf_nodes"]]
     steps: list[dict[str, Any]] = [
         {"randomforestclassifier__n_estimators": [n], "randomforestclassifier__max_leaf_nodes": [leaves]}
@@ -226,17 +152,8 @@ def tune(
     return sizes[int(found.argmax())], scores
 
 
-EXPLAINERS = ("nice", "nearest")
-
-
-def choose(name: str) -> str:
-    """Return the explainer that a name stands for: for "auto" NICE where it is installed.
-
-    Raises
-    ------
-    InputError
-        If NICE is asked for and not installed.
-    """
+def choose_explainer(name: str) -> str:
+    """Return the explainer that a name stands for: for "auto" NICE where it is installed."""
     installed = find_spec("nice") is not None
     if name == "auto":
         return "nice" if installed else "nearest"
@@ -247,14 +164,24 @@ def choose(name: str) -> str:
     return name
 
 
+EXPLAINERS = ("nice", "nearest")
+
+
 def neighbours(
     name: str, train: pd.DataFrame, labels: NDArray[Any], queries: pd.DataFrame, model: Pipeline, desired: Any
 ) -> NDArray[np.int64]:
-    """Return the position of the training row that explains each query; -1 where there is none."""
-    if name == "nearest":
-        return _nearest(train, labels, queries, model, desired)
-    positions: NDArray[np.int64] = nice(train, labels, model, desired).positions(queries)
-    return positions
+    """Return the position of the training row that explains each query; -1 where there is none.
+
+    It is the nearest, by HEOM, of those that are predicted the desired outcome and have it ("justified", NICE's
+    default): by NICE, or by the same search written here, so that the experiments run where NICE does not install.
+    """
+    if name == "nice":
+        positions: NDArray[np.int64] = nice(train, labels, model, desired).positions(queries)
+        return positions
+    heom = Heom.fit(train)
+    candidates = justified(train, labels, model, desired)
+    found = heom.nearest(heom.encode(queries), heom.encode(train.iloc[candidates]))[0][:, 0]
+    return np.where(found >= 0, candidates[found] if len(candidates) else -1, -1)
 
 
 def nice(train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, **settings: Any) -> Any:
@@ -268,27 +195,18 @@ def justified(train: pd.DataFrame, labels: NDArray[Any], model: Pipeline, desire
     return np.flatnonzero((model.predict(train) == desired) & (labels == desired))
 
 
-def _nearest(
-    train: pd.DataFrame, labels: NDArray[Any], queries: pd.DataFrame, model: Pipeline, desired: Any
-) -> NDArray[np.int64]:
-    heom = Heom.fit(train)
-    candidates = justified(train, labels, model, desired)
-    found = heom.nearest(heom.encode(queries), heom.encode(train.iloc[candidates]))[0][:, 0]
-    return np.where(found >= 0, candidates[found] if len(candidates) else -1, -1)
-
-
 _SHOWN = 1000  # test rows that are looked at, as in the paper
 _RISKY = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Prepared:
-    """A setting with everything that methods need. Host side only: its `repr` shows counts.
+class Prepared(HostOnly):
+    """A config with everything that methods need.
 
     Attributes
     ----------
-    setting : Setting
-    scene : Scene
+    config : Config
+    summary : DataSummary
     train : DataFrame
         Features of the training rows.
     labels : array
@@ -304,8 +222,8 @@ class Prepared:
         Group of each counterfactual instance, and of each instance that is explained.
     """
 
-    setting: Setting
-    scene: Scene
+    config: Config
+    summary: DataSummary
     train: pd.DataFrame
     labels: NDArray[Any]
     population: Population
@@ -316,20 +234,19 @@ class Prepared:
     groups: tuple[str, ...]
     groups_asking: tuple[str, ...]
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"Prepared({self.setting.table}, {len(self.queries)} queries)"
+    def _counts(self) -> str:
+        return f"{self.config.table}, {len(self.queries)} queries"
 
 
-def prepare(table: Table, setting: Setting, known: Scene | None = None, *, jobs: int = 1) -> Prepared:
+def prepare(table: Table, config: Config, known: DataSummary | None = None, *, jobs: int = 1) -> Prepared:
     """Split, tune and fit, and explain the undesired instances among the first 1,000 test rows.
 
     Parameters
     ----------
     table : Table
-    setting : Setting
-    known : Scene, optional
-        What the same setting led to before: the forest is not tuned again.
+    config : Config
+    known : DataSummary, optional
+        What the same config led to before: the forest is not tuned again.
     jobs : int
         Processes that tune.
 
@@ -338,22 +255,22 @@ def prepare(table: Table, setting: Setting, known: Scene | None = None, *, jobs:
     Prepared
     """
     started = time.perf_counter()
-    train, test = train_test_split(table.frame, test_size=0.4, random_state=setting.seed)
+    train, test = train_test_split(table.frame, test_size=0.4, random_state=config.seed)
     train, test = train.reset_index(drop=True), test.reset_index(drop=True)
-    features, desired, seed = list(table.features), table.desired, setting.seed
+    features, desired, seed = list(table.features), table.desired, config.seed
     labels = train[table.target]
     if known is None:
-        size, scores = tune(train[features], labels, setting.grid, seed, jobs)
+        size, scores = tune(train[features], labels, config.grid, seed, jobs)
     else:
         size, scores = Size(known.n_estimators, known.max_leaf_nodes), dict(known.scores)
     model = forest(train[features], size, seed).fit(train[features], labels)
     shown = test.head(_SHOWN)
-    asking = shown[model.predict(shown[features]) != desired].head(setting.limit)
+    asking = shown[model.predict(shown[features]) != desired].head(config.limit)
     true = labels.to_numpy()
-    rows = neighbours(setting.explainer, train[features], true, asking[features], model, desired)
+    rows = neighbours(config.explainer, train[features], true, asking[features], model, desired)
     chosen, asking = train.iloc[rows[rows >= 0]].reset_index(drop=True), asking[rows >= 0].reset_index(drop=True)
     schema = Schema.from_frame(train[features], quasi_identifiers=list(table.quasi_identifiers))
-    scene = known or Scene(
+    summary = known or DataSummary(
         n_estimators=size.n_estimators,
         max_leaf_nodes=size.max_leaf_nodes,
         scores=scores,
@@ -366,8 +283,8 @@ def prepare(table: Table, setting: Setting, known: Scene | None = None, *, jobs:
         seconds=time.perf_counter() - started,
     )
     return Prepared(
-        setting=setting,
-        scene=scene,
+        config=config,
+        summary=summary,
         train=train[features],
         labels=true,
         population=Population.from_frame(train[features], schema),
@@ -397,13 +314,13 @@ def _risks(table: Table) -> dict[str, float]:
 _BATCH, _RATE, _EPOCHS = 32, 0.005, 300
 
 
-class AutoEncoder:
-    """Error with which rows are rebuilt from fewer numbers: low for rows like those it was trained on.
+class AutoEncoder(HostOnly):
+    """Error with which rows are rebuilt from fewer numbers, as NICE's optimisation for plausibility wants to be told.
 
     A small network of three hidden layers, trained on the rows as one column per category and numbers scaled to [0, 1];
     a missing number counts as the middle. It is not the auto-encoder of the paper, which was not published, so that
-    counterfactuals optimised with it are near to the paper's, not equal. Host side only: it remembers categories and
-    ranges, and weights that were fitted to rows.
+    counterfactuals optimised with it are near to the paper's, not equal. It remembers categories, ranges, and
+    weights that were fitted to rows.
 
     Parameters
     ----------
@@ -436,9 +353,8 @@ class AutoEncoder:
             # One column alone is rebuilt as a vector, not as a table.
             self._network.fit(coded, coded if width > 1 else coded.ravel())
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"AutoEncoder({self._network.n_features_in_} columns)"
+    def _counts(self) -> str:
+        return f"{self._network.n_features_in_} columns"
 
     def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the mean squared error of each row."""

@@ -20,15 +20,15 @@ from urllib.error import HTTPError, URLError
 import pandas as pd
 import yaml
 
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import HostOnly, InputError
 
 NAMES = ("adult", "cmc", "german", "heart", "hospital", "informs")
 """Tables of the paper, in the order in which it prints them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Table:
-    """Rows and what each column is for. Host side only: its `repr` shows counts.
+class Table(HostOnly):
+    """Rows and what each column is for.
 
     Attributes
     ----------
@@ -58,7 +58,6 @@ class Table:
     source: str
 
     def __post_init__(self) -> None:
-        """Check that the columns are there and the desired outcome occurs."""
         wanted = {*self.features, self.sensitive, self.target}
         if lost := sorted(wanted - set(self.frame.columns)):
             raise InputError(f"{self.name}: the table lacks the column {', '.join(lost)}")
@@ -67,9 +66,8 @@ class Table:
         if not (self.frame[self.target] == self.desired).any():
             raise InputError(f"{self.name}: no row of {self.target} has the desired outcome; check the description")
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"Table({self.name}, {len(self.frame)} rows, {len(self.features)} features)"
+    def _counts(self) -> str:
+        return f"{self.name}, {len(self.frame)} rows, {len(self.features)} features"
 
     @property
     def sha256(self) -> str:
@@ -82,38 +80,8 @@ _TYPES = ("numeric", "categorical", "ordinal")
 _UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a folder says of a table, checked against the header of its rows.
-
-    Attributes
-    ----------
-    name : str
-    rows : Path
-        The file that holds them.
-    types : mapping
-        Column that is read to ``"numeric"``, ``"categorical"`` or ``"ordinal"``: the features, the sensitive attribute
-        where it is none of them, the target.
-    features, quasi_identifiers : tuple of str
-    sensitive, target : str
-    desired : hashable
-    source : str
-        Where the rows are from, in one line.
-    """
-
-    name: str
-    rows: Path
-    types: Mapping[str, str]
-    features: tuple[str, ...]
-    quasi_identifiers: tuple[str, ...]
-    sensitive: str
-    target: str
-    desired: Hashable
-    source: str
-
-
 def read_table(name: str, folder: Path) -> Table:
-    """Read a table and its description.
+    """Read a table and its description from a folder.
 
     Columns that are no numbers are read as text, ordinal ones as well: like the paper, the experiments treat them as
     categories. Empty fields are missing values.
@@ -134,97 +102,63 @@ def read_table(name: str, folder: Path) -> Table:
         If the table is not there, its description lacks something, or the rows do not fit it. The message names file
         and column, never a value.
     """
-    about = describe(name, folder)
-    text = {column: str for column, kind in about.types.items() if kind != "numeric"}
-    try:
-        frame = pd.read_csv(about.rows, dtype=text)
-    except _UNREADABLE as error:
-        raise _unreadable(about.rows, error) from None
+    types, roles = _describe(name, folder)
+    rows, target = folder / f"{name}.csv.gz", roles["target"]
+    frame = _csv(rows, dtype={column: str for column, kind in types.items() if kind != "numeric"})
     if not isinstance(frame.index, pd.RangeIndex):  # pandas then takes the first fields for names of the rows.
-        raise InputError(f"{about.rows}: rows have more fields than the header; write one name for each")
-    for column in about.types:
-        if column not in text and not pd.api.types.is_numeric_dtype(frame[column]):
-            raise InputError(f"{about.rows}: column {column} is described as numeric and holds other things as well")
-    if frame[about.target].isna().any():
-        raise InputError(f"{about.rows}: the target, column {about.target}, has missing values; leave such rows out")
-    return Table(
-        name=name,
-        frame=frame[list(about.types)],
-        features=about.features,
-        quasi_identifiers=about.quasi_identifiers,
-        sensitive=about.sensitive,
-        target=about.target,
-        desired=about.desired,
-        source=about.source,
-    )
+        raise InputError(f"{rows}: rows have more fields than the header; write one name for each")
+    for column, kind in types.items():
+        if kind == "numeric" and not pd.api.types.is_numeric_dtype(frame[column]):
+            raise InputError(f"{rows}: column {column} is described as numeric and holds other things as well")
+    if frame[target].isna().any():
+        raise InputError(f"{rows}: the target, column {target}, has missing values; leave such rows out")
+    return Table(name=name, frame=frame[list(types)], **roles)
 
 
-def describe(name: str, folder: Path) -> Description:
-    """Read what a folder says of a table; of the rows nothing but their header is read.
-
-    Parameters
-    ----------
-    name : str
-    folder : Path
-
-    Returns
-    -------
-    Description
-
-    Raises
-    ------
-    InputError
-        As `read_table`.
-    """
-    names = _names_in(folder)
+def _describe(name: str, folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the type of each column that is read, and the roles of a `Table`; of the rows only the header is read."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder; give the one that holds NAME.csv.gz and NAME.json of each table")
+    names = sorted(path.stem for path in folder.glob("*.json") if path.with_suffix(".csv.gz").is_file())
     if name not in names:
         there = f"there are {', '.join(names)}" if names else "there is none at all"
         raise InputError(f"{folder} has no table {name} ({name}.csv.gz and {name}.json): {there}")
     path, rows = folder / f"{name}.json", folder / f"{name}.csv.gz"
-    about = _object(path)
-    features, quasi_identifiers = _names(about, "features", path), _names(about, "quasi_identifiers", path)
-    sensitive, target = _text(about, "sensitive_attribute", path), _text(about, "target", path)
-    described = _types(about, path)
-    columns = dict.fromkeys((*features, sensitive, target))
-    if lost := [column for column in columns if column not in described]:
-        raise InputError(f"{path}: 'columns' does not describe {', '.join(lost)}")
-    if lost := sorted(set(columns) - _header(rows)):
-        raise InputError(f"{rows} lacks columns that {path.name} asks for: {', '.join(lost)}")
-    desired = _value(about, "desired_outcome", path)
-    source = _value(about, "source", path)
-    if not isinstance(source, dict):
-        raise InputError(f"{path}: 'source' is no object with 'original'")
-    return Description(
-        name=name,
-        rows=rows,
-        types={column: described[column] for column in columns},
-        features=features,
-        quasi_identifiers=quasi_identifiers,
-        sensitive=sensitive,
-        target=target,
-        desired=desired if described[target] == "numeric" else str(desired),
-        source=_short(_text(source, "original", path), 210),
-    )
-
-
-def _short(text: str, width: int) -> str:
-    return shorten(text, width, placeholder=" ...", break_on_hyphens=False)
-
-
-def _names_in(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        raise InputError(f"{folder} is no folder; give the one that holds NAME.csv.gz and NAME.json of each table")
-    return sorted(path.stem for path in folder.glob("*.json") if path.with_suffix(".csv.gz").is_file())
-
-
-def _object(path: Path) -> Mapping[str, Any]:
     try:
         about = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as JSON ({type(error).__name__})") from None
     if not isinstance(about, dict):
         raise InputError(f"{path} holds no JSON object")
-    return about
+    features, quasi_identifiers = (_names(about, key, path) for key in ("features", "quasi_identifiers"))
+    sensitive, target = (_text(about, key, path) for key in ("sensitive_attribute", "target"))
+    described = _types(about, path)
+    columns = dict.fromkeys((*features, sensitive, target))
+    if lost := [column for column in columns if column not in described]:
+        raise InputError(f"{path}: 'columns' does not describe {', '.join(lost)}")
+    if lost := sorted(set(columns) - set(_csv(rows, nrows=0).columns)):
+        raise InputError(f"{rows} lacks columns that {path.name} asks for: {', '.join(lost)}")
+    desired, source = (_value(about, key, path) for key in ("desired_outcome", "source"))
+    if not isinstance(source, dict):
+        raise InputError(f"{path}: 'source' is no object with 'original'")
+    return {column: described[column] for column in columns}, {
+        "features": features,
+        "quasi_identifiers": quasi_identifiers,
+        "sensitive": sensitive,
+        "target": target,
+        "desired": desired if described[target] == "numeric" else str(desired),
+        "source": shorten(_text(source, "original", path), 210, placeholder=" ...", break_on_hyphens=False),
+    }
+
+
+def _csv(rows: Path, **options: Any) -> pd.DataFrame:
+    try:
+        frame: pd.DataFrame = pd.read_csv(rows, **options)
+    except _UNREADABLE as error:
+        # Messages of pandas may quote a field.
+        what = f"cannot be read as a gzipped CSV file with one header line ({type(error).__name__})"
+        raise InputError(f"{rows} {what}") from None
+    return frame
 
 
 def _value(about: Mapping[str, Any], key: str, path: Path) -> Any:
@@ -257,47 +191,7 @@ def _types(about: Mapping[str, Any], path: Path) -> dict[str, str]:
     return types
 
 
-def _header(rows: Path) -> set[str]:
-    try:
-        return set(pd.read_csv(rows, nrows=0).columns)
-    except _UNREADABLE as error:
-        raise _unreadable(rows, error) from None
-
-
-def _unreadable(rows: Path, error: Exception) -> InputError:
-    # Messages of pandas may quote a field.
-    return InputError(f"{rows} cannot be read as a gzipped CSV file with one header line ({type(error).__name__})")
-
-
 _WAY_OUT = "give a folder that has the tables: --data FOLDER"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Copy:
-    """One entry of ``openml.yaml``, which says what its parts mean."""
-
-    data_id: str
-    quasi_identifiers: Sequence[str]
-    sensitive: str
-    target: str
-    desired: str
-    columns: Mapping[str, Mapping[str, Any]]
-
-
-def require_copies(names: Sequence[str]) -> None:
-    """Refuse tables that OpenML has no copy of, before anything is loaded.
-
-    Parameters
-    ----------
-    names : sequence of str
-
-    Raises
-    ------
-    InputError
-        If there is one of which no copy is known.
-    """
-    if lost := [name for name in names if name not in _copies()]:
-        raise InputError(f"OpenML has {', '.join(_copies())}, but no copy of {', '.join(lost)}; {_WAY_OUT}")
 
 
 def fetch_table(name: str, cache: Path | None = None) -> Table:
@@ -323,39 +217,48 @@ def fetch_table(name: str, cache: Path | None = None) -> Table:
         If OpenML has no copy, cannot be reached, or its copy is not the one that is known here: a column or a category
         is missing or new. The message names columns, never a value.
     """
-    require_copies((name,))
+    _require_copies((name,))
     copy = _copies()[name]
-    found, details = _fetched(name, copy, cache)
-    theirs = {ours: str(column.get("number") or column["text"]) for ours, column in copy.columns.items()}
+    number, columns = copy["data_id"], copy["columns"]
+    found, details = _fetched(name, number, cache)
+    changed = f"{name}: OpenML's data set {number} is not the one that is known"
+    theirs = {ours: str(column.get("number") or column["text"]) for ours, column in columns.items()}
     if lost := [column for column in theirs.values() if column not in found.columns]:
-        raise InputError(f"{name}: {_changed(copy)}: it lacks the column {', '.join(lost)}; {_WAY_OUT}")
-    told = {}
-    for ours, column in copy.columns.items():
+        raise InputError(f"{changed}: it lacks the column {', '.join(lost)}; {_WAY_OUT}")
+    renamed = {}
+    for ours, column in columns.items():
         try:
-            told[ours] = _told(found[theirs[ours]], column)
+            renamed[ours] = _in_our_words(found[theirs[ours]], column)
         except (ValueError, TypeError, KeyError):
             what = "something that is no number" if "number" in column else "a category that it did not have"
-            raise InputError(f"{name}: {_changed(copy)}: its column {theirs[ours]} holds {what}; {_WAY_OUT}") from None
+            raise InputError(f"{changed}: its column {theirs[ours]} holds {what}; {_WAY_OUT}") from None
     return Table(
         name=name,
-        frame=pd.DataFrame(told),
-        features=tuple(ours for ours in copy.columns if ours != copy.target),
-        quasi_identifiers=tuple(copy.quasi_identifiers),
-        sensitive=copy.sensitive,
-        target=copy.target,
-        desired=copy.desired,
-        source=f"OpenML data set {copy.data_id} ({details}), https://www.openml.org/d/{copy.data_id}",
+        frame=pd.DataFrame(renamed),
+        features=tuple(ours for ours in columns if ours != copy["target"]),
+        quasi_identifiers=tuple(copy["quasi_identifiers"]),
+        sensitive=copy["sensitive"],
+        target=copy["target"],
+        desired=copy["desired"],
+        source=f"OpenML data set {number} ({details}), https://www.openml.org/d/{number}",
     )
 
 
 @once
-def _copies() -> Mapping[str, _Copy]:
+def _copies() -> Mapping[str, Mapping[str, Any]]:
+    """Return the entries of ``openml.yaml``, which says what their parts mean."""
     # The base loader leaves `yes`, `no` and numbers the text that stands there.
     text = (files(__package__) / "openml.yaml").read_text("utf-8")
-    return {name: _Copy(**entry) for name, entry in yaml.BaseLoader(text).get_single_data().items()}
+    copies: Mapping[str, Mapping[str, Any]] = yaml.BaseLoader(text).get_single_data()
+    return copies
 
 
-def _fetched(name: str, copy: _Copy, cache: Path | None) -> tuple[pd.DataFrame, str]:
+def _require_copies(names: Sequence[str]) -> None:
+    if lost := [name for name in names if name not in _copies()]:
+        raise InputError(f"OpenML has {', '.join(_copies())}, but no copy of {', '.join(lost)}; {_WAY_OUT}")
+
+
+def _fetched(name: str, number: str, cache: Path | None) -> tuple[pd.DataFrame, str]:
     """Return OpenML's table as it is there, and its name, version and terms."""
     from sklearn.datasets import fetch_openml
 
@@ -365,13 +268,27 @@ def _fetched(name: str, copy: _Copy, cache: Path | None) -> tuple[pd.DataFrame, 
             warnings.filterwarnings("ignore", message="A network error occurred")
             home = None if cache is None else str(cache)
             # The faster parser stops at categories that pandas takes for numbers, of which cmc is full.
-            bunch = fetch_openml(data_id=int(copy.data_id), data_home=home, as_frame=True, parser="liac-arff")
+            bunch = fetch_openml(data_id=int(number), data_home=home, as_frame=True, parser="liac-arff")
     except Exception as error:  # noqa: BLE001 - network, disk and parser fail in many ways, with the same way out
-        what = f"OpenML's data set {copy.data_id} could not be loaded ({_reason(error)})"
+        what = f"OpenML's data set {number} could not be loaded ({_reason(error)})"
         raise InputError(f"{name}: {what}; check the connection, or {_WAY_OUT}") from None
     about = bunch.details
-    told = (about.get("name"), f"version {about.get('version')}", f"licence: {about.get('licence') or 'not told'}")
-    return bunch.frame, ", ".join(" ".join(str(part).split()) for part in told)
+    parts = (about.get("name"), f"version {about.get('version')}", f"licence: {about.get('licence') or 'not told'}")
+    return bunch.frame, ", ".join(" ".join(str(part).split()) for part in parts)
+
+
+def _in_our_words(column: pd.Series[Any], entry: Mapping[str, Any]) -> pd.Series[Any]:
+    """Return a column as numbers, whole ones as integers, or as text."""
+    if "number" in entry:
+        numbers = pd.to_numeric(column.astype(object)).astype(float)
+        return numbers.astype("int64") if (numbers % 1 == 0).all() else numbers
+    spelled = entry.get("spelled")
+    words = {}
+    for value in column.dropna().unique():
+        # Depending on its header, codes of categories arrive as text or as numbers.
+        text = f"{float(value):g}" if isinstance(value, Real) else str(value)
+        words[value] = text if spelled is None else spelled[text]
+    return pd.Series([words.get(value, nan) for value in column], index=column.index)
 
 
 def _reason(error: Exception) -> str:
@@ -379,26 +296,6 @@ def _reason(error: Exception) -> str:
         return f"HTTP status {error.code}"
     # Other messages may quote what was read.
     return str(error.reason) if isinstance(error, URLError) else type(error).__name__
-
-
-def _told(column: pd.Series[Any], told: Mapping[str, Any]) -> pd.Series[Any]:
-    """Return a column in our words: numbers, whole ones as integers, or text."""
-    if "number" in told:
-        numbers = pd.to_numeric(column.astype(object)).astype(float)
-        whole = bool((numbers % 1 == 0).all())
-        return numbers.astype("int64") if whole else numbers
-    words = {value: _word(value, told.get("spelled")) for value in column.dropna().unique()}
-    return pd.Series([words.get(value, nan) for value in column], index=column.index)
-
-
-def _word(value: Any, spelled: Mapping[str, str] | None) -> str:
-    # Depending on its header, codes of categories arrive as text or as numbers.
-    text = f"{float(value):g}" if isinstance(value, Real) else str(value)
-    return text if spelled is None else spelled[text]
-
-
-def _changed(copy: _Copy) -> str:
-    return f"OpenML's data set {copy.data_id} is not the one that is known"
 
 
 def load(names: Sequence[str], data: Path | None = None, cache: Path | None = None) -> Iterator[Table]:
@@ -413,7 +310,7 @@ def load(names: Sequence[str], data: Path | None = None, cache: Path | None = No
         Folder with ``NAME.csv.gz`` and ``NAME.json`` of each table. Default: OpenML, which has no copy of hospital
         and informs.
     cache : Path, optional
-        Where scikit-learn keeps what it loads from OpenML, see `openml.fetch_table`.
+        Where scikit-learn keeps what it loads from OpenML, see `fetch_table`.
 
     Returns
     -------
@@ -426,8 +323,8 @@ def load(names: Sequence[str], data: Path | None = None, cache: Path | None = No
         At once, or when a table's turn comes, if it cannot be had.
     """
     if data is None:
-        require_copies(names)
+        _require_copies(names)
         return (fetch_table(name, cache) for name in names)
     for name in names:
-        describe(name, data)
+        _describe(name, data)
     return (read_table(name, data) for name in names)

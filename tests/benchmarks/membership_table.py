@@ -31,7 +31,7 @@ from cfk_plugin.audit.result import measure_roc, readable, side_by_side
 from cfk_plugin.audit.targets import Owner, Sample, compare, full_depth_forest, standard_owners
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.reproduction.prepare import Nice
+from cfk_plugin.reproduction.prepare import nice as nice_search
 from prototypes import BINS
 from tables import TABLES, read
 
@@ -42,7 +42,7 @@ def nice(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any, seed: int, *, optimization: str
 ) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """Make an explainer by NICE: the nearest training row, moved back to the query unless `optimization` is none."""
-    explainer = Nice(train, labels, model, desired, optimization)
+    explainer = nice_search(train, labels, model, desired, optimization=optimization)
     return lambda queries: explainer.decode(explainer.explain(queries))
 
 

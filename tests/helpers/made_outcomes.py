@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cfk_plugin.reproduction.prepare import Figure, Measurement, Scene, Setting
+from cfk_plugin.reproduction.measure import Figure, Measurement
+from cfk_plugin.reproduction.prepare import Config, DataSummary
 from cfk_plugin.reproduction.results import Results, published
 
 TABLES = ("adult", "cmc", "german", "heart", "hospital", "informs")
@@ -34,8 +35,8 @@ def outcome(
     }
     every: dict[str, Figure] = {name: tuple(values) for name, values in {**usual, **figures}.items()}
     return Measurement(
-        setting=setting(table),
-        scene=scene(table),
+        config=config(table),
+        summary=summary(table),
         method=method,
         k=k,
         options={},
@@ -50,9 +51,9 @@ def outcome(
     )
 
 
-def setting(table: str) -> Setting:
+def config(table: str) -> Config:
     """Return a setting of a table."""
-    return Setting(
+    return Config(
         table=table,
         table_sha256="0" * 64,
         source="made up",
@@ -64,11 +65,11 @@ def setting(table: str) -> Setting:
     )
 
 
-def scene(table: str) -> Scene:
+def summary(table: str) -> DataSummary:
     """Return a scene whose table is like the paper's, but for hospital and informs."""
     printed = published().data[table]
     rows = 10_000 if table == "hospital" else printed.rows
-    return Scene(
+    return DataSummary(
         n_estimators=100,
         max_leaf_nodes=None if table == "hospital" else 100,
         scores={"100,100": 0.8},
@@ -96,22 +97,22 @@ def outcomes() -> Iterator[Measurement]:
             yield outcome(table, method, k, ncp=ncp.tolist(), pureness=pureness.tolist())
 
 
-def studies() -> list[dict[str, Any]]:
+def studies() -> dict[str, list[dict[str, Any]]]:
     """Return every study with some rows."""
-    return [
-        {"name": "parameters", "rows": list(_parameters())},
-        {"name": "fairness", "rows": list(_fairness())},
-        {"name": "plausibility", "rows": list(_plausibility())},
-        {"name": "frontier", "rows": list(_frontier())},
-        {"name": "candidates", "rows": list(_candidates())},
-        {"name": "weights", "rows": list(_weights())},
-    ]
+    return {
+        "parameters": list(_parameters()),
+        "fairness": list(_fairness()),
+        "plausibility": list(_plausibility()),
+        "frontier": list(_frontier()),
+        "candidates": list(_candidates()),
+        "weights": list(_weights()),
+    }
 
 
 def results() -> Results:
     """Return results with everything in them."""
-    found = list(outcomes())
-    runs = {(o.setting.table, o.method, o.k): f"{place:032x}" for place, o in enumerate(found)}
+    found = {f"{place:032x}": one for place, one in enumerate(outcomes())}
+    runs = {key: key for key in found}
     return Results.of(found, command="cfk reproduce --data DATA", machine="two cores", studies=studies(), runs=runs)
 
 

@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.reproduction.prepare import Prepared, Scene, Setting, prepare
+from cfk_plugin.release.results import Entry
+from cfk_plugin.reproduction.measure import Job, Measurement
+from cfk_plugin.reproduction.measure import measure as measured
+from cfk_plugin.reproduction.measure import protect as released
+from cfk_plugin.reproduction.prepare import Config, DataSummary, Prepared, prepare
 from cfk_plugin.reproduction.tables import Table
 
 FEATURES = ("age", "sex", "pain", "pressure")
 QUASI_IDENTIFIERS = ("age", "sex")
-SCENE = Scene(
+SUMMARY = DataSummary(
     n_estimators=10,
     max_leaf_nodes=10,
     scores={"10,10": 0.8},
@@ -52,7 +56,7 @@ def table(name: str = "heart", n: int = 240, seed: int = 0) -> Table:
     return Table(name, rows(n, seed), FEATURES, QUASI_IDENTIFIERS, "sex", "disease", "absent", "made for a test")
 
 
-def setting(**changes: Any) -> Setting:
+def config(**changes: Any) -> Config:
     """Return the setting of the tests."""
     usual: dict[str, Any] = {
         "table": "heart",
@@ -64,12 +68,12 @@ def setting(**changes: Any) -> Setting:
         "limit": 12,
         "versions": {},
     }
-    return Setting(**{**usual, **changes})
+    return Config(**{**usual, **changes})
 
 
 def prepared(**changes: Any) -> Prepared:
     """Return a made table, ready to be measured, with a small forest."""
-    return prepare(table(), setting(**changes), SCENE)
+    return prepare(table(), config(**changes), SUMMARY)
 
 
 def write(folder: Path, *names: str) -> None:
@@ -90,3 +94,18 @@ def write(folder: Path, *names: str) -> None:
             "columns": [{"name": column, "type": kinds.get(column, "categorical")} for column in frame],
         }
         (folder / f"{name}.json").write_text(json.dumps(about))
+
+
+def measure(prepared: Prepared, method: str, k: int, *, effective: int = 0, **job: Any) -> Measurement:
+    """Measure a method on a made table."""
+    return measured(prepared, Job(table=prepared.config.table, method=method, k=k, **job), effective=effective)
+
+
+def choose(prepared: Prepared, method: str, k: int, m: int, **job: Any) -> Measurement:
+    """Measure a method that may choose between m candidates."""
+    return measure(prepared, method, k, kind="candidates", options={"candidates": m}, **job)
+
+
+def protect(prepared: Prepared, method: str, k: int, frame: pd.DataFrame) -> list[Entry]:
+    """Return what a method releases for some counterfactuals of a made table."""
+    return released(prepared, Job(table=prepared.config.table, method=method, k=k), frame)

@@ -8,8 +8,8 @@ import pytest
 import reproduced
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.reproduction.measure import measure, measure_candidates, protect
-from cfk_plugin.reproduction.prepare import Measurement, Prepared
+from cfk_plugin.reproduction.measure import Measurement
+from cfk_plugin.reproduction.prepare import Prepared
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def prepared() -> Prepared:
 
 @pytest.mark.parametrize("method", ["exact-pureness", "exact-ncp"])
 def test_one_candidate_is_the_ordinary_outcome(prepared: Prepared, method: str) -> None:
-    usual, one = measure(prepared, method, 5), measure_candidates(prepared, 5, 1, method=method)
+    usual, one = reproduced.measure(prepared, method, 5), reproduced.choose(prepared, method, 5, 1)
     assert {name: one.figures[name] for name in usual.figures} == usual.figures
     assert (one.groups, one.groups_asking, one.asked) == (usual.groups, usual.groups_asking, 12)
     own = Heom.fit(prepared.train).parts(prepared.queries, prepared.counterfactuals).mean(axis=1)
@@ -28,14 +28,14 @@ def test_one_candidate_is_the_ordinary_outcome(prepared: Prepared, method: str) 
 
 
 def test_the_best_of_the_nearest_is_chosen(prepared: Prepared) -> None:
-    found = measure_candidates(prepared, 5, 4, method="exact-ncp", asked=4)
+    found = reproduced.choose(prepared, "exact-ncp", 5, 4, asked=4)
     train = prepared.train
     may = train[(prepared.model.predict(train) == "absent") & (prepared.labels == "absent")].drop_duplicates()
     distances = Heom.fit(train).distances(prepared.queries.head(4), may)
     better = 0
     for i, away in enumerate(distances):
         nearest = np.argsort(away, kind="stable")[:4]
-        entries = protect(prepared, "exact-ncp", 5, may.iloc[nearest])
+        entries = reproduced.protect(prepared, "exact-ncp", 5, may.iloc[nearest])
         costs = [d + entry.certificate.ncp for d, entry in zip(away[nearest], entries, strict=True)]
         best = int(np.argmin(costs))
         assert found.figures["distance"][i] + found.figures["ncp"][i] == pytest.approx(costs[best])
@@ -48,11 +48,11 @@ def test_the_best_of_the_nearest_is_chosen(prepared: Prepared) -> None:
 def test_more_candidates_than_there_are_rows(prepared: Prepared) -> None:
     costs = []
     for m in (len(prepared.train) + 1, 3):
-        found = measure_candidates(prepared, 5, m, method="exact-ncp", asked=1)
+        found = reproduced.choose(prepared, "exact-ncp", 5, m, asked=1)
         costs.append(found.figures["distance"][0] + found.figures["ncp"][0])
     assert costs[0] <= costs[1]
 
 
 def test_at_least_one_candidate(prepared: Prepared) -> None:
     with pytest.raises(InputError, match="candidates must be a whole number >= 1"):
-        measure_candidates(prepared, 5, 0)
+        reproduced.choose(prepared, "exact-pureness", 5, 0)

@@ -13,8 +13,8 @@ import reproduced
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.reproduction.measure import NICE, measure, measure_distances, protect
-from cfk_plugin.reproduction.prepare import AutoEncoder, Measurement, Prepared
+from cfk_plugin.reproduction.measure import NICE, Measurement
+from cfk_plugin.reproduction.prepare import AutoEncoder, Prepared
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def combinations(region: Region, counterfactual: pd.DataFrame, train: pd.DataFra
 
 
 def test_a_region_is_as_far_as_its_value_combinations_are_on_average(prepared: Prepared) -> None:
-    found = measure_distances(prepared, "exact-ncp", 5)
-    entries = protect(prepared, "exact-ncp", 5, prepared.counterfactuals)
+    found = reproduced.measure(prepared, "exact-ncp", 5, kind="distances")
+    entries = reproduced.protect(prepared, "exact-ncp", 5, prepared.counterfactuals)
     for i, entry in enumerate(entries):
         rows = combinations(entry.region, prepared.counterfactuals.iloc[i], prepared.train)
         assert len(rows) <= 100  # so that all are drawn
@@ -51,7 +51,10 @@ def test_a_region_is_as_far_as_its_value_combinations_are_on_average(prepared: P
 
 
 def test_the_other_figures_are_those_of_the_certificates(prepared: Prepared) -> None:
-    found, usual = measure_distances(prepared, "exact-pureness", 5, asked=4), measure(prepared, "exact-pureness", 5)
+    found, usual = (
+        reproduced.measure(prepared, "exact-pureness", 5, kind="distances", asked=4),
+        reproduced.measure(prepared, "exact-pureness", 5),
+    )
     for name, values in usual.figures.items():
         assert found.figures[name] == values[:4]
     assert (found.asked, found.groups, found.k) == (4, usual.groups[:4], 5)
@@ -60,7 +63,7 @@ def test_the_other_figures_are_those_of_the_certificates(prepared: Prepared) -> 
 
 def test_nice_without_optimisation_returns_training_rows(prepared: Prepared) -> None:
     pytest.importorskip("nice", reason="needs NICEx, which is installed apart")
-    found = measure_distances(prepared, "nice-none", 0)
+    found = reproduced.measure(prepared, "nice-none", 0, kind="distances")
     assert found.figures["nearest"] == (0.0,) * 12
     by_hand = [
         mean_distances(row.to_frame().T.astype(prepared.train.dtypes), prepared.train)[1]
@@ -76,7 +79,7 @@ def test_nice_without_optimisation_returns_training_rows(prepared: Prepared) -> 
 @pytest.mark.parametrize("method", [name for name in NICE if name != "nice-none"])
 def test_optimised_ones_are_made_up(prepared: Prepared, method: str) -> None:
     pytest.importorskip("nice", reason="needs NICEx, which is installed apart")
-    found = measure_distances(prepared, method, 0, asked=4)
+    found = reproduced.measure(prepared, method, 0, kind="distances", asked=4)
     assert max(found.figures["nearest"]) > 0
     assert all(a <= b for a, b in zip(found.figures["nearest"], found.figures["nearest_5"], strict=True))
     assert Measurement.from_json(found.to_json()) == found
@@ -85,18 +88,18 @@ def test_optimised_ones_are_made_up(prepared: Prepared, method: str) -> None:
 def test_without_nice_it_says_how_to_install_it(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nice", None)  # as where it is not installed
     with pytest.raises(InputError, match="pip install --no-deps NICEx"):
-        measure_distances(prepared, "nice-sparsity", 0)
+        reproduced.measure(prepared, "nice-sparsity", 0, kind="distances")
 
 
 def test_what_is_asked_must_make_sense(prepared: Prepared) -> None:
     with pytest.raises(InputError, match=r"unknown method 'dice'; known: grasp, .*, nice-plausibility"):
-        measure_distances(prepared, "dice", 5)
+        reproduced.measure(prepared, "dice", 5, kind="distances")
     with pytest.raises(InputError, match="nice-none has neither k nor settings"):
-        measure_distances(prepared, "nice-none", 5)
+        reproduced.measure(prepared, "nice-none", 5, kind="distances")
     with pytest.raises(InputError, match="exact-ncp has no setting alpha"):
-        measure_distances(prepared, "exact-ncp", 5, options={"alpha": 3})
+        reproduced.measure(prepared, "exact-ncp", 5, kind="distances", options={"alpha": 3})
     with pytest.raises(PolicyError):
-        measure_distances(prepared, "exact-ncp", 1000)
+        reproduced.measure(prepared, "exact-ncp", 1000, kind="distances")
 
 
 def test_an_auto_encoder_knows_rows_like_those_it_was_trained_on() -> None:

@@ -10,8 +10,8 @@ import pytest
 import reproduced
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.metrics import ncp
-from cfk_plugin.reproduction.measure import METHODS, WEIGHT, measure, protect
-from cfk_plugin.reproduction.prepare import Measurement, Prepared
+from cfk_plugin.reproduction.measure import METHODS, WEIGHT, Measurement
+from cfk_plugin.reproduction.prepare import Prepared
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,8 @@ def prepared() -> Prepared:
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_figures_are_those_of_the_released_regions(prepared: Prepared, method: str) -> None:
-    found = measure(prepared, method, 5, asked=4, effective=2)
-    entries = protect(prepared, method, 5, prepared.counterfactuals.head(4))
+    found = reproduced.measure(prepared, method, 5, asked=4, effective=2)
+    entries = reproduced.protect(prepared, method, 5, prepared.counterfactuals.head(4))
     population, train = prepared.population, prepared.train
     predicted = prepared.model.predict(train) == "absent"
     for i, entry in enumerate(entries):
@@ -39,7 +39,7 @@ def test_figures_are_those_of_the_released_regions(prepared: Prepared, method: s
 
 
 def test_methods_are_what_they_are_called(prepared: Prepared) -> None:
-    found = {name: measure(prepared, name, 8) for name in METHODS}
+    found = {name: reproduced.measure(prepared, name, 8) for name in METHODS}
     mean = {name: np.mean([v for v in o.figures["ncp"] if v is not None]) for name, o in found.items()}
     pure = {name: np.mean([v for v in o.figures["pureness"] if v is not None]) for name, o in found.items()}
     assert all(mean["exact-ncp"] <= value + 1e-12 for value in mean.values())
@@ -48,28 +48,28 @@ def test_methods_are_what_they_are_called(prepared: Prepared) -> None:
     cost = {name: mean[name] + WEIGHT * (1 - pure[name]) for name in ("exact-ncp", "exact-weighted", "exact-pureness")}
     assert min(cost.values()) == pytest.approx(cost["exact-weighted"])
     assert set(found["exact-ncp"].figures["proven"]) == {1.0}
-    assert min(measure(prepared, "reciprocal", 8).figures["k_effective"]) >= 8  # type: ignore[type-var]
+    assert min(reproduced.measure(prepared, "reciprocal", 8).figures["k_effective"]) >= 8  # type: ignore[type-var]
 
 
 def test_settings_reach_the_method(prepared: Prepared) -> None:
-    light = measure(prepared, "exact-weighted", 8, options={"weight": 0.0})
-    least = measure(prepared, "exact-ncp", 8)
+    light = reproduced.measure(prepared, "exact-weighted", 8, options={"weight": 0.0})
+    least = reproduced.measure(prepared, "exact-ncp", 8)
     assert light.figures["ncp"] == pytest.approx(least.figures["ncp"])
     assert light.options == {"weight": 0.0}
-    once = measure(prepared, "grasp", 8, asked=2, options={"iterations": 1})
-    thrice = measure(prepared, "grasp", 8, asked=2)
+    once = reproduced.measure(prepared, "grasp", 8, asked=2, options={"iterations": 1})
+    thrice = reproduced.measure(prepared, "grasp", 8, asked=2)
     assert once.model_calls < thrice.model_calls
 
 
 def test_wrong_questions(prepared: Prepared) -> None:
     with pytest.raises(InputError, match="unknown method 'magic'; known: grasp, exact-ncp"):
-        measure(prepared, "magic", 5)
+        reproduced.measure(prepared, "magic", 5)
     with pytest.raises(InputError, match="exact-ncp has no setting alpha"):
-        measure(prepared, "exact-ncp", 5, options={"alpha": 3})
+        reproduced.measure(prepared, "exact-ncp", 5, options={"alpha": 3})
     with pytest.raises(PolicyError, match="above the number of people"):
-        measure(prepared, "exact-ncp", 1000)
+        reproduced.measure(prepared, "exact-ncp", 1000)
 
 
 def test_keys_tell_settings_apart(prepared: Prepared) -> None:
-    keys = {prepared.setting.key, replace(prepared.setting, seed=1).key, replace(prepared.setting, limit=5).key}
+    keys = {prepared.config.key, replace(prepared.config, seed=1).key, replace(prepared.config, limit=5).key}
     assert len(keys) == 3

@@ -11,25 +11,25 @@ from sklearn.model_selection import cross_val_score, train_test_split
 import reproduced
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.reproduction.prepare import GRIDS, Prepared, Size, choose, forest, neighbours, prepare, tune
+from cfk_plugin.reproduction.prepare import GRIDS, Prepared, Size, choose_explainer, forest, neighbours, prepare, tune
 
 
 @pytest.fixture(scope="module")
 def prepared() -> Prepared:
-    return prepare(reproduced.table(), reproduced.setting())
+    return prepare(reproduced.table(), reproduced.config())
 
 
 def test_split_is_60_to_40_and_queries_are_undesired_test_rows(prepared: Prepared) -> None:
     frame = reproduced.table().frame
     train, test = train_test_split(frame, test_size=0.4, random_state=0)
-    assert (prepared.scene.rows_train, prepared.scene.rows_test) == (144, 96)
+    assert (prepared.summary.rows_train, prepared.summary.rows_test) == (144, 96)
     pd.testing.assert_frame_equal(prepared.train, train[list(reproduced.FEATURES)].reset_index(drop=True))
     undesired = test[prepared.model.predict(test[list(reproduced.FEATURES)]) != "absent"]
     assert len(undesired) > 12  # so that the limit is what ends them
     pd.testing.assert_frame_equal(
         prepared.queries.reset_index(drop=True), undesired[list(reproduced.FEATURES)].head(12).reset_index(drop=True)
     )
-    assert prepared.scene.explained == len(prepared.counterfactuals) == 12
+    assert prepared.summary.explained == len(prepared.counterfactuals) == 12
 
 
 def test_counterfactuals_are_nearest_rows_that_have_and_are_predicted_the_outcome(prepared: Prepared) -> None:
@@ -42,11 +42,11 @@ def test_counterfactuals_are_nearest_rows_that_have_and_are_predicted_the_outcom
     assert (model.predict(prepared.counterfactuals) == "absent").all()
 
 
-def test_the_same_setting_gives_the_same_and_a_known_scene_is_not_tuned_again(prepared: Prepared) -> None:
-    again = prepare(reproduced.table(), reproduced.setting(), prepared.scene)
+def test_the_same_setting_gives_the_same_and_a_known_summary_is_not_tuned_again(prepared: Prepared) -> None:
+    again = prepare(reproduced.table(), reproduced.config(), prepared.summary)
     pd.testing.assert_frame_equal(again.counterfactuals, prepared.counterfactuals)
-    assert again.scene is prepared.scene
-    other = prepare(reproduced.table(), reproduced.setting(seed=1), prepared.scene)
+    assert again.summary is prepared.summary
+    other = prepare(reproduced.table(), reproduced.config(seed=1), prepared.summary)
     assert not other.queries.equals(prepared.queries)
 
 
@@ -60,8 +60,8 @@ def test_groups_are_the_rarest_and_the_commonest_category(prepared: Prepared) ->
 def test_risks_are_those_of_table_5(prepared: Prepared) -> None:
     frame = reproduced.table().frame
     sizes = frame.groupby(["age", "sex"]).size()
-    assert prepared.scene.unique == pytest.approx(sizes[sizes == 1].sum() / len(frame))
-    assert prepared.scene.below_10 == pytest.approx(sizes[sizes < 10].sum() / len(frame))
+    assert prepared.summary.unique == pytest.approx(sizes[sizes == 1].sum() / len(frame))
+    assert prepared.summary.below_10 == pytest.approx(sizes[sizes < 10].sum() / len(frame))
 
 
 def test_tuning_takes_the_best_mean_of_five_folds() -> None:
@@ -108,8 +108,8 @@ def test_nothing_is_found_where_no_row_has_the_outcome(explainer: str) -> None:
 
 def test_unknown_explainer() -> None:
     with pytest.raises(InputError, match="auto, nice or nearest"):
-        choose("dice")
-    assert choose("auto") in ("nice", "nearest")
+        choose_explainer("dice")
+    assert choose_explainer("auto") in ("nice", "nearest")
 
 
 def test_nothing_shows_a_row(prepared: Prepared) -> None:

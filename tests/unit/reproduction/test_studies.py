@@ -9,9 +9,8 @@ import pytest
 
 import reproduced
 from cfk_plugin.protection.baselines import GraspProtector
-from cfk_plugin.reproduction.measure import NICE, Piece
-from cfk_plugin.reproduction.prepare import Figure, Measurement
-from cfk_plugin.reproduction.studies import STUDIES, fairness, parameters
+from cfk_plugin.reproduction.measure import NICE, Figure, Job, Measurement
+from cfk_plugin.reproduction.studies import PARAMETERS, STUDIES, USUAL
 
 INTERVALS = {
     name: [name, f"{name}_low", f"{name}_high"] for name in ("ncp", "pureness", "nearest", "nearest_5", "distance")
@@ -44,8 +43,8 @@ def outcome(method: str = "exact-pureness", k: int = 10, table: str = "german", 
         "distance": tuple(None if value is None else value / 2 for value in NCP),
     }
     usual: dict[str, Any] = {
-        "setting": reproduced.setting(table=table),
-        "scene": reproduced.SCENE,
+        "config": reproduced.config(table=table),
+        "summary": reproduced.SUMMARY,
         "method": method,
         "k": k,
         "options": {},
@@ -61,42 +60,42 @@ def outcome(method: str = "exact-pureness", k: int = 10, table: str = "german", 
     return Measurement(**{**usual, **changes})
 
 
-def of_piece(piece: Piece) -> Measurement:
-    return outcome(piece.method, piece.k, piece.table, options=piece.options)
+def of_job(job: Job) -> Measurement:
+    return outcome(job.method, job.k, job.table, options=job.options)
 
 
 @pytest.mark.parametrize("name", list(STUDIES))
-def test_rows_have_their_columns_and_say_which_piece_they_are_of(name: str) -> None:
-    pieces = STUDIES[name].pieces(["german", "heart"])
-    setting = reproduced.setting(table="german")
-    outcomes = {piece.key(setting): of_piece(piece) for piece in pieces}
-    assert len(outcomes) == len(pieces)  # no piece twice
+def test_rows_have_their_columns_and_say_which_job_they_are_of(name: str) -> None:
+    jobs = STUDIES[name].jobs(["german", "heart"], 50)
+    config = reproduced.config(table="german")
+    outcomes = {job.key(config): of_job(job) for job in jobs}
+    assert len(outcomes) == len(jobs)  # no job twice
     found = STUDIES[name].rows(outcomes)
     assert all(list(row) == ["piece", *COLUMNS[name]] for row in found)
     assert {row["piece"] for row in found} == set(outcomes)
     assert STUDIES[name].rows({}) == []
-    assert STUDIES[name].pieces([]) == []
+    assert STUDIES[name].jobs([], 50) == []
 
 
 @pytest.mark.parametrize("name", ["parameters", "fairness", "plausibility"])
 def test_grasp_can_be_asked_for_less(name: str) -> None:
-    pieces = STUDIES[name].pieces(["german", "heart"], asked_of_grasp=7)
-    assert {piece.asked for piece in pieces if piece.method == "grasp"} == {7}
+    jobs = STUDIES[name].jobs(["german", "heart"], 7)
+    assert {job.asked for job in jobs if job.method == "grasp"} == {7}
 
 
 def test_parameters_are_those_of_figure_4() -> None:
-    pieces = parameters.pieces(["german", "adult"])
-    assert {piece.table for piece in pieces} == {"german"}
-    assert {piece.asked for piece in pieces} == {50}
-    assert parameters.pieces(["adult"]) == []
+    jobs = STUDIES["parameters"].jobs(["german", "adult"], 50)
+    assert {job.table for job in jobs} == {"german"}
+    assert {job.asked for job in jobs} == {50}
+    assert STUDIES["parameters"].jobs(["adult"], 50) == []
     usual = GraspProtector()
-    assert {"k": 10, "alpha": usual.alpha, "iterations": usual.iterations} == parameters.USUAL
-    found = parameters.rows({f"{i}": of_piece(piece) for i, piece in enumerate(pieces)})
+    assert {"k": 10, "alpha": usual.alpha, "iterations": usual.iterations} == USUAL
+    found = STUDIES["parameters"].rows({f"{i}": of_job(job) for i, job in enumerate(jobs)})
     shown = [(row["method"], row["parameter"], row["value"]) for row in found]
-    exact = [("exact-pureness", "k", value) for value in parameters.VALUES["k"]]
-    grasp = [("grasp", name, value) for name, values in parameters.VALUES.items() for value in values]
-    assert shown == exact + grasp
-    assert len(pieces) == len(shown) - 2  # the usual settings are a value of all three, measured once
+    exact = [("exact-pureness", "k", value) for value in PARAMETERS["k"]]
+    grasp = [("grasp", name, value) for name, values in PARAMETERS.items() for value in values]
+    assert sorted(shown) == sorted(exact + grasp)
+    assert len(jobs) == len(shown) - 2  # the usual settings are a value of all three, measured once
     assert found[0]["seconds"] == 0.5
 
 
@@ -132,7 +131,7 @@ def test_nothing_released_is_no_figure() -> None:
 
 
 def test_groups_are_compared_by_hand() -> None:
-    found = fairness.rows({"key": outcome()})
+    found = STUDIES["fairness"].rows({"key": outcome()})
     by = {(row["by"], row["group"], row["metric"]): row for row in found}
     assert len(by) == len(found) == 8
     minority, majority = by["counterfactual", "minority", "ncp"], by["counterfactual", "majority", "ncp"]
@@ -147,7 +146,7 @@ def test_groups_are_compared_by_hand() -> None:
 
 def test_groups_too_small_for_an_interval_have_none() -> None:
     groups = ("minority",) * 4 + ("majority",) * 8
-    found = fairness.rows({"key": outcome(groups=groups, groups_asking=("majority",) * 12)})
+    found = STUDIES["fairness"].rows({"key": outcome(groups=groups, groups_asking=("majority",) * 12)})
     by = {(row["by"], row["group"], row["metric"]): row for row in found}
     few, many = by["counterfactual", "minority", "ncp"], by["counterfactual", "majority", "ncp"]
     assert (few["mean"], few["low"], few["high"]) == (pytest.approx(0.25), None, None)
@@ -159,15 +158,15 @@ def test_groups_too_small_for_an_interval_have_none() -> None:
 
 
 def test_fairness_measures_what_the_main_tables_do() -> None:
-    found = fairness.pieces(["adult"], asked_of_grasp=100)
-    assert Piece(table="adult", method="grasp", k=20, asked=100) in found
-    assert Piece(table="adult", method="exact-pureness", k=5) in found
+    found = STUDIES["fairness"].jobs(["adult"], 100)
+    assert Job(table="adult", method="grasp", k=20, asked=100) in found
+    assert Job(table="adult", method="exact-pureness", k=5) in found
     assert len(found) == 6
 
 
 def test_table_8_has_a_column_for_every_nice_and_every_k() -> None:
-    pieces = STUDIES["plausibility"].pieces(["german", "heart"])
-    found = STUDIES["plausibility"].rows({f"{i}": of_piece(piece) for i, piece in enumerate(pieces)})
+    jobs = STUDIES["plausibility"].jobs(["german", "heart"], 20)
+    found = STUDIES["plausibility"].rows({f"{i}": of_job(job) for i, job in enumerate(jobs)})
     shown = {(row["method"], row["k"]) for row in found}
     ours = {(method, k) for method in ("grasp", "exact-pureness") for k in (5, 10, 20)}
     assert shown == {(name, None) for name in NICE} | ours

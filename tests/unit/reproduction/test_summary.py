@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.results import Verdict, aggregate, aggregates, published, verdicts
+from cfk_plugin.reproduction.results import Results, Verdict, aggregate, published, verdicts
 from made_outcomes import outcome
 
 
@@ -38,18 +38,6 @@ def test_figures_are_over_what_was_released() -> None:
     assert (found.seconds, found.search_seconds, found.model_seconds, found.fit_seconds) == (0.5, 0.375, 0.125, 0.5)
 
 
-def test_first_explanations_alone_have_no_times() -> None:
-    found = aggregate(outcome(ncp=[0.1, 0.3, 0.9], people=[10.0, 14.0, 90.0]), first=2)
-    assert (found.n, found.ncp, found.cdm) == (2, pytest.approx(0.2), 24)
-    assert (found.seconds, found.search_seconds, found.model_seconds) == (None, None, None)
-
-
-@pytest.mark.parametrize("first", [3, -1])
-def test_more_than_were_asked_for_is_refused(first: int) -> None:
-    with pytest.raises(InputError, match="asked for 2 explanations"):
-        aggregate(outcome(ncp=[0.1, 0.3]), first=first)
-
-
 @pytest.mark.parametrize("values", [[None, None], []])
 def test_nothing_released_is_none_and_not_zero(values: list[float | None]) -> None:
     every = dict.fromkeys(("ncp", "pureness", "people", "k_desired", "k_consistent", "proven", "agrees"), values)
@@ -67,8 +55,10 @@ def test_the_same_outcome_gives_the_same_interval() -> None:
 
 def test_other_settings_are_left_out_and_runs_found() -> None:
     usual = outcome(ncp=[0.1])
-    (found,) = aggregates([usual, replace(usual, options={"alpha": 40})], {("cmc", "exact-pureness", 10): "a1"})
-    assert found.run_id == "a1"
+    found = Results.of(
+        {"a": usual, "b": replace(usual, options={"alpha": 40})}, command="", runs={"a": "a1", "b": "b1"}
+    )
+    assert [a.run_id for a in found.aggregates] == ["a1"]
 
 
 Values = list[float | None]
@@ -87,13 +77,13 @@ def test_better_than_the_paper_is_reached() -> None:
     found = judged([0.03], [0.99])
     assert (found.their_ncp, found.their_pureness) == (0.0384, 0.9315)
     assert (found.ncp_word, found.pureness_word, found.is_reached) == ("reached", "reached", True)
-    assert (found.ncp_missed_by, found.pureness_missed_by) == (0, 0)
+    assert (found.ncp_by, found.pureness_by) == pytest.approx((-0.0084, 0.0585))
 
 
 def test_worse_than_the_paper_is_missed_by_the_amount() -> None:
     found = judged([0.05, 0.0468], [0.9, 0.95])
     assert (found.ncp_word, found.pureness_word, found.is_reached) == ("missed", "missed", False)
-    assert (found.ncp_missed_by, found.pureness_missed_by) == pytest.approx((0.01, 0.0065))
+    assert (found.ncp_by, found.pureness_by) == pytest.approx((0.01, -0.0065))
     assert found.ncp_low is not None
     assert found.ncp_high is not None
     assert found.ncp_low <= 0.01 <= found.ncp_high
@@ -142,7 +132,7 @@ def test_nothing_in_common_is_no_verdict() -> None:
 def test_different_explanations_do_not_compare() -> None:
     ours, theirs = outcome(ncp=[0.1]), outcome(method="grasp", ncp=[0.2])
     with pytest.raises(InputError, match="different settings"):
-        verdicts([ours, replace(theirs, setting=replace(theirs.setting, seed=1))])
+        verdicts([ours, replace(theirs, config=replace(theirs.config, seed=1))])
 
 
 def test_a_k_that_the_paper_does_not_print_has_no_verdict_against_it() -> None:
