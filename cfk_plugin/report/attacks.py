@@ -11,15 +11,15 @@ import numpy as np
 
 from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.metrics.intervals import roc_height
-from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack, Distribution
-from cfk_plugin.report.disclosure import HIDDEN, LEAST, Control, Figure, share_band
+from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack, Distribution, Family
+from cfk_plugin.report.disclosure import HIDDEN, LEAST, Control, share_band
 from cfk_plugin.report.statements import BOUNDS
 
 if TYPE_CHECKING:
     from cfk_plugin.report.runs import Evidence, RunEvidence
 
 
-OF_MODELS = ("membership", "extraction", "attribute_inference")
+OF_MODELS: tuple[Family, ...] = ("membership", "extraction", "attribute_inference")
 """Families whose audits attack an explainer as a whole: with a policy where it is protected, without one where not."""
 
 WITHOUT_EXPLANATIONS = frozenset({"membership_loss", "membership_loss_lrt"})
@@ -28,7 +28,7 @@ WITHOUT_EXPLANATIONS = frozenset({"membership_loss", "membership_loss_lrt"})
 GUESSES = frozenset({"membership_random"})
 """What is listed beside attacks and is none."""
 
-_BEGINNINGS = ("epsilon", *OF_MODELS)
+_BEGINNINGS: tuple[Family, ...] = ("epsilon", *OF_MODELS)
 _COIN = Amount(value=0.5)
 _SAME = 1e-6
 _DIFFERENCES = {"extraction": "gain", "attribute_inference": "advantage"}
@@ -50,7 +50,7 @@ class Compared(NamedTuple):
     over: Amount
 
 
-def family(name: str, kind: str) -> str:
+def family(name: str, kind: str) -> Family:
     """Return the family of an attack, from the beginning of its name, else from the kind of its audit."""
     for text in (name, kind):
         for beginning in _BEGINNINGS:
@@ -233,22 +233,22 @@ def shown_attack(attack: Attack, control: Control) -> Attack:
 
 def _shown_rate(amount: Amount, attack: Attack, control: Control) -> Amount:
     if attack.family in OF_MODELS and amount.value is not None:
-        return control.amount(Figure(value=amount.value, low=amount.low, high=amount.high, kind="rate"), "")
-    few = amount.n is not None and 0 < amount.n < 11
+        return control.amount(amount, "rate", "")
+    few = amount.n is not None and 0 < amount.n < LEAST
     return replace(amount, n=None) if few else amount
 
 
 def _shown_figure(name: str, amount: Amount, attack: Attack, control: Control, place: str) -> Amount:
     if amount.value is None:
         return amount
-    where = f"{place}.{name}"
+    where, alone = f"{place}.{name}", Amount(value=amount.value)
     if attack.family not in OF_MODELS:
-        return control.amount(Figure(value=amount.value, kind="class_size"), where) if "k_" in name else amount
+        return control.amount(alone, "class_size", where) if "k_" in name else amount
     if name.startswith(_OF_FEW):
         control.hidden.append(where)
         return Amount(band=HIDDEN)
     counts = amount.value > 1 and float(amount.value).is_integer()
-    return control.amount(Figure(value=amount.value, kind="people" if counts else "rate"), where)
+    return control.amount(alone, "people" if counts else "rate", where)
 
 
 AT = (0.1, 0.01, 0.001)

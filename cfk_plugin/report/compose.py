@@ -462,8 +462,8 @@ _RELEASES = {
 def _releases(data: ReportData) -> Iterator[Block]:
     from cfk_plugin.release.results import SUPPRESSION_REASONS
 
-    released = data.releases
-    rows = [(title, shown(released[name], "count")) for name, title in _RELEASES.items() if name in released]
+    released: Mapping[str, Any] = data.releases
+    rows = [(title, shown(released[name], "count")) for name, title in _RELEASES.items()]
     yield Table("table-releases", "Explanations in the period", ("What", "Number"), rows, numeric=(1,))
     reasons = [
         (SUPPRESSION_REASONS.get(name, name), name, shown(amount, "count"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor, log10
 from typing import Literal
 
@@ -19,54 +19,15 @@ Kind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """An exact figure, for the code that makes a report alone.
-
-    Attributes
-    ----------
-    value : float or int, optional
-        None where it was not measured.
-    low, high : float, optional
-    n : int, optional
-        What a share or a mean is over.
-    kind : Kind
-        What it counts, which decides how it may be shown.
-    section : int
-    method : str
-    band : str, optional
-        What is known where the evidence itself hides the number.
-    """
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-    kind: Kind = "plain"
-    section: int = 0
-    method: str = ""
-    band: str | None = None
-
-
 @dataclass(slots=True)
 class Control:
-    """Turns exact figures into what an edition may show.
-
-    Attributes
-    ----------
-    edition : Edition
-    k : int, optional
-        The least k that was asked for; classes are shown in bands of it in the external edition.
-    hidden : list of str
-        Places at which something is hidden.
-    hides_released : bool
-        Whether the number of released explanations is hidden: then nothing may tell it, no number that a figure is
-        over, no interval and no share with many digits.
-    """
+    """Turns exact amounts into what an edition may show."""
 
     edition: Edition
-    k: int | None = None
-    hidden: list[str] = field(default_factory=list)
+    k: int | None = None  # the least that was asked for: classes are shown in bands of it in the external edition
+    hidden: list[str] = field(default_factory=list)  # places at which something is
+    # Where the number of released explanations is hidden, nothing may tell it: no number that a figure is over, no
+    # interval and no share with many digits.
     hides_released: bool = False
 
     @property
@@ -74,41 +35,30 @@ class Control:
         """Whether the report leaves the house."""
         return self.edition == "external"
 
-    def amount(self, figure: Figure, place: str) -> Amount:
-        """Return what may be shown of a figure.
-
-        Parameters
-        ----------
-        figure : Figure
-        place : str
-            Where it stands in the report, for the list of what is hidden.
-        """
-        if figure.value is None and figure.band is None:
+    def amount(self, exact: Amount, kind: Kind, place: str) -> Amount:
+        """Return what may be shown of an amount that counts a kind of thing; `place` is noted where that is not all."""
+        if not exact.measured:
             return NOT_MEASURED
-        band = figure.band or self._band(figure)
+        band = exact.band or self._band(exact, kind)
         if band is not None:
             self.hidden.append(place)
             return Amount(band=band)
         # Of people only a band is known, and a share with all its digits would tell their number.
-        value = figure.value or 0
-        if figure.kind == "share_of_people":
+        value = exact.value or 0
+        if kind == "share_of_people":
             return Amount(value=round(value, 3))
-        if figure.kind == "rate" and self.external:
-            low, high = (None if end is None else round(end, 3) for end in (figure.low, figure.high))
+        if kind == "rate" and self.external:
+            low, high = (None if end is None else round(end, 3) for end in (exact.low, exact.high))
             return Amount(value=round(value, 3), low=low, high=high)
-        if figure.kind == "share_of_requests" and self.hides_released:
+        if kind == "share_of_requests" and self.hides_released:
             return Amount(value=round(value, 2))
-        return Amount(value=value, low=figure.low, high=figure.high, n=self._number(figure))
+        small = exact.n is not None and 0 < exact.n < LEAST
+        return replace(exact, n=None) if self.hides_released or (small and self.external) else exact
 
     def counts(self, counts: Mapping[str, int], place: str, *, people: bool) -> dict[str, Amount]:
         """Return what may be shown of counts whose total is known: with one small cell, a second one is hidden.
 
-        Parameters
-        ----------
-        counts : mapping of str to int
-        place : str
-        people : bool
-            Whether people of the population are counted; other counts are hidden in the external edition alone.
+        Counts of other than people of the population are hidden in the external edition alone.
         """
         if not (people or self.external):
             return {name: Amount(value=count) for name, count in counts.items()}
@@ -130,7 +80,7 @@ class Control:
         if self.external and small and not _ambiguous(small, [n for n in counts.values() if n >= LEAST]):
             self.hidden.append(place)
             return Amount(band=HIDDEN)
-        return self.amount(Figure(value=found, kind="requests"), place)
+        return self.amount(Amount(value=found), "requests", place)
 
     def class_band(self, people: float) -> str:
         """Return the band that a number of people in a region lies in."""
@@ -142,12 +92,12 @@ class Control:
                 return f"{low:,}–{high - 1:,}"
         return f"{5 * k:,} or more"
 
-    def _band(self, figure: Figure) -> str | None:
-        value, kind = float(figure.value or 0), figure.kind
+    def _band(self, exact: Amount, kind: Kind) -> str | None:
+        value = float(exact.value or 0)
         if kind == "people":
             return population_band(value)
         if kind == "share_of_people" or (kind == "share_of_requests" and self.external):
-            return share_band(value, figure.n, "people" if kind == "share_of_people" else "explanations")
+            return share_band(value, exact.n, "people" if kind == "share_of_people" else "explanations")
         if not self.external:
             return None
         if kind == "requests":
@@ -157,10 +107,6 @@ class Control:
         if kind == "risk":
             return _risk_band(value, self.k or LEAST)
         return HIDDEN if kind == "class_sum" else None
-
-    def _number(self, figure: Figure) -> int | None:
-        small = figure.n is not None and 0 < figure.n < LEAST
-        return None if self.hides_released or (small and self.external) else figure.n
 
 
 def population_band(people: float) -> str | None:

@@ -14,8 +14,8 @@ import pandas as pd
 from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.intervals import bootstrap, wilson
 from cfk_plugin.report.attacks import audited, roc_curves
-from cfk_plugin.report.data import Amount, Distribution, Group
-from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, LEAST, Control, Figure, Kind
+from cfk_plugin.report.data import Amount, Distribution, Group, Metric
+from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, LEAST, Control, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,62 +118,57 @@ class Pooled:
 POPULATION, RELEASES, RISK, COMPOSITION, VALIDITY, UTILITY, DP = 2, 4, 5, 6, 7, 8, 11
 """Numbers of the sections that figures stand in."""
 
+KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(("unique", "below_k"), "share_of_people"),
+    **dict.fromkeys(("asked", "released", "exact", "generalised", "prototypes", "suppressed", "untracked"), "requests"),
+    **dict.fromkeys(("ledger_again", "ledger_refused"), "requests"),
+    **dict.fromkeys(("suppressed_rate", "native_rate", "near_native_rate", "native_qi_rate"), "share_of_requests"),
+    **dict.fromkeys(("at_risk_009", "at_risk_020", "flips", "cm", "optimal_rate"), "share_of_requests"),
+    **dict.fromkeys(("k_min", "k_mean", "k_p05", "k_median", "k_private_min", "private_matches_min"), "class_size"),
+    **dict.fromkeys(("k_desired_min", "k_desired_median", "k_consistent_min", "k_effective_min"), "class_size"),
+    **dict.fromkeys(("k_intersection_min", "refused_k"), "class_size"),
+    **dict.fromkeys(("prosecutor_risk_max", "prosecutor_risk_mean", "journalist_risk_max", "marketer_risk"), "risk"),
+    **dict.fromkeys(("cdm", "cdm_per_release"), "class_sum"),
+}
+"""What a figure counts, which decides how it may be shown; all others are plain."""
+
 _BOOTSTRAP = "mean; percentile bootstrap over explanations, 95 %"
 _WILSON = "share; Wilson, 95 %"
 _RECOUNT = "recounted at release"
 _RISK_THRESHOLDS = {"at_risk_009": 0.09, "at_risk_020": 0.20}
+LATENCIES = {"latency_p50": 50, "latency_p95": 95, "latency_p99": 99}
 _MOST_RESAMPLED = 20_000
 
-Figures = dict[str, Figure]
 
-
-def figures(evidence: Evidence, pooled: Pooled) -> Figures:
-    """Return every figure that can be computed; what cannot is there, too, without a value.
-
-    Parameters
-    ----------
-    evidence : Evidence
-    pooled : Pooled
-        Its explanations.
-
-    Returns
-    -------
-    dict of str to Figure
-        By the ids of the definitions.
-    """
-    found = _of_population(evidence) | _of_releases(evidence, pooled)
+def figures(evidence: Evidence, pooled: Pooled) -> dict[str, Metric]:
+    """Return every figure that can be computed, exact, by id; what cannot is there, too, without a value."""
+    found = [*_of_population(evidence), *_of_releases(evidence, pooled)]
     if pooled.k is not None:
-        found |= _of_risk(pooled) | _of_disclosure(pooled) | _of_composition(pooled) | _of_utility(evidence, pooled)
+        found += [*_of_risk(pooled), *_of_disclosure(pooled), *_of_composition(pooled), *_of_utility(evidence, pooled)]
     if len(pooled.prototypes):
-        found |= _of_prototypes(evidence)
-    return found
+        found += _of_prototypes(evidence)
+    return {metric.id: metric for metric in found}
 
 
-def _of_population(evidence: Evidence) -> Figures:
-    facts = latest_population(evidence) or {}
+def _figure(name: str, section: int, method: str = "", **amount: Any) -> Metric:
+    return Metric(id=name, amount=Amount(**amount), section=section, method=method)
+
+
+def _of_population(evidence: Evidence) -> Iterator[Metric]:
+    facts = latest_population(evidence)
     people = facts.get("people")
-    found = {name: _exposed(facts.get(name), people) for name in ("unique", "below_k")}
-    tolerance = facts.get("tolerance")
-    found["near_native_tolerance"] = Figure(value=tolerance, section=RELEASES, method="calibrated on the population")
-    return found
+    for name in ("unique", "below_k"):
+        count = facts.get(name)  # text where the run hides it, which stays hidden
+        share: dict[str, Any] = {"band": f"{count} people"} if isinstance(count, str) else {}
+        if isinstance(count, int) and isinstance(people, int) and people > 0:
+            share = {"value": count / people, "n": people}
+        yield _figure(name, POPULATION, "before protection", **share)
+    yield _figure("near_native_tolerance", RELEASES, "calibrated on the population", value=facts.get("tolerance"))
 
 
-def _exposed(count: int | str | None, people: int | str | None) -> Figure:
-    """Return a share of the people; a number that the run hides stays hidden."""
-    known = isinstance(count, int) and isinstance(people, int) and people > 0
-    return Figure(
-        value=count / people if known else None,  # type: ignore[operator]
-        n=people if known else None,  # type: ignore[arg-type]
-        kind="share_of_people",
-        section=POPULATION,
-        method="before protection",
-        band=f"{count} people" if isinstance(count, str) else None,
-    )
-
-
-def latest_population(evidence: Evidence) -> Mapping[str, Any] | None:
-    """Return what the latest run says of its population."""
-    return next((run.population for run in reversed(evidence.runs) if run.population is not None), None)
+def latest_population(evidence: Evidence) -> Mapping[str, Any]:
+    """Return what the latest run says of its population; nothing where none does."""
+    return next((run.population for run in reversed(evidence.runs) if run.population is not None), {})
 
 
 def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
@@ -182,7 +177,7 @@ def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
     return next((found["baselines"] for found in logged if found.get("baselines")), ())
 
 
-def _of_releases(evidence: Evidence, pooled: Pooled) -> Figures:
+def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     asked, released, suppressed = len(pooled), len(pooled.released), len(pooled.suppressed)
     exact = int((pooled.values("ncp") == 0).sum())
     untracked = [run.metrics["cfk.untracked"] for run in evidence.runs if "cfk.untracked" in run.metrics]
@@ -195,166 +190,124 @@ def _of_releases(evidence: Evidence, pooled: Pooled) -> Figures:
         "suppressed": suppressed,
         "untracked": int(sum(untracked)) if untracked else None,
     }
-    found = {name: Figure(value=count, kind="requests", section=RELEASES) for name, count in counts.items()}
-    found["suppressed_rate"] = _share(suppressed, asked, RELEASES)
-    found |= _rates_of_raw(pooled)
-    seconds = pooled.of_all("seconds").to_numpy(dtype=np.float64)
-    for name, q in (("latency_p50", 50), ("latency_p95", 95), ("latency_p99", 99)):
-        value = float(np.percentile(seconds, q)) if len(seconds) >= ENOUGH_FOR_QUANTILES else None
-        found[name] = Figure(value=value, n=len(seconds), section=RELEASES, method="wall time of a call / explanations")
-    return found
-
-
-def _rates_of_raw(pooled: Pooled) -> Figures:
+    yield from (_figure(name, RELEASES, value=count) for name, count in counts.items())
+    yield _share("suppressed_rate", suppressed, asked, RELEASES)
     known = pooled.of_all("finding")
-    names = {"native_rate": "native", "near_native_rate": "near-native", "native_qi_rate": "native-qi"}
-    if not len(known):
-        return {name: Figure(value=None, section=RELEASES) for name in names}
-    return {name: _share(int((known == finding).sum()), len(known), RELEASES) for name, finding in names.items()}
+    for finding in ("native", "near-native", "native-qi"):
+        name = f"{finding.replace('-', '_')}_rate"
+        yield _share(name, int((known == finding).sum()), len(known), RELEASES)
+    seconds = pooled.of_all("seconds").to_numpy(dtype=np.float64)
+    for name, percent in LATENCIES.items():
+        yield _quantile(name, seconds, percent, RELEASES, "wall time of a call / explanations")
 
 
-def _of_risk(pooled: Pooled) -> Figures:
+def _of_risk(pooled: Pooled) -> Iterator[Metric]:
     k = pooled.values("k")
-    found = {f"{name}_min": _least(pooled, name) for name in ("k", "k_desired", "k_consistent", "k_effective")}
-    found |= {f"{name}_min": _least(pooled, name) for name in ("k_private", "private_matches")}
-    found["k_mean"] = Figure(value=_over(k, np.mean), n=len(k), kind="class_size", section=RISK, method=_RECOUNT)
-    for name, column, q in (("k_p05", "k", 5), ("k_median", "k", 50), ("k_desired_median", "k_desired", 50)):
-        values = pooled.values(column)
-        enough = len(values) >= ENOUGH_FOR_QUANTILES and pooled.complete(column)
-        value = float(np.percentile(values, q)) if enough else None
-        found[name] = Figure(value=value, n=len(values), kind="class_size", section=RISK, method="quantile")
+    for column in ("k", "k_desired", "k_consistent", "k_effective", "k_private", "private_matches"):
+        yield _least(f"{column}_min", pooled, column, RISK)
+    yield _figure("k_mean", RISK, _RECOUNT, value=_over(k, np.mean), n=len(k))
+    for name, column, percent in (("k_p05", "k", 5), ("k_median", "k", 50), ("k_desired_median", "k_desired", 50)):
+        yield _quantile(name, pooled.values(column), percent, RISK, "quantile", known=pooled.complete(column))
     risk = 1 / k
-    for name, reduce in (("prosecutor_risk_max", np.max), ("prosecutor_risk_mean", np.mean)):
-        found[name] = Figure(value=_over(risk, reduce), n=len(k), kind="risk", section=RISK, method="1 / k")
+    yield _figure("prosecutor_risk_max", RISK, "1 / k", value=_over(risk, np.max), n=len(k))
+    yield _figure("prosecutor_risk_mean", RISK, "1 / k", value=_over(risk, np.mean), n=len(k))
     journalist = pooled.values("journalist_risk") if pooled.complete("journalist_risk") else np.empty(0)
-    found["journalist_risk_max"] = Figure(
-        value=_over(journalist, np.max),
-        n=len(journalist),
-        kind="risk",
-        section=RISK,
-        method="in the reference population",
-    )
+    most = _over(journalist, np.max)
+    yield _figure("journalist_risk_max", RISK, "in the reference population", value=most, n=len(journalist))
     over = journalist if len(journalist) else risk
-    found["marketer_risk"] = Figure(
-        value=_over(over, np.mean), n=len(over), kind="risk", section=RISK, method="mean over releases"
-    )
+    yield _figure("marketer_risk", RISK, "mean over releases", value=_over(over, np.mean), n=len(over))
     for name, threshold in _RISK_THRESHOLDS.items():
-        found[name] = _share(int((risk > threshold).sum()), len(risk), RISK)
-    return found
+        yield _share(name, int((risk > threshold).sum()), len(risk), RISK)
 
 
-def _of_disclosure(pooled: Pooled) -> Figures:
-    columns: Mapping[str, tuple[str, Callable[..., Any]]] = {
-        "l_min": ("l", np.min),
-        "t_max": ("t", np.max),
-        "attribute_disclosure_max": ("disclosure", np.max),
-    }
-    found = {
-        name: Figure(
-            value=_over(pooled.values(column), reduce) if pooled.complete(column) else None,
-            n=len(pooled.values(column)),
-            section=RISK,
-            method=_RECOUNT,
-        )
-        for name, (column, reduce) in columns.items()
-    }
+def _of_disclosure(pooled: Pooled) -> Iterator[Metric]:
+    worst = {"l_min": ("l", np.min), "t_max": ("t", np.max), "attribute_disclosure_max": ("disclosure", np.max)}
+    for name, (column, reduce) in worst.items():
+        values = pooled.values(column)
+        value = _over(values, reduce) if pooled.complete(column) else None
+        yield _figure(name, RISK, _RECOUNT, value=value, n=len(values))
     refused = pooled.of_all("refused_k")
-    value = int(refused.min()) if len(refused) else None
-    return found | {"refused_k": Figure(value=value, n=len(refused), kind="class_size", section=RISK, method=_RECOUNT)}
+    yield _figure("refused_k", RISK, _RECOUNT, value=int(refused.min()) if len(refused) else None, n=len(refused))
 
 
-def _of_composition(pooled: Pooled) -> Figures:
+def _of_composition(pooled: Pooled) -> Iterator[Metric]:
     outcomes = pooled.of_all("ledger")
-    known = len(outcomes) > 0
     refused = int((pooled.suppressed["reason"] == "intersection").sum()) if len(pooled.suppressed) else 0
     again = int(outcomes.isin(["again", "earlier"]).sum())
-    least = _least(pooled, "k_intersection")
-    return {
-        "k_intersection_min": Figure(
-            value=least.value, n=least.n, kind="class_size", section=COMPOSITION, method="counted by the ledger"
-        ),
-        "ledger_again": Figure(value=again if known else None, kind="requests", section=COMPOSITION),
-        "ledger_refused": Figure(value=refused if known else None, kind="requests", section=COMPOSITION),
-    }
+    yield _least("k_intersection_min", pooled, "k_intersection", COMPOSITION, "counted by the ledger")
+    for name, count in {"ledger_again": again, "ledger_refused": refused}.items():
+        yield _figure(name, COMPOSITION, value=count if len(outcomes) else None)
 
 
-def _of_utility(evidence: Evidence, pooled: Pooled) -> Figures:
-    k, ncp, pureness = (pooled.values(name) for name in ("k", "ncp", "pureness"))
-    low = pooled.values("pureness_low")
-    found = {"ncp_mean": _mean(ncp, UTILITY), "pureness_mean": _mean(pureness, VALIDITY)}
-    value = float(np.percentile(ncp, 95)) if len(ncp) >= ENOUGH_FOR_QUANTILES else None
-    found["ncp_p95"] = Figure(value=value, n=len(ncp), section=UTILITY, method="quantile")
-    worst = pooled.regions.sort_values(["pureness", "pureness_low"]).head(1) if len(pureness) else None
-    found["pureness_min"] = Figure(
-        value=None if worst is None else float(worst["pureness"].iloc[0]),
-        low=None if worst is None else float(worst["pureness_low"].iloc[0]),
-        high=None if worst is None else float(worst["pureness_high"].iloc[0]),
-        n=len(pureness),
-        section=VALIDITY,
-        method="exact, or Clopper–Pearson, 95 %",
-    )
-    found["pureness_low"] = Figure(value=_over(low, np.mean), n=len(low), section=VALIDITY, method="mean of lower ends")
-    found["flips"] = _share(int((pureness > 0.5).sum()), len(pureness), VALIDITY)
-    people = (latest_population(evidence) or {}).get("people")
-    known = isinstance(people, int) or not len(pooled.suppressed)
-    cost = k.sum() + (people if isinstance(people, int) else 0) * len(pooled.suppressed) if known else None
-    cdm = None if cost is None or not len(k) else float(cost)
-    found["cdm"] = Figure(value=cdm, n=len(pooled), kind="class_sum", section=UTILITY, method="sum over releases")
-    each = None if cdm is None else cdm / len(pooled)
-    found["cdm_per_release"] = Figure(value=each, n=len(pooled), kind="class_sum", section=UTILITY)
+def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
+    k, ncp, pureness, low = (pooled.values(name) for name in ("k", "ncp", "pureness", "pureness_low"))
+    yield _mean("ncp_mean", ncp, UTILITY)
+    yield _mean("pureness_mean", pureness, VALIDITY)
+    yield _quantile("ncp_p95", ncp, 95, UTILITY, "quantile")
+    worst = pooled.regions.sort_values(["pureness", "pureness_low"]).head(1) if len(pureness) else pd.DataFrame()
+    ends = {"value": "pureness", "low": "pureness_low", "high": "pureness_high"}
+    least = {end: float(worst[name].iloc[0]) for end, name in ends.items() if len(worst)}
+    yield _figure("pureness_min", VALIDITY, "exact, or Clopper–Pearson, 95 %", **least, n=len(pureness))
+    yield _figure("pureness_low", VALIDITY, "mean of lower ends", value=_over(low, np.mean), n=len(low))
+    yield _share("flips", int((pureness > 0.5).sum()), len(pureness), VALIDITY)
+    people = latest_population(evidence).get("people")
+    known = len(k) > 0 and (isinstance(people, int) or not len(pooled.suppressed))
+    cost = float(k.sum() + (people if isinstance(people, int) else 0) * len(pooled.suppressed)) if known else None
+    yield _figure("cdm", UTILITY, "sum over releases", value=cost, n=len(pooled))
+    yield _figure("cdm_per_release", UTILITY, value=None if cost is None else cost / len(pooled), n=len(pooled))
     majority = pooled.regions["majority"] if pooled.complete("majority") else np.empty(0)
-    found["cm"] = _share(int((~np.asarray(majority, dtype=bool)).sum()), len(majority), UTILITY)
+    yield _share("cm", int((~np.asarray(majority, dtype=bool)).sum()), len(majority), UTILITY)
     optimal = pooled.values("optimal")
-    found["optimal_rate"] = _share(int(optimal.sum()), len(optimal), UTILITY)
-    return found | {"plausibility": _plausibility(evidence)}
-
-
-def _plausibility(evidence: Evidence) -> Figure:
-    """Return the distance to training rows, which an audit may have measured; it needs the rows."""
+    yield _share("optimal_rate", int(optimal.sum()), len(optimal), UTILITY)
+    # The distance to training rows, which an audit may have measured; it needs the rows.
     near = next((way["nearest"] for way in latest_comparison(evidence) if way.get("name") == "policy"), None)
-    if near is None:
-        return Figure(value=None, section=UTILITY)
-    ends = {end: near.get(end) for end in ("value", "low", "high", "n")}
-    return Figure(**ends, section=UTILITY, method="mean over an audit's explanations; percentile bootstrap, 95 %")
+    method = "" if near is None else "mean over an audit's explanations; percentile bootstrap, 95 %"
+    yield _figure(
+        "plausibility", UTILITY, method, **{end: (near or {}).get(end) for end in ("value", "low", "high", "n")}
+    )
 
 
-def _of_prototypes(evidence: Evidence) -> Figures:
+def _of_prototypes(evidence: Evidence) -> Iterator[Metric]:
     certificates = [run.prototype for run in evidence.runs if run.prototype is not None]
-    found = {
-        name: Figure(value=max((float(c[name]) for c in certificates), default=None), section=DP, method="certificate")
-        for name in ("epsilon", "delta")
-    }
+    for name in ("epsilon", "delta"):
+        yield _figure(name, DP, "certificate", value=max((float(c[name]) for c in certificates), default=None))
     spent = [run.metrics["cfk.epsilon_spent"] for run in evidence.runs if "cfk.epsilon_spent" in run.metrics]
-    found["epsilon_spent"] = Figure(value=max(spent, default=None), section=DP, method="accountant")
-    return found
+    yield _figure("epsilon_spent", DP, "accountant", value=max(spent, default=None))
 
 
-def _least(pooled: Pooled, column: str) -> Figure:
+def _least(name: str, pooled: Pooled, column: str, section: int, method: str = _RECOUNT) -> Metric:
     """Return the least value of a count; without a value unless every release has it."""
     values = pooled.values(column)
     value = int(values.min()) if pooled.complete(column) else None
-    return Figure(value=value, n=len(values), kind="class_size", section=RISK, method=_RECOUNT)
+    return _figure(name, section, method, value=value, n=len(values))
 
 
-def _mean(values: NDArray[np.float64], section: int) -> Figure:
-    if not len(values):
-        return Figure(value=None, section=section)
-    if len(values) <= _MOST_RESAMPLED:
-        low, high = bootstrap(values, random_state=0)
-        return Figure(value=float(values.mean()), low=low, high=high, n=len(values), section=section, method=_BOOTSTRAP)
-    # The bootstrap of a mean of so many is normal to all digits that are shown.
-    half = 1.959964 * float(values.std()) / np.sqrt(len(values))
-    mean = float(values.mean())
-    return Figure(
-        value=mean, low=mean - half, high=mean + half, n=len(values), section=section, method="mean; normal, 95 %"
-    )
+def _quantile(
+    name: str, values: NDArray[np.float64], percent: int, section: int, method: str, *, known: bool = True
+) -> Metric:
+    enough = known and len(values) >= ENOUGH_FOR_QUANTILES
+    value = float(np.percentile(values, percent)) if enough else None
+    return _figure(name, section, method, value=value, n=len(values))
 
 
-def _share(part: int, n: int, section: int, kind: Kind = "share_of_requests") -> Figure:
+def _mean(name: str, values: NDArray[np.float64], section: int) -> Metric:
+    n = len(values)
     if not n:
-        return Figure(value=None, kind=kind, section=section)
+        return _figure(name, section)
+    mean, method = float(values.mean()), _BOOTSTRAP
+    if n <= _MOST_RESAMPLED:
+        low, high = bootstrap(values, random_state=0)
+    else:  # the bootstrap of a mean of so many is normal to all digits that are shown
+        half, method = _NORMAL_95 * float(values.std()) / np.sqrt(n), "mean; normal, 95 %"
+        low, high = mean - half, mean + half
+    return _figure(name, section, method, value=mean, low=low, high=high, n=n)
+
+
+def _share(name: str, part: int, n: int, section: int) -> Metric:
+    if not n:
+        return _figure(name, section)
     low, high = wilson(part, n)
-    return Figure(value=part / n, low=low, high=high, n=n, kind=kind, section=section, method=_WILSON)
+    return _figure(name, section, _WILSON, value=part / n, low=low, high=high, n=n)
 
 
 def _over(values: NDArray[np.float64], reduce: Callable[..., Any]) -> float | None:
@@ -504,7 +457,7 @@ def _part(amount: Amount, total: int, control: Control) -> Amount:
 
 def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...] | None:
     """Return the share of people per bin, where the run says it for this k; its own bins are of 11 people and more."""
-    facts = latest_population(evidence) or {}
+    facts = latest_population(evidence)
     people = facts.get("people")
     if facts.get("k") != k or not isinstance(people, int) or people < LEAST:
         return None
@@ -537,17 +490,10 @@ def _risk(pooled: Pooled, control: Control) -> Distribution:
     """Share of releases with a prosecutor risk above each of some thresholds."""
     risk, k = 1 / pooled.values("k"), pooled.k or 1
     at = sorted({*_RISKS, 1 / k}, reverse=True)
-    series = tuple(
-        control.amount(
-            Figure(value=float((risk > x + 1e-12).mean()), n=len(risk), kind="share_of_requests"),
-            f"distributions.risk.{x:.3g}",
-        )
-        for x in at
-    )
+    above = {f"{x:.3g}": Amount(value=float((risk > x + 1e-12).mean()), n=len(risk)) for x in at}
+    series = tuple(control.amount(share, "share_of_requests", f"distributions.risk.{x}") for x, share in above.items())
     marks = {"EMA policy 0070": 0.09, "1 / k": 1 / k}
-    return Distribution(
-        id="risk", section=5, labels=tuple(f"{x:.3g}" for x in at), series={"share of releases": series}, marks=marks
-    )
+    return Distribution(id="risk", section=5, labels=tuple(above), series={"share of releases": series}, marks=marks)
 
 
 def _ncp(pooled: Pooled) -> Distribution | None:
@@ -624,8 +570,7 @@ def _intersection(attacks: tuple[Attack, ...], control: Control) -> Distribution
     if not left:
         return None
     amounts = tuple(
-        control.amount(Figure(value=value, kind="class_size"), f"distributions.intersection.{turn}")
-        for turn, value in left
+        control.amount(Amount(value=value), "class_size", f"distributions.intersection.{turn}") for turn, value in left
     )
     labels = tuple(f"{turn}" for turn, _ in left)
     return Distribution(id="intersection", section=6, labels=labels, series={"fewest people left": amounts})

@@ -17,7 +17,7 @@ import yaml
 from cfk_plugin.data.policy import PRESETS as POLICIES
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.data import Placeholder
+from cfk_plugin.report.data import Placeholder, Signature
 from cfk_plugin.report.statements import load
 
 SIGN_OFF_SECTION = 12
@@ -399,10 +399,11 @@ class HumanInputs:
         """Return the answer to every question; None where there is none."""
         return {name: self.answers.get(name) for name in QUESTIONS}
 
-    def signatures(self) -> tuple[dict[str, str | None], ...]:
+    def signatures(self) -> tuple[Signature, ...]:
         """Return ``role``, ``name`` and ``date`` of everybody who signs; None where nobody did."""
+        signed = {name: self.sign_off.get(name, {}) for name in SIGNERS}
         return tuple(
-            {"role": role, **{part: self.sign_off.get(name, {}).get(part) for part in ("name", "date")}}
+            {"role": role, "name": signed[name].get("name"), "date": signed[name].get("date")}
             for name, role in SIGNERS.items()
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.data import Edition, ReportData, Verdict
+from cfk_plugin.report.data import Change, Edition, ReportData, Verdict
 from cfk_plugin.report.delivery import check_place, write_whole
 from cfk_plugin.report.document import STATUS_TEXTS
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cfk_plugin.report.document import Document
     from cfk_plugin.report.inputs import HumanInputs
     from cfk_plugin.report.runs import Evidence, Moment
-    from cfk_plugin.report.summaries import Change
 
 
 SUFFIXES = (".html", ".json", ".md", ".csv", ".xml", ".pdf")

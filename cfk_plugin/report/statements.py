@@ -1,4 +1,4 @@
-"""What the report says by itself: definitions, limits, criteria, techniques and controls."""
+"""What the report says by itself: definitions, limits, criteria, techniques and controls, from the texts beside it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,16 @@ from typing import Any
 
 import yaml
 
-from cfk_plugin.errors import InputError
-from cfk_plugin.report.data import Attack, Check, Definition, Metric, Status
+from cfk_plugin.report.data import Attack, Check, Criterion, Definition, Metric, Status
 
 
 @cache
 def load(name: str) -> Any:
-    """Return the content of a file of this folder.
-
-    Parameters
-    ----------
-    name : str
-        Of the file, without ``.yaml``.
-
-    Returns
-    -------
-    mapping or list
-        Shared by all callers: not to be changed.
-    """
+    """Return what a file of texts holds, by its name without ``.yaml``: shared by all callers, not to be changed."""
     return yaml.safe_load((files("cfk_plugin.report") / f"texts/{name}.yaml").read_text("utf-8"))
 
+
+# --- definitions ---
 
 GROUPS: Mapping[str, Mapping[str, Definition]] = MappingProxyType(
     {
@@ -46,31 +36,8 @@ DEFINITIONS: Mapping[str, Definition] = MappingProxyType(
 )
 """Id to definition. A figure and the check of the same id, such as ``k_min``, share one."""
 
-
-def definition(name: str) -> Definition:
-    """Return what a figure, check, attack or chart is.
-
-    Parameters
-    ----------
-    name : str
-        Its id.
-
-    Returns
-    -------
-    Definition
-
-    Raises
-    ------
-    InputError
-        If it is not defined: nothing may be reported that is not.
-    """
-    if name not in DEFINITIONS:
-        raise InputError(f"{name!r} is not defined; add it to texts/definitions.yaml, with what it does not say")
-    return DEFINITIONS[name]
-
-
 _CHECK = "attack_"
-_FAMILIES = ("membership", "extraction", "attribute_inference")
+_FAMILIES = ("membership", "extraction", "attribute_inference")  # each of several attacks
 
 
 def definitions_of(
@@ -90,17 +57,17 @@ def definitions_of(
 def _definition(name: str, attacks: Sequence[Attack]) -> Definition:
     """Return what is known of a name: of itself, of the kind of attack that it is one of, or what the audit said."""
     if name in DEFINITIONS:
-        return definition(name)
+        return DEFINITIONS[name]
     attack = name.removeprefix(_CHECK)
     prefix = name[: -len(attack)]
     parts = attack.replace("/", "_/").split("_")
     for length in range(len(parts) - 1, 0, -1):
         kind = "_".join(parts[:length])
         if kind.startswith(_FAMILIES) and prefix + kind in DEFINITIONS:
-            found = definition(prefix + kind)
+            found = DEFINITIONS[prefix + kind]
             return replace(found, name=f"{found.name}: {' '.join(parts[length:]).removeprefix('/')}")
     if prefix and attack in DEFINITIONS:
-        return definition(attack)
+        return DEFINITIONS[attack]
     return Definition(
         name=attack.replace("_", " "),
         formula=next((found.scenario for found in attacks if found.id == attack), "not known to this version"),
@@ -111,7 +78,9 @@ def _definition(name: str, attacks: Sequence[Attack]) -> Definition:
     )
 
 
-_REGIONS = ("nominal", "reciprocal", "catalogue")  # weakest first
+# --- what stays unprotected ---
+
+_REGIONS = ("nominal", "reciprocal", "catalogue")  # guarantees, weakest first
 _MOST_NAMES = 12
 
 
@@ -126,16 +95,16 @@ def limits(
     subject_key: bool | None,
     eligible: bool = False,
 ) -> tuple[str, ...]:
-    """Return what stays unprotected.
+    """Return sentences on what stays unprotected, those about regions first; None stands for what is not known.
 
     Parameters
     ----------
     guarantees : collection of str
         Of the regions and prototypes in the period.
     has_ledger : bool or None
-        Whether a ledger was kept all the time; None where that is not known.
+        Whether a ledger was kept all the time.
     raw_private : sequence of str or None
-        Private attributes that are released as they are; None where that is not known.
+        Private attributes that are released as they are.
     prototypes : bool
         Whether prototypes were released.
     dp_covers : str or None
@@ -143,30 +112,25 @@ def limits(
     sensitive_declared : bool
         Whether the schema names a sensitive attribute.
     subject_key : bool or None
-        Whether people are told apart by a key; None where that is not known.
+        Whether people are told apart by a key.
     eligible : bool
         Whether only people with the desired predicted outcome counted, in all policies.
-
-    Returns
-    -------
-    tuple of str
-        Sentences, those about regions first.
     """
-    kinds = [kind for kind in _REGIONS if kind in guarantees]
+    said, kinds = load("limits"), [kind for kind in _REGIONS if kind in guarantees]
     found: list[str] = []
     if kinds:
-        found += [_said(name) for name in _of_knowledge(kinds, eligible)]
-        found.append(_said({True: "ledger", False: "no_ledger", None: "ledger_unknown"}[has_ledger]))
+        found += [said[name] for name in _of_knowledge(kinds, eligible)]
+        found.append(said[{True: "ledger", False: "no_ledger", None: "ledger_unknown"}[has_ledger]])
         found += [_private(raw_private)] if raw_private is None or raw_private else []
-        found.append(_said("sensitive" if sensitive_declared else "no_sensitive"))
-        found += [_said("membership"), _said("undeclared")]
-        found.append(_said({True: "one_person", False: "rows_counted", None: "rows_unknown"}[subject_key]))
-        found.append(_said("one_table"))
+        found.append(said["sensitive" if sensitive_declared else "no_sensitive"])
+        found += [said["membership"], said["undeclared"]]
+        found.append(said[{True: "one_person", False: "rows_counted", None: "rows_unknown"}[subject_key]])
+        found.append(said["one_table"])
     if prototypes:
         found.append(_covers(dp_covers))
-        found += [_said("unproven")] if "none" in guarantees else []
-        found += [_said("general"), _said("refits"), _said("not_noised")]
-    return (*found, _said("model"), _said("process"))
+        found += [said["unproven"]] if "none" in guarantees else []
+        found += [said["general"], said["refits"], said["not_noised"]]
+    return (*found, said["model"], said["process"])
 
 
 def not_covered(
@@ -179,20 +143,20 @@ def not_covered(
     eligible: bool = False,
 ) -> tuple[str, str, str]:
     """Return the three sentences that stand beside the verdict; parameters as for `limits`."""
-    kinds = [kind for kind in _REGIONS if kind in guarantees]
+    said, kinds = load("limits"), [kind for kind in _REGIONS if kind in guarantees]
     if not kinds:
-        return _covers(dp_covers), _said("general"), _said("outside_prototypes")
+        return _covers(dp_covers), said["general"], said["outside_prototypes"]
     variants = {
         "reciprocal": "eligible" if eligible else "reciprocal",
         "catalogue": "catalogue_ledger" if has_ledger else "catalogue",
     }
-    attackers = _said(f"short_{variants.get(kinds[0], kinds[0])}")
-    values = _said("membership") if raw_private is not None and not raw_private else _private(raw_private)
-    return attackers, values, _covers(dp_covers) if prototypes else _said("outside")
+    values = said["membership"] if raw_private is not None and not raw_private else _private(raw_private)
+    attackers = said[f"short_{variants.get(kinds[0], kinds[0])}"]
+    return attackers, values, _covers(dp_covers) if prototypes else said["outside"]
 
 
 def _of_knowledge(kinds: Sequence[str], eligible: bool) -> list[str]:
-    """Return the sentences about attackers who know or do more than look up quasi-identifiers."""
+    """Return the names of the sentences about attackers who know or do more than look up quasi-identifiers."""
     found = ["rerun"] if "nominal" in kinds else []
     if kinds != ["catalogue"]:
         found += ["ask_model", "steering"]
@@ -204,25 +168,21 @@ def _of_knowledge(kinds: Sequence[str], eligible: bool) -> list[str]:
 
 def _private(raw: Sequence[str] | None) -> str:
     if raw is None:
-        return _said("raw_private_unknown")
+        return str(load("limits")["raw_private_unknown"])
     more = len(raw) - _MOST_NAMES
     names = ", ".join(raw[:_MOST_NAMES])
-    return _said("raw_private").replace("{names}", f"{names} and {more} more" if more > 0 else names)
+    return str(load("limits")["raw_private"]).replace("{names}", f"{names} and {more} more" if more > 0 else names)
 
 
 def _covers(covers: str | None) -> str:
     if covers is None:
-        return _said("prototypes_unknown")
-    return _said("prototypes").replace("{covers}", covers)
+        return str(load("limits")["prototypes_unknown"])
+    return str(load("limits")["prototypes"]).replace("{covers}", covers)
 
 
-def _said(name: str) -> str:
-    sentence: str = load("limits")[name]
-    return sentence
-
+# --- singling out, linkability and inference ---
 
 _BY_K = "singling out"  # the one criterion that a number of people speaks of
-_FAMILY_CHECKS = ("attack_membership", "attack_extraction", "attack_attribute_inference")  # each of several attacks
 _BY_VALUES = ("singling out", "inference")  # what private values that are released as they are stand against
 
 
@@ -232,7 +192,7 @@ def criteria(
     raw_private: Sequence[str] | None,
     regions: bool = True,
     prototypes: bool = False,
-) -> tuple[Mapping[str, str], ...]:
+) -> tuple[Criterion, ...]:
     """Return the table of the three criteria of the Article 29 Working Party's Opinion 05/2014.
 
     k people in a region speak of singling out alone: linkability and inference pass by attacks and by limits on what
@@ -247,43 +207,32 @@ def criteria(
         inference from passing.
     regions, prototypes : bool
         What was released.
-
-    Returns
-    -------
-    tuple of mapping
-        ``criterion``, ``evidence`` (ids of checks), ``status``, ``text``.
     """
-    told = load("criteria")
-    exposed = ""
+    texts, exposed = load("criteria"), ""
     if regions and (raw_private is None or raw_private):
-        exposed = told["raw_unknown" if raw_private is None else "raw"]
-    return tuple(_row(each, statuses, exposed, regions, prototypes) for each in told["criteria"])
-
-
-def _row(
-    told: Mapping[str, Any], statuses: Mapping[str, Status], exposed: str, regions: bool, prototypes: bool
-) -> Mapping[str, str]:
-    texts, name = load("criteria"), told["name"]
-    asked = dict.fromkeys(told["regions"] * regions + told["prototypes"] * prototypes)
-    needed = dict.fromkeys(check for each in asked for check in _of_family(each, statuses))
-    needed |= dict.fromkeys(check for check in told["if_run"] if check in statuses)
-    status = _together([statuses.get(check, "not_measured") for check in needed])
-    concerned = bool(exposed) and name in _BY_VALUES
-    parts = [told["asks"]]
-    if concerned and status == "pass":
-        status = "review"
-    else:
-        parts.append(texts["statuses"][status])
-    parts += [texts["k_alone"]] * (regions and name != _BY_K)
-    parts += [exposed] * concerned
-    return MappingProxyType(
-        {"criterion": name, "evidence": ", ".join(needed), "status": status, "text": " ".join(parts)}
-    )
+        exposed = texts["raw_unknown" if raw_private is None else "raw"]
+    rows: list[Criterion] = []
+    for told in texts["criteria"]:
+        name = told["name"]
+        asked = dict.fromkeys(told["regions"] * regions + told["prototypes"] * prototypes)
+        needed = dict.fromkeys(check for each in asked for check in _of_family(each, statuses))
+        needed |= dict.fromkeys(check for check in told["if_run"] if check in statuses)
+        status = _together([statuses.get(check, "not_measured") for check in needed])
+        concerned, parts = bool(exposed) and name in _BY_VALUES, [told["asks"]]
+        if concerned and status == "pass":
+            status = "review"
+        else:
+            parts.append(texts["statuses"][status])
+        parts += [texts["k_alone"]] * (regions and name != _BY_K)
+        parts += [exposed] * concerned
+        rows.append({"criterion": name, "evidence": ", ".join(needed), "status": status, "text": " ".join(parts)})
+    return tuple(rows)
 
 
 def _of_family(check: str, statuses: Mapping[str, Status]) -> list[str]:
     """Return the checks that a name stands for: those of all attacks of a family, or itself."""
-    attacks = [name for name in statuses if name.startswith(f"{check}_")] if check in _FAMILY_CHECKS else []
+    attacks = [name for name in statuses if name.startswith(f"{check}_")]
+    attacks = attacks if check.removeprefix(_CHECK) in _FAMILIES else []
     return [*([check] if check in statuses or not attacks else []), *attacks]
 
 
@@ -295,43 +244,24 @@ def _together(found: Sequence[Status]) -> Status:
     return "pass" if set(found) == {"pass"} else "review"
 
 
-STATUSES = ("in force", "final", "voluntary", "practice", "rescinded", "withdrawn")
-"""Words with one of which a status begins."""
-
-VERIFIED = ("text", "secondary sources", "recalled, to be checked by counsel")
-"""How an entry was looked up."""
+# --- rules, standards and their words ---
 
 
-def controls() -> tuple[Mapping[str, str], ...]:
-    """Return the control map.
-
-    It says where something is answered, not that a rule is met: that is for people to decide.
-
-    Returns
-    -------
-    tuple of mapping
-        ``control``, ``requires``, ``section`` (numbers of sections, ``"5, 7"``), ``status`` of the rule's text,
-        ``verified`` and ``checked_on`` (year and month).
-    """
-    return tuple(MappingProxyType(_entry(told)) for told in load("controls"))
-
-
-def _entry(told: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "control": told["control"],
-        "requires": told["requires"],
-        "section": ", ".join(map(str, told["sections"])),
-        "status": told["status"],
-        "verified": told["verified"],
-        "checked_on": told["checked_on"],
-    }
+def controls() -> tuple[dict[str, str], ...]:
+    """Return the control map: where something is answered, not that a rule is met, which is for people to decide."""
+    return tuple(
+        {
+            "control": told["control"],
+            "requires": told["requires"],
+            "section": ", ".join(map(str, told["sections"])),
+            **{name: told[name] for name in ("status", "verified", "checked_on")},
+        }
+        for told in load("controls")
+    )
 
 
-_PROTOTYPES = frozenset({"pure", "approximate"})
-
-
-def techniques(methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False) -> list[str]:
-    """Return the techniques and formal models in use, each with what it is here.
+def techniques(methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False) -> tuple[str, ...]:
+    """Return the techniques and formal models in use, in the words of ISO/IEC 20889, each with what it is here.
 
     Parameters
     ----------
@@ -341,31 +271,25 @@ def techniques(methods: Collection[str], guarantees: Collection[str], *, withhel
         Of policies and certificates: ``nominal``, ``reciprocal``, ``catalogue``, ``pure``, ``approximate``, ``none``.
     withheld : bool
         Whether single private attributes may be withheld.
-
-    Returns
-    -------
-    list of str
     """
-    found = ["record suppression: explanations that do not meet the policy are withheld"]
     kinds = set(guarantees)
-    if kinds & {"reciprocal", "catalogue"}:
-        found.append("generalization: quasi-identifiers, one region for all people of a group")
-    if "nominal" in kinds:
-        found.append("local generalization: quasi-identifiers, a region for each explanation")
-    if withheld:
-        found.append("local suppression: single private attributes are withheld")
-    if not kinds.isdisjoint(_REGIONS):
-        found.append("k-anonymity (formal model), for the people who fit a region")
-    if set(methods) & {"dp", "dpc"}:
-        found.append("noise addition: to the counts or coefficients that answers come from")
-        found.append("synthetic data: answers are drawn, and stand for nobody")
-    if kinds & _PROTOTYPES:
-        found.append("differential privacy (formal model), server model")
-    return found
+    uses = {
+        "record suppression: explanations that do not meet the policy are withheld": True,
+        "generalization: quasi-identifiers, one region for all people of a group": kinds & {"reciprocal", "catalogue"},
+        "local generalization: quasi-identifiers, a region for each explanation": "nominal" in kinds,
+        "local suppression: single private attributes are withheld": withheld,
+        "k-anonymity (formal model), for the people who fit a region": kinds & set(_REGIONS),
+        "noise addition: to the counts or coefficients that answers come from": {"dp", "dpc"} & set(methods),
+        "synthetic data: answers are drawn, and stand for nobody": {"dp", "dpc"} & set(methods),
+        "differential privacy (formal model), server model": kinds & {"pure", "approximate"},
+    }
+    return tuple(text for text, used in uses.items() if used)
 
+
+# --- names and sentences ---
 
 COIN = "a coin"
-"""The diagonal."""
+"""The diagonal of a chart of membership attacks."""
 
 BOUNDS: Mapping[str, str] = MappingProxyType(
     {"bound_tight": "most that epsilon admits", "bound_paper": "the same, as published"}
@@ -382,21 +306,9 @@ def short(attack: str) -> str:
     return _SHORT.get(rest, rest.replace("_", " "))[:_LONGEST]
 
 
-def receiver_sentence(share: float | None = None, whom: str = "customer") -> str:
-    """Return what may be told to the person who receives an explanation with ranges.
-
-    Parameters
-    ----------
-    share : float in [0, 1], optional
-        Pureness of the explanation, or its mean over a report; rounded down.
-    whom : str
-        What a person of the training data is called.
-
-    Returns
-    -------
-    str
-    """
-    told = f"The values are given as ranges so that they do not describe another {whom}"
+def receiver_sentence(share: float | None) -> str:
+    """Return what may be told to the person who receives an explanation with ranges; a share is rounded down."""
+    told = "The values are given as ranges so that they do not describe another customer"
     if share is None:
         return f"{told}."
     if share == 1:

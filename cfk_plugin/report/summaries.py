@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.records.run import LONGEST_DESCRIPTION
-from cfk_plugin.report.data import Amount, Check, Group, ReportData, Status
+from cfk_plugin.report.data import Amount, Change, Check, Group, ReportData, Status
 from cfk_plugin.report.document import STATUS_TEXTS, Kind, csv_cell, kind_of, markdown, one_line, shown
 
 COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source", "section", "text")
@@ -238,8 +238,6 @@ def _name(name: str, data: ReportData) -> str:
 def _text(text: str) -> str:
     return markdown(text if len(text) <= _LONG else f"{text[: _LONG - 1]}…")
 
-
-Change = dict[str, str]
 
 _ABSENT = "not in the report"
 _SCHEMA = ("role", "kind", "weight", "bounds_source")

@@ -47,7 +47,7 @@ def report(**changes: Any) -> ReportData:
     """Return a report whose verdict is review; `changes` are fields of `ReportData`."""
     data = ReportData(
         report={
-            "id": "r-1",
+            "id": "0123456789abcdef",
             "edition": "internal",
             "title": "Privacy of explanations: loans",
             "verdict": "review",
@@ -70,11 +70,12 @@ def report(**changes: Any) -> ReportData:
         population={
             "people": Amount(value=1200),
             "rows": Amount(value=1300),
-            "subject_key": True,
-            "fingerprint": "f00d",
             "unique": Amount(value=0.21),
             "below_k": Amount(value=0.6),
+            "subject_key": True,
+            "fingerprint": "f00d",
             "k": 12,
+            "populations": 1,
         },
         attributes=(
             {
@@ -88,22 +89,24 @@ def report(**changes: Any) -> ReportData:
         ),
         policy={
             "preset": "ema-0070",
-            "policies": ({"sha256": "abc", "settings": {"k": 12}, "first": None, "last": None, "asked": 3},),
-            "thresholds": ({"id": "k_min", "value": 12, "source": "EMA Policy 0070"},),
-            "techniques": ("generalization",),
+            "policies": (
+                {"sha256": "abc", "settings": {"k": 12}, "first": None, "last": None, "asked": Amount(value=3)},
+            ),
             "methods": ("exact",),
             "guarantees": ("nominal",),
             "generators": ("dice",),
-            "seed": 0,
+            "seed": ("0",),
             "deviations": (),
+            "thresholds": ({"id": "k_min", "value": 12, "source": "EMA Policy 0070"},),
+            "techniques": ("generalization",),
         },
         releases={
-            "asked": Amount(value=1500),
-            "released": Amount(value=1480),
             "exact": Amount(value=20),
             "generalised": Amount(value=1460),
             "prototypes": Amount(value=0),
             "suppressed": Amount(value=20),
+            "asked": Amount(value=1500),
+            "released": Amount(value=1480),
             "untracked": Amount(),
             "reasons": {"infeasible": Amount(value=20)},
             "latency": {"0.5": Amount(value=0.0123)},
@@ -172,6 +175,7 @@ def report(**changes: Any) -> ReportData:
             "packages": {"cfk-plugin": "0.1.0"},
             "plugins": ("dice 0.1.0", "nice 1.0.0"),
             "python": "3.11.9",
+            "ledger": None,
             "model": "m-1",
         },
         runs=(
@@ -182,9 +186,19 @@ def report(**changes: Any) -> ReportData:
                 "started": "2026-11-01T08:00:00Z",
                 "asked": 1500,
                 "verdict": "pass",
+                "audits": (),
             },
         ),
-        certificates=({"id": "run1/3", "k": Amount(value=13), "ncp": Amount(value=0.3), "status": "released"},),
+        certificates=(
+            {
+                "id": "run1/3",
+                "k": Amount(value=13),
+                "ncp": Amount(value=0.3),
+                "pureness": Amount(),
+                "optimality": "heuristic",
+                "status": "released",
+            },
+        ),
         changes=None,
         suppressed_cells=("population.attributes.age",),
         definitions=dict.fromkeys(("k_min", "pureness", "attack_linkage", "pureness_mean", "ncp_mean"), _DEFINITION),

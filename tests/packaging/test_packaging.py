@@ -126,7 +126,7 @@ def test_import_is_light_and_warns_of_nothing() -> None:
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert "cfk_plugin" in loaded
-    assert loaded.isdisjoint({"mlflow", "dice_ml", "matplotlib", "sqlalchemy", "cfk_adapters"})
+    assert loaded.isdisjoint({"mlflow", "dice_ml", "matplotlib", "pydantic", "sqlalchemy", "cfk_adapters"})
 
 
 # What is still to be put together, with the most lines of code or modules that it may have until then.
@@ -137,9 +137,9 @@ UNFINISHED_MODULES: dict[str, int] = {
     "cfk_plugin/audit/planning.py": 422,
     "cfk_plugin/audit/surrogate.py": 419,
     "cfk_plugin/protection/group_kernels.py": 475,
-    "cfk_plugin/report/checks.py": 542,
+    "cfk_plugin/report/checks.py": 520,
     "cfk_plugin/report/compose.py": 730,
-    "cfk_plugin/report/figures.py": 453,
+    "cfk_plugin/report/figures.py": 430,
     "cfk_plugin/report/runs.py": 567,
 }
 UNFINISHED_ROOMS = {"cli", "commands", "report", "serving"}

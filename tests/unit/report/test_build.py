@@ -125,7 +125,7 @@ def test_several_policies_are_listed_with_their_periods() -> None:
     second = dataclasses.replace(reported.run(later, other), run_id="f" * 32)
     data = report(reported.run(), second)
     assert len(data.policy["policies"]) == 2
-    assert data.policy["deviations"] == ["2 different policies were in force."]
+    assert data.policy["deviations"] == ("2 different policies were in force.",)
     assert {check.id: check.status for check in data.checks}["k_min"] == "pass"
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin.report.disclosure import FEW, HIDDEN, Control, Figure, population_band, share_band
+from cfk_plugin.report.data import Amount
+from cfk_plugin.report.disclosure import FEW, HIDDEN, Control, population_band, share_band
 
 
 def possible(shown: dict[str, object], total: int) -> dict[str, set[int]]:
@@ -56,17 +57,16 @@ def test_requests_are_hidden_in_the_external_edition_alone() -> None:
     ("k", "shown"), [(9, "under 10"), (10, "10–19"), (19, "10–19"), (20, "20–49"), (49, "20–49"), (50, "50 or more")]
 )
 def test_class_sizes_are_banded_outside_and_exact_inside(k: int, shown: str) -> None:
-    figure = Figure(value=k, kind="class_size")
-    assert Control("external", 10).amount(figure, "k").band == shown
-    assert Control("internal", 10).amount(figure, "k").value == k
+    assert Control("external", 10).amount(Amount(value=k), "class_size", "k").band == shown
+    assert Control("internal", 10).amount(Amount(value=k), "class_size", "k").value == k
 
 
 @pytest.mark.parametrize(
     ("risk", "shown"), [(1 / 10, "at most 0.1"), (1 / 19, "at most 0.1"), (1 / 20, "at most 0.05")]
 )
 def test_a_risk_tells_no_class_size_outside(risk: float, shown: str) -> None:
-    assert Control("external", 10).amount(Figure(value=risk, kind="risk"), "risk").band == shown
-    assert Control("external", 10).amount(Figure(value=1 / 9, kind="risk"), "risk").band == "above 0.1"
+    assert Control("external", 10).amount(Amount(value=risk), "risk", "risk").band == shown
+    assert Control("external", 10).amount(Amount(value=1 / 9), "risk", "risk").band == "above 0.1"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_risk_tells_no_class_size_outside(risk: float, shown: str) -> None:
 )
 def test_people_are_banded_in_every_edition(people: int, shown: str | None) -> None:
     assert population_band(people) == shown
-    assert Control("internal").amount(Figure(value=people, kind="people"), "people").band == shown
+    assert Control("internal").amount(Amount(value=people), "people", "people").band == shown
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,16 @@ def test_people_are_banded_in_every_edition(people: int, shown: str | None) -> N
 )
 def test_shares_of_people_need_eleven_on_both_sides(part: int, n: int, shown: str | None) -> None:
     assert share_band(part / n, n, "people") == shown
-    amount = Control("internal").amount(Figure(value=part / n, n=n, kind="share_of_people"), "share")
+    amount = Control("internal").amount(Amount(value=part / n, n=n), "share_of_people", "share")
     assert amount.n is None  # the number of people is shown as a band, so no share may tell it
     assert amount.band == shown
 
 
 def test_a_share_of_people_without_a_number_is_hidden() -> None:
-    assert Control("internal").amount(Figure(value=0.2, kind="share_of_people"), "share").band == HIDDEN
+    assert Control("internal").amount(Amount(value=0.2), "share_of_people", "share").band == HIDDEN
 
 
 def test_what_was_not_measured_stays_so() -> None:
     control = Control("external", 10)
-    assert not control.amount(Figure(value=None, kind="class_size"), "k").measured
+    assert not control.amount(Amount(value=None), "class_size", "k").measured
     assert control.hidden == []

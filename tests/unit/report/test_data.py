@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.data import Amount, ReportData
+from cfk_plugin.report.data import Amount, ReportData, json_schema
 from small_report import report
 
 
@@ -57,6 +59,19 @@ def test_a_missing_key_is_named(name: str) -> None:
         (["report", "edition"], None, r"report\.edition in the report must be one of internal, external"),
         (["definitions", "k_min", "name"], 3, r"definitions\.k_min\.name in the report must be text"),
         (["metrics", 0, "amount", "value"], float("inf"), "must be a finite number"),
+        (
+            ["policy", "thresholds", 0, "value"],
+            "canary",
+            r"policy\.thresholds\[0\]\.value in the report must be a number",
+        ),
+        (
+            ["releases", "reasons", "infeasible"],
+            "canary",
+            r"releases\.reasons\.infeasible in the report must be an object",
+        ),
+        (["report", "id"], "canary", r"report\.id in the report must be 16 hexadecimal digits"),
+        (["report", "not_covered"], ["canary"], r"report\.not_covered in the report must be a list of another length"),
+        (["runs", 0, "asked"], 1.5, r"runs\[0\]\.asked in the report must be a whole number"),
     ],
 )
 def test_what_is_wrong_is_named_and_not_shown(path: list[Any], value: Any, said: str) -> None:
@@ -90,3 +105,17 @@ def test_a_missing_part_of_the_head_is_named(name: str) -> None:
 def test_what_is_no_report_is_refused(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         ReportData.from_json(text)
+
+
+def test_a_report_of_before_audits_were_named_opens() -> None:
+    older = content()
+    for name in ("subject", "concerns", "judged"):
+        del older["attacks"][0][name]
+    assert ReportData.from_dict(older) == report()
+
+
+def test_the_shipped_schema_is_that_of_the_types() -> None:
+    shipped = json.loads((files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text("utf-8"))
+    assert shipped == json_schema()
+    Draft202012Validator.check_schema(shipped)
+    Draft202012Validator(shipped).validate(content())

@@ -12,10 +12,9 @@ import pytest
 from cfk_plugin.audit.epsilon import Attack
 from cfk_plugin.audit.linkage import ATTACKS
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.errors import InputError
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.report.data import Definition
-from cfk_plugin.report.statements import DEFINITIONS, GROUPS, definition
+from cfk_plugin.report.statements import DEFINITIONS, GROUPS
 
 WORD = re.compile(r"\w+")
 FIGURES = WORD.findall("""
@@ -48,7 +47,7 @@ DIRECTIONS = (
 
 @pytest.mark.parametrize("name", [*FIGURES, *CHECKS, *CHARTS, *ATTACKS, *ATTACK_CHECKS, *get_args(Attack)])
 def test_what_a_report_shows_is_defined(name):
-    assert definition(name) is DEFINITIONS[name]
+    assert name in DEFINITIONS
 
 
 def test_every_number_of_a_summary_is_defined():
@@ -90,8 +89,3 @@ def test_nothing_is_defined_twice():
     names = re.findall(r"^  (\w+):", text, re.M)
     assert sorted(names) == sorted(set(names))
     assert set(names) == set(DEFINITIONS)
-
-
-def test_unknown_figure_is_an_error():
-    with pytest.raises(InputError, match="not defined"):
-        definition("privacy_score")

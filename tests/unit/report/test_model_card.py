@@ -25,7 +25,7 @@ def test_it_says_what_a_reader_of_a_registry_needs() -> None:
         "## Limits",
     ):
         assert said in card
-    assert "Whole report: id r-1." in render_model_card(report())
+    assert "Whole report: id 0123456789abcdef." in render_model_card(report())
 
 
 def test_a_failure_comes_first() -> None:

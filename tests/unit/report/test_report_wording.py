@@ -89,9 +89,9 @@ def test_word_is_found_where_it_stands_alone(text, found):
 
 
 def test_sentence_for_the_receiver():
-    assert receiver_sentence() == "The values are given as ranges so that they do not describe another customer."
-    assert receiver_sentence(0.9377, "patient").endswith(
-        "another patient; about 93 % of combinations inside these ranges lead to the other decision."
+    assert receiver_sentence(None) == "The values are given as ranges so that they do not describe another customer."
+    assert receiver_sentence(0.9377).endswith(
+        "another customer; about 93 % of combinations inside these ranges lead to the other decision."
     )
     assert "about 99 %" in receiver_sentence(0.99999)
     assert "all combinations" in receiver_sentence(1.0)
