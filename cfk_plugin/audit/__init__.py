@@ -4,7 +4,8 @@ They are for the data holder, who knows the training rows: a report says how far
 get, and holds counts and shares alone.
 """
 
-from cfk_plugin.audit.epsilon import EpsilonAudit, canary_audit, epsilon_from_scores, runs_needed
+from cfk_plugin.audit.epsilon import EpsilonAudit, canary_audit, one_run_audit
+from cfk_plugin.audit.epsilon_bounds import canaries_needed, epsilon_from_scores, runs_needed
 from cfk_plugin.audit.inversion import inversion, nearest_row, steering
 from cfk_plugin.audit.linkage import (
     ATTACKS,
@@ -16,7 +17,6 @@ from cfk_plugin.audit.linkage import (
     run_linkage_audit,
     uniqueness,
 )
-from cfk_plugin.audit.one_run import canaries_needed, one_run_audit
 from cfk_plugin.audit.result import AuditReport, AuditResult, Check, Rate, rate, to_frame
 from cfk_plugin.audit.setting import Setting
 

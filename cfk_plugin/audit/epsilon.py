@@ -6,24 +6,40 @@ An audit can refute a claim of differential privacy and never prove it.
 from __future__ import annotations
 
 import inspect
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from cfk_plugin.audit.epsilon_bounds import (
+    EpsilonBound,
+    bound_of,
+    canaries_needed,
+    ceiling,
+    check_delta,
+    check_epsilon,
+    choose_rule,
+    default_guesses,
+    epsilon_from_scores,
+    learn,
+    one_run_bound,
+    one_run_ceiling,
+    p_value,
+    runs_needed,
+    unseen_scores,
+)
 from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, metrics
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform, is_numeric, to_numbers
-from cfk_plugin.errors import InputError, quiet
+from cfk_plugin.errors import HostOnly, InputError, quiet
 from cfk_plugin.hookspecs import Progress
-from cfk_plugin.metrics.intervals import clopper_pearson, clopper_pearson_table
+from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.records.run import LoggedReport, ReportContents
 
 Relation = Literal["add-remove", "replace-one"]
@@ -31,20 +47,17 @@ Relation = Literal["add-remove", "replace-one"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Worlds:
+class Worlds(HostOnly):
     """Two tables that differ in one person. Host side only."""
+
+    _refusal = (InputError, "neighbouring tables hold training rows and refuse to be pickled")
 
     inside: pd.DataFrame
     outside: pd.DataFrame
     relation: Relation
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"Worlds({len(self.inside)} rows inside, {len(self.outside)} outside, {self.relation})"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold rows."""
-        raise InputError("neighbouring tables hold training rows and refuse to be pickled")
+    def _counts(self) -> str:
+        return f"{len(self.inside)} rows inside, {len(self.outside)} outside, {self.relation}"
 
 
 def neighbours(
@@ -362,270 +375,6 @@ def _where(backend: Backend, fit: Fit, statistic: Statistic) -> str:
     return "loky"
 
 
-_FOLDS = 5
-_RIDGE = 1e-6  # of the variance: what has no noise at all gets a large weight and not an infinite one
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Discriminant:
-    """A linear score, 0 halfway between two worlds and in units of the noise within each."""
-
-    weights: Floats
-    offset: float
-
-    def __call__(self, vectors: Floats) -> Floats:
-        """Return one score per vector; higher speaks for the canary."""
-        return np.asarray(vectors @ self.weights - self.offset, dtype=np.float64)
-
-
-def learn(inside: Floats, outside: Floats) -> Discriminant:
-    """Learn the linear discriminant of two worlds, with the covariance shrunk as Ledoit and Wolf do."""
-    from sklearn.covariance import ledoit_wolf
-
-    together = np.vstack([inside, outside])
-    spread = together.std(axis=0)
-    varies = spread > 1e-12 * np.maximum(np.abs(together).max(axis=0), 1e-300)
-    scale = np.where(varies, spread, 1.0)
-    scaled = [np.where(varies, side / scale, 0.0) for side in (inside, outside)]
-    means = [side.mean(axis=0) for side in scaled]
-    within = np.vstack([side - mean for side, mean in zip(scaled, means, strict=True)])
-    covariance, _ = ledoit_wolf(within, assume_centered=True)
-    covariance = np.atleast_2d(covariance) + _RIDGE * np.eye(within.shape[1])
-    weights = np.linalg.solve(covariance, means[0] - means[1])
-    noise = float(np.sqrt(weights @ covariance @ weights)) or 1.0
-    weights = weights / noise
-    return Discriminant(weights / scale, float(weights @ (means[0] + means[1]) / 2))
-
-
-def unseen_scores(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
-    """Score every run by a discriminant that did not see it: those of seen runs lie too far apart."""
-    scores = (np.empty(len(inside)), np.empty(len(outside)))
-    fold = np.arange(len(inside)) % _FOLDS
-    for held in np.unique(fold):
-        score = learn(inside[fold != held], outside[fold != held])
-        for side, found in zip((inside, outside), scores, strict=True):
-            found[fold == held] = score(side[fold == held])
-    return scores
-
-
-_OUT_OF_REACH = 30.0
-
-
-class EpsilonBound(NamedTuple):
-    """A lower bound on epsilon, and the two rates that it follows from."""
-
-    epsilon: float
-    tpr: Rate
-    fpr: Rate
-
-
-def epsilon_bound(
-    found: int, runs_with: int, alarms: int, runs_without: int, delta: float = 0.0, confidence: float = 0.95
-) -> EpsilonBound:
-    """Return a lower bound on epsilon from how often a canary was found with it and without it.
-
-    Parameters
-    ----------
-    found, runs_with : int
-        Runs with the canary in which it was found, and all of them.
-    alarms, runs_without : int
-        Runs without it in which it was found all the same, and all of them.
-    delta : float
-        In [0, 1).
-    confidence : float
-        Of the bound, in (0, 1).
-
-    Returns
-    -------
-    EpsilonBound
-
-    Raises
-    ------
-    InputError
-        If a number is out of its range.
-
-    Notes
-    -----
-    max(ln((tpr_low - delta) / fpr_high), ln((1 - fpr_high - delta) / (1 - tpr_low)), 0), from the definition of
-    differential privacy for "found" and for "not found". Both ends need tpr_low and fpr_high alone; each of the two is
-    a one-sided Clopper-Pearson end that is wrong with probability at most (1 - confidence) / 2, so that both hold with
-    the stated confidence, and with them both logarithms. It holds for a rule that was fixed before these runs, and for
-    runs that are independent.
-
-    References
-    ----------
-    Jagielski, Ullman, Oprea (2020), Auditing differentially private machine learning.
-
-    Examples
-    --------
-    >>> round(epsilon_bound(200, 200, 0, 200).epsilon, 2)
-    3.98
-    """
-    check_delta(delta, confidence)
-    rates = [_rate(found, runs_with, confidence), _rate(alarms, runs_without, confidence)]
-    epsilon = float(log_ratios(np.array(rates[0].low), np.array(rates[1].high), delta))
-    return EpsilonBound(max(epsilon, 0.0), *rates)
-
-
-def log_ratios(tpr_low: Floats, fpr_high: Floats, delta: float) -> Floats:
-    """Return the larger of the two logarithms of `epsilon_bound`; -inf where delta alone explains what was seen."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        pairs = ((tpr_low - delta) / fpr_high, (1 - fpr_high - delta) / (1 - tpr_low))
-        logs = [np.log(np.maximum(ratio, 0.0)) for ratio in pairs]
-    return np.asarray(np.maximum(*logs), dtype=np.float64)
-
-
-def ceiling(runs: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return the largest bound that a canary audit could print: the canary is found always, and never without it."""
-    tested = counted(runs)
-    return epsilon_bound(tested, tested, 0, tested, delta, confidence).epsilon
-
-
-def runs_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
-    """Return the fewest runs in each world with which a canary audit could show a violation of epsilon.
-
-    Parameters
-    ----------
-    epsilon : float
-        What is claimed.
-    delta, confidence : float
-
-    Returns
-    -------
-    int or None
-        The ceiling of so many runs lies above epsilon. A mechanism that leaks less than everything needs more. None
-        from epsilon = 30 on: nobody can run anything so often.
-
-    Raises
-    ------
-    InputError
-        If a number is out of its range.
-
-    Notes
-    -----
-    Perfect separation in n counted runs gives tpr_low = 1 - fpr_high = a^(1/n), a = (1 - confidence) / 2, and that must
-    exceed (e^epsilon + delta) / (1 + e^epsilon).
-
-    Examples
-    --------
-    >>> runs_needed(1.0), runs_needed(3.0), runs_needed(5.0)
-    (24, 152, 1100)
-    """
-    check_delta(delta, confidence)
-    check_epsilon(epsilon)
-    if epsilon >= _OUT_OF_REACH:
-        return None
-    shrink = math.exp(-epsilon)
-    needed = math.log((1 - confidence) / 2) / -math.log1p((1 - delta) * shrink / (1 + delta * shrink))
-    runs = 2 * max(int(needed), 1)
-    while ceiling(runs, delta, confidence) <= epsilon:
-        runs += 2
-    return runs
-
-
-def counted(runs: int) -> int:
-    """Return how many of the runs of a world are counted: the second half."""
-    return runs - runs // 2
-
-
-def check_delta(delta: float, confidence: float) -> None:
-    """Refuse a delta or a confidence that is none."""
-    if not 0 <= delta < 1:
-        raise InputError("delta must be at least 0 and below 1")
-    if not 0 < confidence < 1:
-        raise InputError("confidence must be between 0 and 1")
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Refuse an epsilon that is no finite number of at least 0."""
-    if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise InputError("epsilon must be a finite number of at least 0")
-
-
-def _rate(successes: int, n: int, confidence: float) -> Rate:
-    low, high = clopper_pearson(successes, n, confidence)
-    return Rate(successes / n if n else math.nan, low, high, n)
-
-
-_SAME = 9  # decimals in which two rules are equally good
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Rule:
-    """Guess "in" where the score is at least the threshold, or below it. Thresholds follow from rows: none is shown."""
-
-    threshold: float
-    upward: bool
-
-    def __repr__(self) -> str:
-        """Show the direction alone."""
-        return f"Rule(upward={self.upward})"
-
-    def finds(self, scores: Floats) -> int:
-        """Return in how many runs the canary is said to be in."""
-        return int(((scores >= self.threshold) == self.upward).sum())
-
-
-def choose_rule(inside: Floats, outside: Floats, delta: float, confidence: float) -> Rule:
-    """Return the rule with the largest bound on these runs."""
-    values = np.unique(np.concatenate([inside, outside]))
-    with np.errstate(invalid="ignore"):  # scores may be infinite
-        middle = values[:-1] / 2 + values[1:] / 2
-    thresholds = np.where(middle > values[:-1], middle, values[1:])
-    if not len(thresholds):
-        return Rule(math.inf, upward=True)
-    (low, _), (_, high) = (clopper_pearson_table(len(scores), confidence) for scores in (inside, outside))
-    over_in, over_out = (len(s) - np.searchsorted(np.sort(s), thresholds, "left") for s in (inside, outside))
-    upward = log_ratios(low[over_in], high[over_out], delta).round(_SAME)
-    downward = log_ratios(low[len(inside) - over_in], high[len(outside) - over_out], delta).round(_SAME)
-    if upward.max() == downward.max():
-        return Rule(math.inf, upward=True)
-    gains = upward if upward.max() > downward.max() else downward
-    best = np.flatnonzero(gains == gains.max())
-    return Rule(float(thresholds[best[len(best) // 2]]), upward=bool(upward.max() > downward.max()))
-
-
-def epsilon_from_scores(
-    inside: ArrayLike, outside: ArrayLike, delta: float = 0.0, confidence: float = 0.95
-) -> EpsilonBound:
-    """Return a lower bound on epsilon from one score per run of two neighbouring worlds.
-
-    Parameters
-    ----------
-    inside, outside : array of float
-        Scores of independent runs with the canary, and without it; equally many. They may be infinite, not NaN.
-    delta, confidence : float
-
-    Returns
-    -------
-    EpsilonBound
-        Threshold and direction come from the first half of each, the counts from the second.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than 4 scores in a world, not equally many, or one is NaN.
-
-    Examples
-    --------
-    >>> round(epsilon_from_scores([1.0] * 400, [0.0] * 400).epsilon, 2)
-    3.98
-    """
-    scores = [np.asarray(side, dtype=np.float64) for side in (inside, outside)]
-    if any(side.ndim != 1 for side in scores) or len(scores[0]) != len(scores[1]) or len(scores[0]) < 4:
-        raise InputError("scores are two lists of equally many numbers, at least 4 each")
-    if any(np.isnan(side).any() for side in scores):
-        raise InputError("a score is NaN; return a number for every output")
-    half = len(scores[0]) // 2
-    rule = choose_rule(scores[0][:half], scores[1][:half], delta, confidence)
-    return bound_of(rule, scores[0][half:], scores[1][half:], delta, confidence)
-
-
-def bound_of(rule: Rule, inside: Floats, outside: Floats, delta: float, confidence: float) -> EpsilonBound:
-    """Count what a rule finds in runs that it was not chosen on."""
-    return epsilon_bound(rule.finds(inside), len(inside), rule.finds(outside), len(outside), delta, confidence)
-
-
 SCHEMA_VERSION = 1
 """Version of the layout of `EpsilonAudit.to_json`."""
 
@@ -908,3 +657,131 @@ def _right(bound: EpsilonBound, confidence: float) -> Rate:
 
 def _constant(vectors: Sequence[Floats]) -> bool:
     return all(np.array_equal(vector, vectors[0], equal_nan=True) for vector in vectors)
+
+
+FEWEST_CANARIES = 8
+"""Canaries below which nothing can be shown."""
+
+
+def one_run_audit(
+    fit: Fit,
+    table: pd.DataFrame,
+    canaries: pd.DataFrame,
+    *,
+    claimed: float,
+    delta: float = 0.0,
+    guesses: int | None = None,
+    score: Score | None = None,
+    schema: Schema | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> EpsilonAudit:
+    """Bound the epsilon of a function from below with a single run.
+
+    The attacker knows the table and every canary; a fair coin of its own put each canary in or left it out. They see
+    one output and guess the coins that they are surest of.
+
+    Parameters
+    ----------
+    fit : callable
+        From a table to an output; see `canary_audit`.
+    table : DataFrame
+        The training rows.
+    canaries : DataFrame
+        Made-up people who differ from each other, one row each. See `canaries_needed`.
+    claimed, delta : float
+        What the function promises when one row is added or removed.
+    guesses : int, optional
+        An even number: the upper half of the guesses is "in", the lower one "out". Default: half of the canaries.
+    score : callable, optional
+        From an output to one number per canary, in their order; higher speaks for "in". Default: an array of that
+        length as it is; of a table, how much more often than in the training rows the canary's values, and pairs of
+        them, occur.
+    schema : Schema, optional
+        Names the subject, of which each canary must be another one.
+    confidence : float
+        Of the bound.
+    seed : int
+        Of the coins and of ``random_state``. The function must not use the same seed for its own numbers.
+
+    Returns
+    -------
+    EpsilonAudit
+
+    Raises
+    ------
+    InputError
+        If a setting is out of its range, a canary does not fit, or the function or the score fails.
+
+    Notes
+    -----
+    See `p_value` for the theorem. The bound is weaker than that of `canary_audit` wherever canaries disturb each other:
+    it shows gross violations at the price of one run.
+    """
+    check_epsilon(claimed)
+    check_delta(delta, confidence)
+    check_seed(seed)
+    people = fitting(table, canaries, schema)
+    _check_people(people, schema)
+    tried = default_guesses(len(people)) if guesses is None else guesses
+    if not isinstance(tried, int) or tried % 2 or not 2 <= tried <= len(people):
+        raise InputError("guesses must be an even number, at least 2 and at most the number of canaries")
+    coins_of, runs_of = np.random.SeedSequence(seed).spawn(2)
+    coins = np.random.default_rng(coins_of).random(len(people)) < 0.5
+    own_seed = int(runs_of.generate_state(1, np.uint32)[0]) if takes_seed(fit) else None
+    output = run(fit, joined(table, people[coins]), own_seed)
+    scores = _scores(output, score, table, people, schema)
+    right = right_guesses(scores, coins, tried)
+    return EpsilonAudit(
+        attack="epsilon_one_run",
+        scenario=(
+            f"Knows the table, the function and {len(people)} made-up people of whom each was in by a coin, sees one "
+            f"output, and guesses {tried} of the coins."
+        ),
+        relation="add-remove",
+        claimed=float(claimed),
+        delta=delta,
+        confidence=confidence,
+        epsilon_low=one_run_bound(len(people), tried, right, delta, confidence),
+        ceiling=one_run_ceiling(len(people), tried, delta, confidence),
+        needed=canaries_needed(claimed, delta, confidence),
+        runs=1,
+        main=Rate(right / tried, *clopper_pearson(right, tried, confidence), tried),
+        figures={
+            "canaries": len(people),
+            "guesses": tried,
+            "right": right,
+            "p_value": p_value(len(people), tried, right, claimed, delta),
+        },
+        seed=seed,
+    )
+
+
+def right_guesses(scores: NDArray[np.float64], coins: NDArray[np.bool_], guesses: int) -> int:
+    """Guess "in" for the highest scores and "out" for the lowest, and return how many guesses are right."""
+    order, half = np.argsort(scores, kind="stable"), guesses // 2
+    return int((~coins[order[:half]]).sum() + coins[order[len(order) - half :]].sum())
+
+
+def _check_people(people: pd.DataFrame, schema: Schema | None) -> None:
+    if len(people) < FEWEST_CANARIES:
+        raise InputError(f"a one-run audit needs at least {FEWEST_CANARIES} canaries, got {len(people)}")
+    subject = None if schema is None else schema.subject
+    if subject is not None and not people[subject].is_unique:
+        raise InputError(f"column {subject!r}: each canary of a one-run audit must be a person of its own")
+    if bool(people.duplicated().any()):
+        raise InputError("two canaries are equal; nobody could tell which of them was in")
+
+
+def _scores(
+    output: object, score: Score | None, table: pd.DataFrame, people: pd.DataFrame, schema: Schema | None
+) -> NDArray[np.float64]:
+    with quiet("no number per canary could be read from the output ({}); say with score= how", InputError):
+        if score is not None:
+            output = score(output)
+        elif isinstance(output, pd.DataFrame):
+            output = ManyAgreements(table, people, schema)(output)
+        scores = np.asarray(output, dtype=np.float64).ravel()
+    if len(scores) != len(people) or np.isnan(scores).any():
+        raise InputError(f"{len(people)} canaries and {len(scores)} scores, or some NaN; return one number per canary")
+    return scores

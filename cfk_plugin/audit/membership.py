@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.audit.epsilon import Relation, check_delta, check_epsilon
+from cfk_plugin.audit.epsilon import Relation
+from cfk_plugin.audit.epsilon_bounds import check_delta, check_epsilon
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate, Roc, check_seed, measure_roc, rate
 from cfk_plugin.audit.targets import (
     Answers,

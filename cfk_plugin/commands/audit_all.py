@@ -86,9 +86,14 @@ def _say(planned: Plan, case: Case, audits: Sequence[str], err: Console) -> None
         f"models are trained on {planned.people} of {len(case.sample)} people",
         highlight=False,
     )
-    for (owner, name), needed in planned.left_out.items():
-        why = "too few people" if math.isnan(needed) else f"takes {format_duration(needed)}, more than the budget has"
-        err.print(f"  {name} of {owner} is left out: {why}", highlight=False)
+    for few, why in ((True, "people are too few"), (False, "the budget is too small")):
+        names = [
+            f"{name} of {owner}" + ("" if few else f" ({format_duration(needed)})")
+            for (owner, name), needed in planned.left_out.items()
+            if math.isnan(needed) == few
+        ]
+        if names:
+            err.print(f"left out, as {why}: {', '.join(names)}", highlight=False)
     audits = [name for name in audits if any(audit == name for _, audit in planned.seconds)]
     task = AuditTask(case.owners[0], case.sample, planned.sizes, case.scope)
     for name in audits:

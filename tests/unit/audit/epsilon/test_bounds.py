@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cfk_plugin.audit import canaries_needed, epsilon_from_scores, runs_needed
-from cfk_plugin.audit.epsilon import ceiling, epsilon_bound, epsilon_from_vectors
-from cfk_plugin.audit.one_run import one_run_bound, one_run_ceiling, p_value, right_guesses
+from cfk_plugin.audit.epsilon import epsilon_from_vectors, right_guesses
+from cfk_plugin.audit.epsilon_bounds import ceiling, epsilon_bound, one_run_bound, one_run_ceiling, p_value
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import clopper_pearson, clopper_pearson_table
 

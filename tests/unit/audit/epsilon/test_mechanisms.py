@@ -14,7 +14,8 @@ import pytest
 
 from cfk_plugin import Schema
 from cfk_plugin.audit import EpsilonAudit, canary_audit, one_run_audit, to_frame
-from cfk_plugin.audit.epsilon import ceiling, neighbours, seconds_needed
+from cfk_plugin.audit.epsilon import neighbours, seconds_needed
+from cfk_plugin.audit.epsilon_bounds import ceiling
 from cfk_plugin.errors import InputError
 
 LEVELS = ["w", "x", "y", "z"]
