@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.audit.result import AttackReport, AuditResult, Rate
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, check_whole, mean
+from cfk_plugin.audit.setting import AuditRows
 from cfk_plugin.audit.targets import Answers, AuditRun, Found, Kept, Owner, Piece, Sample, Service
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
@@ -28,7 +29,7 @@ Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
 
-class Register:
+class Register(AuditRows):
     """Everybody's features, coded. Host side only: its `repr` shows counts, and it refuses to be pickled.
 
     Distinct combinations of quasi-identifiers are called *cells*. An answer that fits one person of a cell fits all
@@ -44,13 +45,8 @@ class Register:
         codes = population.encode(people)[0]
         self._codes = {name: codes[:, at] for at, name in enumerate(population.schema.features)}
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"Register({len(self.cell_of)} people, {len(self.cells)} cells)"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold everybody's values."""
-        raise InputError("an audit holds people's values and refuses to be pickled; keep its report")
+    def _counts(self) -> str:
+        return f"{len(self.cell_of)} people, {len(self.cells)} cells"
 
     def domain(self, name: str) -> Domain:
         """Return the values that an attribute has."""
@@ -125,7 +121,7 @@ def said_by(answers: Answers) -> list[Said]:
     return [{n: part_of(natural(v)) for n, v in zip(names, row, strict=True)} for row in given.itertuples(index=False)]
 
 
-class Answered:
+class Answered(AuditRows):
     """Distinct answers, and whom they fit. Host side only: its `repr` shows counts, and it refuses to be pickled.
 
     What answers say of the quasi-identifiers is called a *place*; several answers may say the same there.
@@ -154,13 +150,8 @@ class Answered:
         crowd = np.bincount(register.cell_of[table], minlength=len(register.cells))
         self.people = np.array([crowd[cells].sum() for cells in self.cells], dtype=np.int64)
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"Answered({len(self.distinct)} distinct answers, {len(self.cells)} places)"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: raw answers may be training rows."""
-        raise InputError("an audit holds answers, which may be training rows, and refuses to be pickled")
+    def _counts(self) -> str:
+        return f"{len(self.distinct)} distinct answers, {len(self.cells)} places"
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -172,12 +163,12 @@ _DIGITS = 9  # votes are sums of fractions: equal ones may differ in the last bi
 
 
 class Guesses(NamedTuple):
-    """What is guessed of an attribute, cell by cell."""
+    """What is guessed of an attribute, cell by cell. Host side only."""
 
-    parts: tuple[Part, ...]
-    guess: Rows
-    place: Rows
-    right: Mask
+    parts: tuple[Part, ...]  # the distinct guesses, in the order in which answers said them first
+    guess: Rows  # which of them, per cell; -1 where no answer says anything
+    place: Rows  # of the answer that the guess rests on, per cell
+    right: Mask  # whether a guess is right about somebody who has a value, per guess and value
 
     def of(self, cells: Rows) -> tuple[Rows, Rows]:
         """Return which of people in these cells something is guessed of, and the places that the guesses rest on."""
@@ -306,10 +297,10 @@ class Run:
         return {
             "asked": np.array(asked),
             "answered": np.array(given),
-            "sizes": answered.sizes,
-            "people": answered.people,
-            "counts": np.array([counts for counts, _ in found]),
-            "shares": np.array([shares for _, shares in found]),
+            "sizes": answered.sizes,  # people of the table who fit, per answer
+            "people": answered.people,  # the same, per place
+            "counts": np.array([counts for counts, _ in found]),  # guesses, per attribute, place and column
+            "shares": np.array([shares for _, shares in found]),  # who hold what an answer says of those who fit it
             "guessed": link.guessed,
         }
 
@@ -399,11 +390,11 @@ def results(found: Found, setup: Setup) -> tuple[AuditResult, ...]:
     pooled = {
         "answers": float(n),
         "unanswered": 1 - n / asked if asked else math.nan,
-        "fits_one": _mean(sizes == 1),
-        "fits_nobody": _mean(sizes == 0),
+        "fits_one": mean(sizes == 1),
+        "fits_nobody": mean(sizes == 0),
         **_people(found["guessed"][0]),
     }
-    singled = {"share_of_answers": _mean(answers), **_people(found["guessed"][1])}
+    singled = {"share_of_answers": mean(answers), **_people(found["guessed"][1])}
     return (
         _result(NAME, SCENARIO, counts.sum(axis=0), shares, pooled, setup.seed),
         _result(SINGLED_OUT, ONLY_FEW, counts.sum(axis=0)[places], shares[:, answers], singled, setup.seed),
@@ -428,7 +419,7 @@ def _result(
         "advantage": main.value - control.value,
         "advantage_low": low,
         "advantage_high": high,
-        "each_answer": _mean(np.nanmean(told, axis=0)),
+        "each_answer": mean(np.nanmean(told, axis=0)),
     }
     return AuditResult(name, scenario, main, baseline, control, figures, seed, shares.shape[1])
 
@@ -442,10 +433,6 @@ def _share(right: Counts, total: Counts, seed: int) -> Rate:
 
 def _people(guessed: Counts) -> dict[str, float]:
     return {"people_guessed": float(guessed[0]), "control_people": float(guessed[1])}
-
-
-def _mean(values: Floats | NDArray[np.bool_]) -> float:
-    return float(values.mean()) if len(values) else math.nan
 
 
 _TRAIN = 0.6  # share of the sample: the others are needed to ask, to learn the baseline, and as a control
@@ -563,8 +550,8 @@ def _columns(
 
 def _check(n: int, n_train: int | None, queries: int, tolerance: float) -> None:
     for name, value in (("n_train", n_train), ("queries", queries)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise InputError(f"{name} must be a whole number of at least 1")
+        if value is not None:
+            check_whole(name, value, 1)
     if n - _n_train(n, n_train) < 2:
         raise InputError(f"a sample of {n} leaves fewer than 2 people outside of the table; take a smaller n_train")
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 0.5:

@@ -33,7 +33,7 @@ from cfk_plugin.audit.epsilon_bounds import (
     runs_needed,
     unseen_scores,
 )
-from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, metrics
+from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, check_whole, metrics
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform, is_numeric, to_numbers
@@ -137,7 +137,6 @@ class Agreement:
         self._reach = {name: _reach(table[name], canary[name]) for name, numeric in self._columns.items() if numeric}
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"Agreement({len(self._canary)} rows, {len(self._columns)} columns)"
 
     def __call__(self, released: pd.DataFrame) -> Floats:
@@ -168,14 +167,16 @@ class Agreement:
 
 
 class ManyAgreements:
-    """One number per canary: how much more often than before its values, and pairs of them, are released."""
+    """One number per canary: how much more often than before its values, and pairs of them, are released.
+
+    Numbers are compared in 20 equal bins of the column's range.
+    """
 
     def __init__(self, table: pd.DataFrame, canaries: pd.DataFrame, schema: Schema | None = None) -> None:
         self._table, self._canaries = table, canaries
         self._columns = _columns(table, schema)
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"ManyAgreements({len(self._canaries)} canaries, {len(self._columns)} columns)"
 
     def __call__(self, released: pd.DataFrame) -> Floats:
@@ -294,7 +295,6 @@ class Jobs:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the settings before anything runs."""
         if not isinstance(self.n_jobs, int) or self.n_jobs == 0:
             raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
         if self.backend not in get_args(Backend):
@@ -441,7 +441,6 @@ class EpsilonAudit(LoggedReport):
     constant: bool = False
 
     def __post_init__(self) -> None:
-        """Keep the figures as they were measured."""
         object.__setattr__(self, "figures", MappingProxyType(dict(self.figures)))
 
     @property
@@ -604,8 +603,7 @@ def canary_audit(
     check_delta(delta, confidence)
     check_seed(seed)
     jobs = Jobs(n_jobs, backend, seed)
-    if not isinstance(runs, int) or isinstance(runs, bool) or runs < FEWEST:
-        raise InputError(f"runs must be a whole number of at least {FEWEST}")
+    check_whole("runs", runs, FEWEST)
     worlds = neighbours(table, canary, schema, relation, seed)
     statistic = Statistic(score, None if score else Agreement(table, fitting(table, canary, schema), schema))
     inside, outside = measure(fit, statistic, worlds, runs, jobs, progress)

@@ -204,7 +204,6 @@ class Rule:
     upward: bool
 
     def __repr__(self) -> str:
-        """Show the direction alone."""
         return f"Rule(upward={self.upward})"
 
     def finds(self, scores: Floats) -> int:

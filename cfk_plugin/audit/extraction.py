@@ -241,7 +241,6 @@ class Transfer:
     query: Rows
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"Transfer({len(self.X)} queries, {len(self.query)} answers)"
 
     def answers(self, queries: int) -> int:
@@ -299,7 +298,6 @@ class Surrogate:
     always: bool
 
     def __repr__(self) -> str:
-        """Name the model's class, never a value."""
         return f"Surrogate({type(self.model).__name__})"
 
     def desired(self, X: pd.DataFrame) -> Mask:
@@ -403,7 +401,6 @@ class ExtractionTask:
     seed: int
 
     def __repr__(self) -> str:
-        """Name the owner."""
         return f"ExtractionTask({self.owner.name!r})"
 
     def key(self, at: int) -> str:

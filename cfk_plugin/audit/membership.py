@@ -15,7 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.audit.epsilon import Relation
 from cfk_plugin.audit.epsilon_bounds import check_delta, check_epsilon
-from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate, Roc, check_seed, measure_roc, rate
+from cfk_plugin.audit.result import (
+    AttackReport,
+    AuditResult,
+    Curve,
+    Rate,
+    Roc,
+    check_seed,
+    check_whole,
+    measure_roc,
+    rate,
+)
 from cfk_plugin.audit.targets import (
     Answers,
     AuditRun,
@@ -203,7 +213,6 @@ class HeomSum:
         return np.asarray(self.heom.parts(a, b).sum(axis=1))
 
     def __repr__(self) -> str:
-        """Show no range; they are the data's."""
         return "HeomSum()"
 
 
@@ -366,8 +375,7 @@ class Parts:
         """Draw the parts."""
         n = len(sample)
         size = n * 3 // 10 if n_train is None else n_train
-        if not isinstance(size, int) or isinstance(size, bool) or size < FEWEST:
-            raise InputError(f"n_train must be a whole number of at least {FEWEST}")
+        check_whole("n_train", size, FEWEST)
         apart = min(size, (n - size) // 3)
         if apart < FEWEST:
             raise InputError(
@@ -648,9 +656,8 @@ def play(owner: Owner, draw: Draw, adversary: Adversary, *, n_train: int, rounds
     Pawelczyk, Lakkaraju, Neel (2023), definition 1.
     """
     check_seed(seed)
-    for name, value in (("n_train", n_train), ("rounds", rounds)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1")
+    check_whole("n_train", n_train, 1)
+    check_whole("rounds", rounds, 1)
     right = []
     for number in range(rounds):
         random = np.random.default_rng([seed, number])
@@ -722,9 +729,7 @@ class HypercubePopulation:
     centres: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Choose the vertices."""
-        if not isinstance(self.d, int) or isinstance(self.d, bool) or self.d < 2:
-            raise InputError("d must be a whole number of at least 2")
+        check_whole("d", self.d, 2)
         if not 0 < self.separation < np.inf:
             raise InputError("separation must be a positive number")
         corners = np.random.default_rng([self.seed, self.d]).integers(0, 2, (2, self.d)) - 0.5
@@ -828,7 +833,10 @@ def membership(
     Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
     """
     chosen, allowed = choose_attacks(attacks), None if epsilon is None else replace_one(epsilon, delta, relation)
-    _check(n_shadows, attacked, direction)
+    check_whole("n_shadows", n_shadows, 2)
+    check_whole("attacked", attacked, 1)
+    if direction not in ("larger", "smaller"):
+        raise InputError('direction must be "larger" or "smaller"')
     n_shadows = n_shadows if any(attack.shadows for attack in chosen.values()) else 0
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 1 + n_shadows)
     parts = Parts.cut(sample, n_train, seed)
@@ -863,11 +871,3 @@ def membership(
         settings |= {"epsilon": epsilon, "delta": delta, "relation": relation}
     curves |= {attack: curve for attack, (_, curve) in found.items()}
     return audit.report("membership", (result for result, _ in found.values()), settings, curves)
-
-
-def _check(n_shadows: int, attacked: int, direction: str) -> None:
-    for name, value, least in (("n_shadows", n_shadows, 2), ("attacked", attacked, 1)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name} must be a whole number of at least {least}")
-    if direction not in ("larger", "smaller"):
-        raise InputError('direction must be "larger" or "smaller"')

@@ -113,7 +113,6 @@ class AuditResult:
     n: int
 
     def __post_init__(self) -> None:
-        """Keep the figures as they were measured."""
         object.__setattr__(self, "figures", MappingProxyType(dict(self.figures)))
 
     @property
@@ -174,6 +173,12 @@ def mean(values: ArrayLike) -> float:
     """Return the mean; NaN of nothing."""
     numbers = np.asarray(values, dtype=np.float64)
     return float(numbers.mean()) if len(numbers) else math.nan
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is no whole number of at least so much."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}")
 
 
 def check_seed(seed: object) -> None:
@@ -273,7 +278,6 @@ class _Results(LoggedReport):
         return iter(self.results)
 
     def __getitem__(self, attack: str) -> AuditResult:
-        """Return the result of one attack."""
         for result in self.results:
             if result.attack == attack:
                 return result

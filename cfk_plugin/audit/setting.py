@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.audit.result import AuditResult, Rate, check_seed, rate
+from cfk_plugin.audit.result import AuditResult, Rate, check_seed, check_whole, rate
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -253,14 +253,12 @@ class Setting(AuditRows):
     limit: int = 100
 
     def __post_init__(self) -> None:
-        """Check tables and settings before anything is asked of the model."""
         if not hasattr(self.anonymizer, "population_"):
             raise NotFittedError("call fit(population, model=..., desired=...) on the anonymizer first")
         if self.anonymizer.ledger is not None:
             raise InputError("an audit would put its releases on record; give it an anonymizer without a ledger")
         check_seed(self.seed)
-        if not isinstance(self.limit, int) or isinstance(self.limit, bool) or self.limit < 1:
-            raise InputError("limit must be a whole number of at least 1")
+        check_whole("limit", self.limit, 1)
         require_features(self.counterfactuals, self.population.schema.features, "counterfactuals")
         if self.queries is not None:
             require_features(self.queries, self.population.schema.features, "queries")

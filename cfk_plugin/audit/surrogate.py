@@ -63,7 +63,6 @@ class Extracted:
     seed: int
 
     def __repr__(self) -> str:
-        """Name the owner."""
         return f"Extracted({self.owner.name!r})"
 
     @classmethod
@@ -355,7 +354,6 @@ class Values:
     edges: Floats
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"Values({len(self.examples)})"
 
     def codes(self, column: pd.Series) -> Rows:
@@ -427,7 +425,6 @@ class People:
     codes: Rows
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"People({len(self.codes)})"
 
 

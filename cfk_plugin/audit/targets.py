@@ -65,7 +65,6 @@ class Sample:
     y: Mask
 
     def __post_init__(self) -> None:
-        """Check the lengths and number the rows."""
         y = np.asarray(self.y, dtype=bool).reshape(-1)
         if len(y) != len(self.X):
             raise InputError(f"{len(y)} outcomes for {len(self.X)} people; give one each")
@@ -73,11 +72,9 @@ class Sample:
         object.__setattr__(self, "X", self.X.reset_index(drop=True))
 
     def __len__(self) -> int:
-        """Return the number of people."""
         return len(self.X)
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"Sample({len(self)} people, {self.X.shape[1]} features)"
 
     def fingerprint(self) -> str:
@@ -118,7 +115,6 @@ class Answers:
     explanations: Explanations | None = None
 
     def __repr__(self) -> str:
-        """Show counts, never a value."""
         return f"Answers({int(self.found.sum())} of {len(self.found)})"
 
 
