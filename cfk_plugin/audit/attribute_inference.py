@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, check_whole, mean
 from cfk_plugin.audit.setting import AuditRows
-from cfk_plugin.audit.targets import Answers, AuditRun, Found, Kept, Owner, Piece, Sample, Service
+from cfk_plugin.audit.targets import Answers, AuditRun, Found, Kept, Piece, Sample, Target, TrainedTarget
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of
@@ -281,7 +281,7 @@ class Setup:
 class Run:
     """The attack on one owner: a piece of an audit, to be called once."""
 
-    owner: Owner
+    owner: Target
     sample: Sample
     setup: Setup
 
@@ -305,7 +305,7 @@ class Run:
         }
 
 
-def _ask(service: Service, people: pd.DataFrame, queries: int) -> tuple[int, list[Said], int]:
+def _ask(service: TrainedTarget, people: pd.DataFrame, queries: int) -> tuple[int, list[Said], int]:
     """Return how many of the people are undesired and ask, what they are told, and how many get an answer."""
     undesired = np.flatnonzero(~service.desired(people))[:queries]
     if not len(undesired):
@@ -439,7 +439,7 @@ _TRAIN = 0.6  # share of the sample: the others are needed to ask, to learn the 
 
 
 def attribute_inference(
-    owner: Owner,
+    owner: Target,
     sample: Sample,
     *,
     quasi_identifiers: Sequence[str],
@@ -461,7 +461,7 @@ def attribute_inference(
 
     Parameters
     ----------
-    owner : Owner
+    owner : Target
     sample : Sample
     quasi_identifiers : sequence of str
         What the adversary knows of everybody; it need not be what the owner protects.

@@ -23,11 +23,11 @@ from cfk_plugin.audit.targets import (
     Kept,
     KnownArchitecture,
     Mask,
-    Owner,
     Piece,
     Rows,
     Sample,
-    Service,
+    Target,
+    TrainedTarget,
 )
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import conform, is_numeric, to_numbers
@@ -134,7 +134,7 @@ class Network:
 
 
 def architectures(
-    owner: Owner, known: Architecture | None = None, unknown: Architecture | None = None
+    owner: Target, known: Architecture | None = None, unknown: Architecture | None = None
 ) -> dict[str, Architecture]:
     """Return what an attacker trains who knows the owner's kind of model ("known"), and who does not ("unknown")."""
     if known is None and isinstance(owner, KnownArchitecture):
@@ -218,12 +218,12 @@ def draw_sets(sample: Sample, seed: int) -> Sets:
     return Sets(owners, tuple(attackers))
 
 
-def train(owner: Owner, people: Sample, seed: int) -> Service:
+def train(owner: Target, people: Sample, seed: int) -> TrainedTarget:
     """Let the owner train; see `called` for what is raised."""
     return called("the owner's training", lambda: owner.train(people, seed))
 
 
-def outcomes(service: Service, X: pd.DataFrame) -> Mask:
+def outcomes(service: TrainedTarget, X: pd.DataFrame) -> Mask:
     """Ask the model whether rows get the desired outcome."""
     found = called("the owner's model", lambda: np.asarray(service.desired(X), dtype=bool).reshape(-1))
     if len(found) != len(X):
@@ -264,7 +264,7 @@ class Transfer:
         return both, np.concatenate([desired, np.ones(count, dtype=bool)])
 
 
-def ask(service: Service, X: pd.DataFrame, explained: int | None = None) -> Transfer:
+def ask(service: TrainedTarget, X: pd.DataFrame, explained: int | None = None) -> Transfer:
     """Ask the model about rows, and for counterfactuals of those with the undesired outcome."""
     X = X.reset_index(drop=True)
     desired = outcomes(service, X)
@@ -392,7 +392,7 @@ _OWN = 1000  # most own people on whom the attacker sets a threshold, the last t
 class ExtractionTask:
     """One extraction: everything that a draw of queries depends on."""
 
-    owner: Owner
+    owner: Target
     sample: Sample
     sets: Sets
     sizes: tuple[int, ...]
@@ -468,7 +468,7 @@ _KINDS = {"known": "a model of the owner's kind", "unknown": "a model of another
 
 
 def extraction(
-    owner: Owner,
+    owner: Target,
     sample: Sample,
     *,
     queries: Sequence[int] = QUERIES,
@@ -489,7 +489,7 @@ def extraction(
 
     Parameters
     ----------
-    owner : Owner
+    owner : Target
     sample : Sample
         At least 80 people.
     queries : sequence of int

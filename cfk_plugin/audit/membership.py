@@ -32,11 +32,11 @@ from cfk_plugin.audit.targets import (
     Found,
     Kept,
     Mask,
-    Owner,
     Piece,
     Rows,
     Sample,
-    Service,
+    Target,
+    TrainedTarget,
     plain,
 )
 from cfk_plugin.errors import InputError
@@ -398,7 +398,7 @@ class Parts:
         return np.random.default_rng([seed, 1, shadow]).choice(len(self.pool), self.shadow_size, replace=False)
 
 
-def ask_target(owner: Owner, parts: Parts, attacked: int, distance: Distance | None, seed: int) -> Found:
+def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | None, seed: int) -> Found:
     """Train the service under attack and ask it about members and others whom it gives the undesired outcome."""
     service = owner.train(parts.table, seed)
     sides, accuracies = [], []
@@ -420,7 +420,7 @@ def ask_target(owner: Owner, parts: Parts, attacked: int, distance: Distance | N
 
 
 def ask_shadow(
-    owner: Owner, pool: Sample, rows: Rows, queries: pd.DataFrame, distance: Distance | None, seed: int
+    owner: Target, pool: Sample, rows: Rows, queries: pd.DataFrame, distance: Distance | None, seed: int
 ) -> Found:
     """Train a shadow on people of the pool and ask it about the same people as the target."""
     service = owner.train(pool.take(rows), seed)
@@ -435,14 +435,14 @@ def together(parts: Parts, members: Rows, others: Rows) -> Sample:
 
 
 def shadow_call(
-    owner: Owner, parts: Parts, queries: pd.DataFrame, distance: Distance | None, shadow: int, seed: int
+    owner: Target, parts: Parts, queries: pd.DataFrame, distance: Distance | None, shadow: int, seed: int
 ) -> partial[Found]:
     """Return `ask_shadow` of a shadow by its number, which decides on whom and with which seed it is trained."""
     trained = int(np.random.default_rng([seed, 3, shadow]).integers(2**31))
     return partial(ask_shadow, owner, parts.pool, parts.shadow_rows(shadow, seed), queries, distance, trained)
 
 
-def _ask(service: Service, queries: pd.DataFrame, asks: Mask, distance: Distance | None) -> Found:
+def _ask(service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Distance | None) -> Found:
     n = len(queries)
     measured, found = np.zeros(n), np.zeros(n, dtype=bool)
     if distance is not None and asks.any():
@@ -619,7 +619,7 @@ and trained services before; it has seen neither the owner's table nor the servi
 _TRIES = 1000
 
 
-def play(owner: Owner, draw: Draw, adversary: Adversary, *, n_train: int, rounds: int = 100, seed: int = 0) -> Rate:
+def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, rounds: int = 100, seed: int = 0) -> Rate:
     """Play the recourse-based game of membership and return how often the adversary is right.
 
     In every round the owner draws a table from the population, trains, and flips a coin. Heads: a person is drawn from
@@ -632,7 +632,7 @@ def play(owner: Owner, draw: Draw, adversary: Adversary, *, n_train: int, rounds
 
     Parameters
     ----------
-    owner : Owner
+    owner : Target
     draw : callable
         From a number of people and a generator to people of the population, such as ``HypercubePopulation(d).draw``.
     adversary : callable
@@ -669,14 +669,14 @@ def play(owner: Owner, draw: Draw, adversary: Adversary, *, n_train: int, rounds
     return rate(right, seed)
 
 
-def _refused(service: Service, people: Sample, random: np.random.Generator) -> pd.DataFrame:
+def _refused(service: TrainedTarget, people: Sample, random: np.random.Generator) -> pd.DataFrame:
     undesired = np.flatnonzero(~service.desired(people.X))
     if not len(undesired):
         raise InputError("the model gives everybody in the table the desired outcome; the game has nobody to ask about")
     return people.take(random.choice(undesired, 1)).X
 
 
-def _refused_outsider(service: Service, draw: Draw, random: np.random.Generator) -> pd.DataFrame:
+def _refused_outsider(service: TrainedTarget, draw: Draw, random: np.random.Generator) -> pd.DataFrame:
     """Draw until somebody gets the undesired outcome: that is the conditional distribution."""
     for _ in range(_TRIES):
         person = draw(1, random).X
@@ -759,7 +759,7 @@ class HypercubePopulation:
 
 
 def membership(
-    owner: Owner,
+    owner: Target,
     sample: Sample,
     *,
     n_train: int | None = None,
@@ -783,7 +783,7 @@ def membership(
 
     Parameters
     ----------
-    owner : Owner
+    owner : Target
     sample : Sample
         People of one population.
     n_train : int, optional

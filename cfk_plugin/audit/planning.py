@@ -19,7 +19,7 @@ from cfk_plugin.audit.membership import Parts, membership
 from cfk_plugin.audit.result import ALARMS, AttackReport, AuditReport, detectable_auc
 from cfk_plugin.audit.setting import Setting
 from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
-from cfk_plugin.audit.targets import DESIRED, ExplainerFactory, Kept, Owner, ProtectedOwner, Sample, adapted, fitted
+from cfk_plugin.audit.targets import DESIRED, ExplainerFactory, Kept, ProtectedOwner, Sample, Target, adapted, fitted
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import CFKError, InputError, NominalGuaranteeWarning
 from cfk_plugin.hookspecs import Progress
@@ -88,7 +88,7 @@ class Scope:
 class AuditTask:
     """One owner under some audit at some sizes. Host side only."""
 
-    owner: Owner
+    owner: Target
     sample: Sample
     sizes: Sizes
     scope: Scope
@@ -140,7 +140,7 @@ class Audit:
     trainings: Callable[[Sizes], int]
     explained: Callable[[AuditTask], float]
     growth: Callable[[AuditTask], float]  # with what grows the rest: fitting copies, scores, intervals
-    attacks: Callable[[Owner], bool] = lambda owner: True  # noqa: ARG005 - most attack everybody
+    attacks: Callable[[Target], bool] = lambda owner: True  # noqa: ARG005 - most attack everybody
 
 
 def _linkage(task: AuditTask, *, seed: int, progress: Progress | None, **_: Any) -> Report:
@@ -326,7 +326,7 @@ class Plan:
 
 
 def plan(
-    owners: Sequence[Owner],
+    owners: Sequence[Target],
     sample: Sample,
     scope: Scope,
     budget: float,
@@ -344,7 +344,7 @@ def plan(
 
     Parameters
     ----------
-    owners : sequence of Owner
+    owners : sequence of Target
         Of different names.
     sample : Sample
     scope : Scope
@@ -403,7 +403,7 @@ def plan(
     return Plan(chosen, AuditTask(owners[0], sample, chosen, scope).n_train, run, spent, left_out)
 
 
-Pair = tuple[Owner, str]
+Pair = tuple[Target, str]
 
 
 def _too_few(pairs: Sequence[Pair], sample: Sample, scope: Scope, sizes: Sizes) -> tuple[list[Pair], InputError | None]:
@@ -449,16 +449,16 @@ class _Forecast:
             for owner, name in self.pairs
         }
 
-    def _owners_part(self, owner: Owner, name: str, sizes: Sizes) -> float:
+    def _owners_part(self, owner: Target, name: str, sizes: Sizes) -> float:
         task, audit = AuditTask(owner, self.sample, sizes, self.scope), AUDITS[name]
         training, explanation = (_at(self._timed[owner.name], which, task.n_train) for which in (1, 2))
         return audit.trainings(sizes) * training + audit.explained(task) * explanation
 
-    def _rest(self, owner: Owner, name: str, sizes: Sizes) -> float:
+    def _rest(self, owner: Target, name: str, sizes: Sizes) -> float:
         small, large = (AuditTask(owner, self.sample, each, self.scope) for each in (PROBE, sizes))
         return self._own[name] * max(AUDITS[name].growth(large) / max(AUDITS[name].growth(small), 1), 1)
 
-    def _owner(self, owner: Owner, most: int, among: int) -> list[tuple[int, float, float]]:
+    def _owner(self, owner: Target, most: int, among: int) -> list[tuple[int, float, float]]:
         """Return people and seconds of trainings of growing size, and of an explanation after each."""
         found: list[tuple[int, float, float]] = []
         people, began = min(PROBE.people, most), time.perf_counter()
@@ -473,7 +473,7 @@ class _Forecast:
                 return found
             people = min(2 * people, most)
 
-    def _training(self, owner: Owner, people: int) -> tuple[int, float, float]:
+    def _training(self, owner: Target, people: int) -> tuple[int, float, float]:
         started = time.perf_counter()
         service = owner.train(self._people.take(np.arange(people)), self.seed)
         trained = time.perf_counter() - started
@@ -489,7 +489,7 @@ class _Forecast:
         # Much of a short time is the call's; attacks ask many at once.
         return people, trained, max(taken[2] - taken[1], 0.0) / max(len(queries) - 1, 1)
 
-    def _audit(self, name: str, owner: Owner) -> float:
+    def _audit(self, name: str, owner: Target) -> float:
         """Return the seconds of an audit's smallest step beside what the owner takes; the most known, without time."""
         if time.perf_counter() - self.started > self.patience:
             return max(self._own.values(), default=0.0)
@@ -514,7 +514,7 @@ def _at(timed: Sequence[tuple[int, float, float]], which: int, people: int) -> f
 
 
 def run_planned(
-    owners: Sequence[Owner],
+    owners: Sequence[Target],
     sample: Sample,
     scope: Scope,
     planned: Plan,
@@ -528,7 +528,7 @@ def run_planned(
 
     Parameters
     ----------
-    owners : sequence of Owner
+    owners : sequence of Target
         Of different names.
     sample : Sample
     scope : Scope

@@ -31,7 +31,7 @@ from cfk_plugin.audit.extraction import (
     train,
 )
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, measure_roc, rate
-from cfk_plugin.audit.targets import AuditRun, Found, Kept, Mask, Owner, Piece, Rows, Sample
+from cfk_plugin.audit.targets import AuditRun, Found, Kept, Mask, Piece, Rows, Sample, Target
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
@@ -54,7 +54,7 @@ class Extracted:
     of the set of its own target.
     """
 
-    owner: Owner
+    owner: Target
     sample: Sample
     sets: Sets
     architecture: Architecture
@@ -67,7 +67,7 @@ class Extracted:
 
     @classmethod
     def of(
-        cls, owner: Owner, sample: Sample, architecture: Architecture | None, queries: int, attacked: int, seed: int
+        cls, owner: Target, sample: Sample, architecture: Architecture | None, queries: int, attacked: int, seed: int
     ) -> Extracted:
         """Split the sample; no more is asked than two sets have people, by default of the owner's kind of model."""
         sets, kind = draw_sets(sample, seed), architecture or next(iter(architectures(owner).values()))
@@ -200,7 +200,7 @@ _SCENARIOS = {
 
 
 def membership_through_surrogate(
-    owner: Owner,
+    owner: Target,
     sample: Sample,
     *,
     queries: int = 2000,
@@ -220,7 +220,7 @@ def membership_through_surrogate(
 
     Parameters
     ----------
-    owner : Owner
+    owner : Target
     sample : Sample
         At least 80 people; split into four sets, each into members and others.
     queries : int
@@ -464,7 +464,7 @@ _SCENARIO = (
 
 
 def attribute_inference_through_surrogate(
-    owner: Owner,
+    owner: Target,
     sample: Sample,
     *,
     attribute: str,
@@ -483,7 +483,7 @@ def attribute_inference_through_surrogate(
 
     Parameters
     ----------
-    owner : Owner
+    owner : Target
     sample : Sample
         At least 80 people; split into four sets, each into members and others.
     attribute : str

@@ -118,7 +118,7 @@ class Answers:
         return f"Answers({int(self.found.sum())} of {len(self.found)})"
 
 
-class Service(Protocol):
+class TrainedTarget(Protocol):
     """A model with an explainer in front of it, as somebody sees it who may ask it."""
 
     def confidence(self, X: pd.DataFrame) -> Floats:
@@ -134,7 +134,7 @@ class Service(Protocol):
         ...
 
 
-class Owner(Protocol):
+class Target(Protocol):
     """Somebody who trains a model on people and explains it: the whole way from a table to answers.
 
     Attacks train again, on other people, to learn what answers look like without somebody: so an owner must be a
@@ -146,7 +146,7 @@ class Owner(Protocol):
         """Short, for tables: ``nice``, ``reciprocal``, ``dp``. Also an attribute, which nobody needs to change."""
         ...
 
-    def train(self, people: Sample, seed: int) -> Service:
+    def train(self, people: Sample, seed: int) -> TrainedTarget:
         """Train on these people and return what can be asked."""
         ...
 
@@ -372,7 +372,7 @@ class _ModelOwner:
         """Return the kind of model that is trained; see `KnownArchitecture`."""
         return seeded(self.model, seed)
 
-    def train(self, people: Sample, seed: int) -> Service:
+    def train(self, people: Sample, seed: int) -> TrainedTarget:
         """Train on these people and return what can be asked."""
         model = fitted(self.model, people, seed)
         with warnings.catch_warnings():  # for who releases; here it is measured
@@ -549,7 +549,7 @@ def standard_owners(
     epsilon: float = 1.0,
     schema: Schema | None = None,
     repeatable: bool = False,
-) -> list[Owner]:
+) -> list[Target]:
     """Return one owner per way to answer, who all train the same model.
 
     Parameters
@@ -573,7 +573,7 @@ def standard_owners(
 
     Returns
     -------
-    list of Owner
+    list of Target
         The raw ones; ``exact`` (nominal k), ``reciprocal``; ``catalogue``, which answers queries without an explainer;
         ``dp`` and ``dp-reverted``.
 
@@ -686,7 +686,7 @@ class AuditRun:
     """What all audits of models share: checked settings, pieces that go on where they were stopped, and a report."""
 
     def __init__(
-        self, owner: Owner, seed: int, n_jobs: int, kept: Kept | None, progress: Progress | None, total: int
+        self, owner: Target, seed: int, n_jobs: int, kept: Kept | None, progress: Progress | None, total: int
     ) -> None:
         check_seed(seed)
         self.owner, self.seed = owner, seed
@@ -720,13 +720,13 @@ class AuditRun:
 
 
 def compare(
-    owners: Sequence[Owner], sample: Sample, attack: Callable[..., AttackReport], **sizes: Any
+    owners: Sequence[Target], sample: Sample, attack: Callable[..., AttackReport], **sizes: Any
 ) -> list[AttackReport]:
     """Run one attack on several owners, who are trained on the same people with the same seed.
 
     Parameters
     ----------
-    owners : sequence of Owner
+    owners : sequence of Target
         Of different names.
     sample : Sample
     attack : callable

@@ -14,11 +14,11 @@ import pandas as pd
 from cfk_plugin._files import load_function, load_model, read_policy, read_schema, read_table
 from cfk_plugin.audit.planning import Scope
 from cfk_plugin.audit.targets import (
-    Owner,
     ProtectedOwner,
     PrototypeOwner,
     RawOwner,
     Sample,
+    Target,
     full_depth_forest,
     measured_schema,
 )
@@ -96,7 +96,7 @@ class Case:
     """What was read. Host side only."""
 
     sample: Sample
-    owners: tuple[Owner, ...]
+    owners: tuple[Target, ...]
     scope: Scope
 
 
@@ -121,7 +121,7 @@ class _Way:
         return PrototypeOwner(name, self.model, domains, self.epsilon, revert=revert)
 
 
-_OWNERS: Mapping[str, Callable[[str, _Way], Owner]] = {
+_OWNERS: Mapping[str, Callable[[str, _Way], Target]] = {
     "raw": lambda name, way: RawOwner(name, way.model, way.explainer),
     "exact": lambda name, way: way.protected(name, "nominal"),
     "reciprocal": lambda name, way: way.protected(name, "reciprocal"),

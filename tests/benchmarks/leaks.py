@@ -30,7 +30,7 @@ from cfk_plugin.audit.extraction import extraction
 from cfk_plugin.audit.membership import HypercubePopulation, membership
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
-from cfk_plugin.audit.targets import Owner, RawOwner, Sample, full_depth_forest, network, standard_owners
+from cfk_plugin.audit.targets import RawOwner, Sample, Target, full_depth_forest, network, standard_owners
 from cfk_plugin.plugins import generator
 from tables import read
 
@@ -142,7 +142,7 @@ def people(table: str, data: Path, most: int) -> tuple[Sample, tuple[str, ...]]:
     return Sample(X, (frame[target] == desired).to_numpy()), tuple(about["quasi_identifiers"])
 
 
-def named(owner: str, sample: Sample, quasi: tuple[str, ...]) -> Owner:
+def named(owner: str, sample: Sample, quasi: tuple[str, ...]) -> Target:
     """Return one of the standard owners: a forest of full depth, explained by its nearest unlike training row."""
     found = standard_owners(sample, full_depth_forest(sample.X), {"raw": generator("nearest")}, quasi)
     return next(one for one in found if one.name == owner)

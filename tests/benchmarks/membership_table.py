@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from cfk_plugin import Schema
 from cfk_plugin.audit.membership import HeomSum, Parts, membership
 from cfk_plugin.audit.result import measure_roc, readable, side_by_side
-from cfk_plugin.audit.targets import Owner, Sample, compare, full_depth_forest, standard_owners
+from cfk_plugin.audit.targets import Sample, Target, compare, full_depth_forest, standard_owners
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.reproduction.prepare import nice as nice_search
@@ -134,7 +134,7 @@ def main() -> None:
         print("| " + " | ".join(map(str, row)) + " |")
 
 
-def distance_auc(owner: Owner, sample: Sample, n_train: int, seed: int) -> float:
+def distance_auc(owner: Target, sample: Sample, n_train: int, seed: int) -> float:
     """Return the AUC of CFD, with all undesired people of the table and all others."""
     parts = Parts.cut(sample, n_train, seed)
     service, apart = owner.train(parts.table, seed), HeomSum.fit(parts.pool.X)

@@ -14,11 +14,11 @@ from sklearn.svm import LinearSVC
 from cfk_plugin import PrivacyPolicy
 from cfk_plugin.audit.targets import (
     KnownArchitecture,
-    Owner,
     ProtectedOwner,
     PrototypeOwner,
     RawOwner,
     Sample,
+    Target,
     full_depth_forest,
     measured_schema,
     network,
@@ -30,7 +30,7 @@ from overfitted import QUASI, forest, nearest, people
 EVERYBODY = people(240)
 MODEL = forest(EVERYBODY)
 CATALOGUE = PrivacyPolicy(k=5, guarantee="catalogue")
-OWNERS: dict[str, Owner] = {
+OWNERS: dict[str, Target] = {
     "raw": RawOwner("raw", MODEL, nearest),
     "exact": ProtectedOwner("exact", MODEL, nearest, QUASI, rules=PrivacyPolicy(k=5, guarantee="nominal")),
     "reciprocal": ProtectedOwner("reciprocal", MODEL, nearest, QUASI, rules=PrivacyPolicy(k=5)),
@@ -42,7 +42,7 @@ OWNERS: dict[str, Owner] = {
 }
 
 
-def answered(owner: Owner, seed: int = 3) -> tuple[Any, Any, pd.DataFrame]:
+def answered(owner: Target, seed: int = 3) -> tuple[Any, Any, pd.DataFrame]:
     service = owner.train(EVERYBODY.take(np.arange(120)), seed)
     others = EVERYBODY.X.iloc[120:]
     queries = others[~service.desired(others)].head(12)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, readable, side_by_side
-from cfk_plugin.audit.targets import Owner, PrototypeOwner, Sample, compare, standard_owners
+from cfk_plugin.audit.targets import PrototypeOwner, Sample, Target, compare, standard_owners
 from cfk_plugin.errors import InputError
 from overfitted import QUASI, forest, nearest, people
 
@@ -17,7 +17,7 @@ EVERYBODY = people(120)
 MODEL = forest(EVERYBODY, trees=3)
 
 
-def owners(**settings: Any) -> list[Owner]:
+def owners(**settings: Any) -> list[Target]:
     return standard_owners(EVERYBODY, MODEL, {"one": nearest, "other": nearest}, QUASI, **settings)
 
 
@@ -43,7 +43,7 @@ def test_what_is_protected_must_be_there() -> None:
         standard_owners(EVERYBODY, MODEL, {}, QUASI)
 
 
-def found(owner: Owner, sample: Sample, seed: int) -> AttackReport:
+def found(owner: Target, sample: Sample, seed: int) -> AttackReport:
     """Ask a trained service something that depends on people and seed alone."""
     share = float(owner.train(sample, seed).desired(sample.X).mean())
     figures = {"balanced_accuracy": 0.5, "balanced_accuracy_low": 0.4, "balanced_accuracy_high": 0.6, "own": 1.0}

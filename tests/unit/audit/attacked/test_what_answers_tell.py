@@ -13,11 +13,11 @@ from cfk_plugin import PrivacyPolicy
 from cfk_plugin.audit.membership import HeomSum, Parts, membership
 from cfk_plugin.audit.result import Rate, Roc, measure_roc, side_by_side
 from cfk_plugin.audit.targets import (
-    Owner,
     ProtectedOwner,
     PrototypeOwner,
     RawOwner,
     Sample,
+    Target,
     compare,
     full_depth_forest,
     measured_schema,
@@ -30,7 +30,7 @@ EVERYBODY = people(2400)
 MODEL = forest(EVERYBODY)
 
 
-def owner(name: str) -> Owner:
+def owner(name: str) -> Target:
     if name == "raw":
         return RawOwner(name, full_depth_forest(EVERYBODY.X), nearest)
     if name in ("dp", "dp-reverted"):
@@ -41,7 +41,7 @@ def owner(name: str) -> Owner:
     return ProtectedOwner(name, MODEL, None if catalogue else nearest, QUASI, rules=rules)
 
 
-def area(one: Owner) -> Rate:
+def area(one: Target) -> Rate:
     attack = "membership_cfd"
     found = membership(one, EVERYBODY, n_train=600, attacked=600, attacks=[attack])[attack].main
     assert found.n > 450

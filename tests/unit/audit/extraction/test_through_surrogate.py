@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -24,7 +23,7 @@ from cfk_plugin.audit.surrogate import (
     predictions,
     values_of,
 )
-from cfk_plugin.audit.targets import Kept, Sample
+from cfk_plugin.audit.targets import Sample
 from cfk_plugin.errors import InputError
 from copied_owners import IslandOwner, RememberingOwner, island_people, noisy_people
 
@@ -87,37 +86,6 @@ def test_a_number_is_guessed_in_ranges() -> None:
     report = attributes(IslandOwner(), island_people(80), attribute="place")
     assert report.settings["values"] == 3
     assert report["attribute_inference_surrogate"].n == 10
-
-
-@pytest.mark.parametrize("attack", [membership, pytest.param(attributes, marks=pytest.mark.slow)])
-def test_is_repeatable_and_continues_where_it_was_killed(attack: Any, tmp_path: Path) -> None:
-    class Once(RememberingOwner):
-        trained = 0
-
-        def train(self, people: Sample, seed: int) -> Any:
-            Once.trained += 1
-            return super().train(people, seed)
-
-    sample, kept = noisy_people(160), Kept(tmp_path)
-    first = attack(Once(), sample, kept=kept)
-    assert Once.trained == 4
-    assert attack(Once(), sample, kept=kept).results == first.results
-    assert Once.trained == 4
-    assert attack(Once(), sample).results == first.results
-    assert attack(Once(), sample, kept=kept, seed=1).results != first.results
-
-
-def test_no_value_of_a_row_is_in_a_report_or_kept(tmp_path: Path) -> None:
-    sample = noisy_people(160)
-    sample.X["kind"] = [f"{CANARY}-{row % 3}" for row in range(160)]
-    for attack in (membership, attributes):
-        report = attack(RememberingOwner(), sample, kept=Kept(tmp_path))
-        assert CANARY not in report.to_json() + repr(report)
-    kept = [np.load(path) for path in tmp_path.iterdir()]
-    assert len(kept) == 14
-    assert all(stored[name].dtype == np.float64 for stored in kept for name in stored.files)  # confidences
-    everything = np.concatenate([stored[name].ravel() for stored in kept for name in stored.files])
-    assert not np.isin(everything, sample.X[["x", "y"]].to_numpy()).any()
 
 
 def test_pieces_can_run_in_other_processes() -> None:

@@ -13,7 +13,7 @@ from cfk_plugin.errors import ModelError
 QUERIES = pd.DataFrame({"age": [10, 50, 20, 60, 30], "job": ["a", "b", "a", "b", None]}, index=[7, 3, 9, 1, 5])
 
 
-class Service:
+class TrainedTarget:
     """Desired is 50 and more; it answers 10 and 20 with a part of a row, and 30 with nothing."""
 
     def confidence(self, X: pd.DataFrame) -> Any:
@@ -29,7 +29,7 @@ class Service:
 
 
 def test_what_an_answer_does_not_give_is_the_querys_own() -> None:
-    transfer = ask(Service(), QUERIES)
+    transfer = ask(TrainedTarget(), QUERIES)
     assert transfer.rows["age"].tolist() == [51, 20]
     assert transfer.rows["job"].tolist() == ["a", "c"]
     assert transfer.rows["age"].dtype == QUERIES["age"].dtype
@@ -38,7 +38,7 @@ def test_what_an_answer_does_not_give_is_the_querys_own() -> None:
 
 
 def test_pairs_are_queries_with_outcomes_and_answers_as_desired() -> None:
-    transfer = ask(Service(), QUERIES)
+    transfer = ask(TrainedTarget(), QUERIES)
     X, desired = transfer.pairs(2, explained=True)
     assert X["age"].tolist() == [10, 50, 51]
     assert desired.tolist() == [False, True, True]
@@ -48,11 +48,11 @@ def test_pairs_are_queries_with_outcomes_and_answers_as_desired() -> None:
 
 
 def test_a_service_that_does_not_answer_each_query_is_refused() -> None:
-    class Short(Service):
+    class Short(TrainedTarget):
         def desired(self, X: pd.DataFrame) -> Any:
             return np.array([False])
 
-    class Few(Service):
+    class Few(TrainedTarget):
         def explain(self, X: pd.DataFrame) -> Answers:
             return Answers(X[:1], np.array([True]))
 
