@@ -529,6 +529,6 @@ def _roc_axes(ax: Axes, lines: list[_Seen], least: float) -> None:
 
 
 def _admitted(at: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
-    from cfk_plugin.audit.membership import largest_tpr, replace_one
+    from cfk_plugin.audit.epsilon_bounds import largest_tpr, replace_one
 
     return largest_tpr(at, *replace_one(epsilon, delta, "replace-one"))

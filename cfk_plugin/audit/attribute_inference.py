@@ -474,14 +474,8 @@ def attribute_inference(
         set that was released is a guess at all of it and right about everybody inside.
     private : sequence of str, optional
         What is guessed. Default: all other features.
-    seed : int
-        Of the split, the owner's training and the baseline.
-    n_jobs : int
-        As in all attacks; this one is a single piece, which runs in this process.
-    kept : Kept, optional
-        Where counts are kept, so that what was run is not run again. Not for several owners of one name.
-    progress : callable, optional
-        Called with (done, total).
+    seed, n_jobs, kept, progress
+        As in `membership`.
 
     Returns
     -------

@@ -1,21 +1,184 @@
-"""From counts and scores to lower bounds on epsilon, and what counts could show at most."""
+"""From outputs to scores, counts and lower bounds on epsilon; and from epsilon to what attacks can reach."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from cfk_plugin.audit.result import Rate
-from cfk_plugin.errors import InputError
+from cfk_plugin.audit.result import Curve, Rate
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import is_numeric, to_numbers
+from cfk_plugin.errors import InputError, quiet
 from cfk_plugin.metrics.intervals import clopper_pearson, clopper_pearson_table
 
 Floats = NDArray[np.float64]
+
+Relation = Literal["add-remove", "replace-one"]
+"""Which tables are neighbours: one person more or less, or one person in the place of another."""
+_NEAR = 0.05  # numbers within this share of the column's range agree
+
+
+class Agreement:
+    """Counts of released rows that agree with a canary in every column and pair of columns.
+
+    A mechanism that draws rows from counts of one or two columns shows a canary there and nowhere else. Numbers agree
+    within 5 % of the column's range; their mean and ends are in the vector as well, and so is the number of rows.
+    """
+
+    def __init__(self, table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None = None) -> None:
+        self._canary = canary
+        self._columns = _columns(table, schema)
+        self._reach = {name: _reach(table[name], canary[name]) for name, numeric in self._columns.items() if numeric}
+
+    def __repr__(self) -> str:
+        return f"Agreement({len(self._canary)} rows, {len(self._columns)} columns)"
+
+    def __call__(self, released: pd.DataFrame) -> Floats:
+        """Return the counts of one released table, a column that it lacks as one without agreement."""
+        parts: list[Floats] = [np.array([len(released)], dtype=np.float64)]
+        upper = np.triu_indices(len(self._columns))
+        for at in range(len(self._canary)):
+            agrees = np.column_stack([self._agrees(released, name, at) for name in self._columns]).astype(np.float64)
+            most = agrees.sum(axis=1)
+            parts += [(agrees.T @ agrees)[upper], np.array([(most == len(self._columns)).sum(), most.max(initial=0.0)])]
+        for name in self._reach:
+            if name in released.columns:
+                numbers, _ = to_numbers(released[name])
+                seen = numbers[np.isfinite(numbers)]
+                parts.append(np.array([seen.mean(), seen.min(), seen.max()]) if len(seen) else np.zeros(3))
+        return np.concatenate(parts)
+
+    def _agrees(self, released: pd.DataFrame, name: str, at: int) -> NDArray[np.bool_]:
+        if name not in released.columns:
+            return np.zeros(len(released), dtype=bool)
+        if name in self._reach:
+            own = float(to_numbers(self._canary[name].iloc[[at]])[0][0])
+            numbers, _ = to_numbers(released[name])
+            return np.isnan(numbers) if np.isnan(own) else np.abs(numbers - own) <= self._reach[name]
+        own_text = _texts(self._canary[name].iloc[[at]])[0]
+        codes, values = pd.factorize(released[name], use_na_sentinel=False)
+        return np.isin(codes, np.flatnonzero(_texts(pd.Series(values, dtype=object)) == own_text))
+
+
+class ManyAgreements:
+    """One number per canary: how much more often than before its values, and pairs of them, are released.
+
+    Numbers are compared in 20 equal bins of the column's range.
+    """
+
+    def __init__(self, table: pd.DataFrame, canaries: pd.DataFrame, schema: Schema | None = None) -> None:
+        self._table, self._canaries = table, canaries
+        self._columns = _columns(table, schema)
+
+    def __repr__(self) -> str:
+        return f"ManyAgreements({len(self._canaries)} canaries, {len(self._columns)} columns)"
+
+    def __call__(self, released: pd.DataFrame) -> Floats:
+        """Return one number per canary; higher speaks for "in"."""
+        coded = [self._codes(released, name) for name in self._columns if name in released.columns]
+        total, sizes = np.zeros(len(self._canaries)), (len(self._table), max(len(released), 1))
+        for before, own, after in _combinations(coded):
+            base = _counts(before, own) / sizes[0]
+            total += (_counts(after, own) / sizes[1] - base) / np.sqrt(base + 1 / sizes[0])
+        return total
+
+    def _codes(self, released: pd.DataFrame, name: str) -> tuple[NDArray[np.int64], ...]:
+        columns = [frame[name] for frame in (self._table, self._canaries, released)]
+        if self._columns[name]:
+            numbers = [to_numbers(column)[0] for column in columns]
+            known = np.concatenate(numbers[:2])
+            low, width = np.nanmin(known, initial=0.0), _reach(columns[0], columns[1]) or 1.0
+            return tuple(
+                np.nan_to_num(np.floor((n - low) / width), nan=-1.0, posinf=-2.0, neginf=-2.0).astype(np.int64)
+                for n in numbers
+            )
+        codes = pd.factorize(np.concatenate([_texts(column) for column in columns]))[0].astype(np.int64)
+        ends = np.cumsum([len(column) for column in columns])[:-1]
+        return tuple(np.split(codes, ends))
+
+
+def _combinations(coded: list[tuple[NDArray[np.int64], ...]]) -> Iterator[tuple[NDArray[np.int64], ...]]:
+    """Yield the codes of every column, of every pair and of whole rows, for each of the tables."""
+    yield from coded
+    if len(coded) > 2:
+        rows = [np.column_stack(parts) for parts in zip(*coded, strict=True)]
+        whole = np.unique(np.vstack(rows), axis=0, return_inverse=True)[1].ravel()
+        yield tuple(np.split(whole, np.cumsum([len(part) for part in rows])[:-1]))
+    for at, left in enumerate(coded):
+        for right in coded[at + 1 :]:
+            size = max(int(part.max(initial=0)) for part in right) + 3  # codes begin at -2
+            yield tuple(a * size + b for a, b in zip(left, right, strict=True))
+
+
+def _counts(codes: NDArray[np.int64], wanted: NDArray[np.int64]) -> Floats:
+    values, counts = np.unique(codes, return_counts=True)
+    if not len(values):
+        return np.zeros(len(wanted))
+    at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return np.where(values[at] == wanted, counts[at], 0).astype(np.float64)
+
+
+def _columns(table: pd.DataFrame, schema: Schema | None) -> dict[str, bool]:
+    """Return the columns that are compared, and whether each is one of numbers."""
+    if schema is None:
+        return {str(name): is_numeric(table[name]) for name in table.columns}
+    names = [name for name in (*schema.features, *schema.names("target")) if name in table.columns]
+    return {name: schema[name].kind == "numeric" and is_numeric(table[name]) for name in names}
+
+
+def _reach(column: pd.Series, canary: pd.Series) -> float:
+    numbers = np.concatenate([to_numbers(column)[0], to_numbers(canary)[0]])
+    seen = numbers[np.isfinite(numbers)]
+    return _NEAR * float(np.ptp(seen)) if len(seen) else 0.0
+
+
+def _texts(column: pd.Series) -> NDArray[np.object_]:
+    """Spell categories alike whatever the dtype; a missing value is the empty text."""
+    return np.array(["" if pd.isna(value) else to_text(value) for value in column.astype(object)], dtype=object)
+
+
+Score = Callable[[Any], Any]
+
+
+class Statistic:
+    """From an output to a vector."""
+
+    def __init__(self, score: Score | None, agreement: Agreement | None) -> None:
+        self._score = score
+        self._agreement = agreement
+
+    def __call__(self, output: Any) -> Floats:
+        """Return the vector of one output."""
+        said = "the output is no table, number or array of numbers ({}); say with score= what to look at in it"
+        if self._score is not None:
+            said = "the score failed, or is no number or array of numbers ({})"
+        with quiet(said, InputError):
+            if self._score is not None:
+                output = self._score(output)
+            elif isinstance(output, pd.DataFrame) and self._agreement is not None:
+                output = self._agreement(output)
+            return np.asarray(output, dtype=np.float64).ravel()
+
+
+def matrix(vectors: Sequence[Floats], width: int) -> Floats:
+    """Put vectors below each other as finite numbers, with what that hides in two more columns."""
+    found = np.zeros((len(vectors), width + 2))
+    for row, vector in zip(found, vectors, strict=True):
+        finite = np.isfinite(vector)
+        kept = np.where(finite, vector, 0.0)[:width]
+        row[: len(kept)] = kept
+        row[width:] = len(vector), len(vector) - finite.sum()
+    return found
+
+
 _FOLDS = 5
 _RIDGE = 1e-6  # of the variance: what has no noise at all gets a large weight and not an infinite one
 
@@ -400,3 +563,123 @@ def _last(rejected: Callable[[float], bool]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if rejected(middle) else (low, middle)
     return low
+
+
+def replace_one(epsilon: float, delta: float = 0.0, relation: Relation = "add-remove") -> tuple[float, float]:
+    """Return the guarantee for tables that differ in one person in the place of another, as in the game.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is guaranteed.
+    relation : {"add-remove", "replace-one"}
+        For which neighbours. One person more or less gives (2 epsilon, (1 + e^epsilon) delta).
+
+    Returns
+    -------
+    epsilon, delta : float
+
+    Raises
+    ------
+    InputError
+        If a number is out of its range.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta, 0.5)
+    if relation == "replace-one":
+        return epsilon, delta
+    return 2 * epsilon, min((1 + math.exp(min(epsilon, 700.0))) * delta, 1.0)
+
+
+def largest_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
+    """Return the largest balanced accuracy that (epsilon, delta) allows; randomised response reaches it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        For neighbours that differ in one person in the place of another: see `replace_one`.
+
+    Returns
+    -------
+    float
+        (e^epsilon + delta) / (1 + e^epsilon).
+
+    References
+    ----------
+    Kairouz, Oh, Viswanath (2015), The composition theorem for differential privacy, theorem 2.1.
+
+    Examples
+    --------
+    >>> round(largest_balanced_accuracy(1.0), 3)
+    0.731
+    """
+    shrink = math.exp(-epsilon)
+    return (1 + delta * shrink) / (1 + shrink)
+
+
+def published_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
+    """Return the bound of the recourse paper: it holds, and no attack comes near it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        For neighbours that differ in one person in the place of another. The paper has delta = 0; its proof gives
+        what is returned for others.
+
+    Returns
+    -------
+    float
+        1/2 + (1 - e^-epsilon (1 - delta)) / 2.
+
+    References
+    ----------
+    Pawelczyk, Lakkaraju, Neel (2023), theorem 1.
+
+    Examples
+    --------
+    >>> round(published_balanced_accuracy(1.0), 3)
+    0.816
+    """
+    return 0.5 + (1 - math.exp(-epsilon) * (1 - delta)) / 2
+
+
+def largest_tpr(fpr: ArrayLike, epsilon: float, delta: float = 0.0) -> NDArray[np.float64]:
+    """Return the largest true positive rate at false positive rates: the upper border of what is allowed.
+
+    Parameters
+    ----------
+    fpr : array of float in [0, 1]
+    epsilon, delta : float
+        For neighbours that differ in one person in the place of another.
+
+    Returns
+    -------
+    float64 array
+        min(e^epsilon FPR + delta, 1 - e^-epsilon (1 - delta - FPR), 1).
+    """
+    rates = np.asarray(fpr, dtype=np.float64)
+    few = math.exp(min(epsilon, 700.0)) * rates + delta
+    many = 1 - math.exp(-epsilon) * np.maximum(1 - delta - rates, 0.0)
+    return np.asarray(np.minimum(np.minimum(few, many), 1.0), dtype=np.float64)
+
+
+def bound_curves(epsilon: float, delta: float = 0.0) -> dict[str, Curve]:
+    """Return the two bounds as curves to draw beside those of attacks: ``bound_tight`` and ``bound_paper``.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        For neighbours that differ in one person in the place of another.
+
+    Returns
+    -------
+    dict
+        At false positive rates that are dense on a logarithmic axis. The paper's: TPR at most FPR + 2 B - 1, with B
+        its bound on the balanced accuracy.
+    """
+    fpr = np.concatenate([[0.0], np.logspace(-4, 0, 81)])
+    lines = {
+        "bound_tight": largest_tpr(fpr, epsilon, delta),
+        "bound_paper": np.minimum(fpr + 2 * published_balanced_accuracy(epsilon, delta) - 1, 1.0),
+    }
+    return {name: Curve(tuple(fpr.tolist()), tuple(tpr.tolist())) for name, tpr in lines.items()}

@@ -500,13 +500,8 @@ def extraction(
         Draws of the queries. The owner trains on the same people with the same seed in all of them.
     held_out : int
         Most people on whom agreement is measured, in each draw others: neither trained on nor asked.
-    seed : int
-    n_jobs : int
-        Draws at the same time.
-    kept : Kept, optional
-        Where outcomes of held-out people are kept, by position.
-    progress : callable, optional
-        Called with (done, total) draws.
+    seed, n_jobs, kept, progress
+        As in `membership`.
 
     Returns
     -------

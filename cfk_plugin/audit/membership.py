@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,10 +10,15 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cfk_plugin.audit.epsilon import Relation
-from cfk_plugin.audit.epsilon_bounds import check_delta, check_epsilon
+from cfk_plugin.audit.epsilon_bounds import (
+    Relation,
+    bound_curves,
+    largest_balanced_accuracy,
+    published_balanced_accuracy,
+    replace_one,
+)
 from cfk_plugin.audit.result import (
     AttackReport,
     AuditResult,
@@ -73,7 +77,7 @@ def distance_scores(distance: Floats, found: Mask, direction: Direction = "large
     ----------
     Pawelczyk, Lakkaraju, Neel (2023), equation 3: at least the threshold is a member.
     """
-    return _neutral(_turned(distance, direction), found)
+    return _neutral(distance if direction == "larger" else -distance, found)
 
 
 def distance_ratio_scores(
@@ -111,7 +115,7 @@ def distance_ratio_scores(
     least = positive.min() / 2 if len(positive) else 1.0
     logs, shadow_logs = (np.log(np.maximum(np.nan_to_num(d, nan=0.0), least)) for d in (distance, shadow_distance))
     score = standardized(logs, shadow_logs, shadow_found)
-    return _neutral(_turned(score, direction), found & shadow_found.any(axis=0))
+    return _neutral(score if direction == "larger" else -score, found & shadow_found.any(axis=0))
 
 
 def confidence_scores(confidence: Floats, outcome: Mask) -> Floats:
@@ -180,10 +184,6 @@ def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
     return np.where(deviation > 0, difference / np.where(deviation > 0, deviation, 1.0), certain)
 
 
-def _turned(score: Floats, direction: Direction) -> Floats:
-    return score if direction == "larger" else -score
-
-
 def _neutral(score: Floats, known: Mask) -> Floats:
     """Give the middle one of the known scores to everybody else."""
     ranked = np.sort(score[known])
@@ -220,7 +220,8 @@ def l1(a: pd.DataFrame, b: pd.DataFrame) -> Floats:
     """Return the sum of absolute differences, row by row, of tables of numbers."""
     if not plain(a):
         raise InputError('distance="l1" is for tables of numbers alone; leave it out for mixed ones')
-    return np.asarray(np.abs(_numbers(a) - _numbers(b)).sum(axis=1))
+    first, second = (table.to_numpy(dtype=np.float64, na_value=np.nan) for table in (a, b))
+    return np.asarray(np.abs(first - second).sum(axis=1))
 
 
 def choose_distance(distance: Literal["heom", "l1"] | Distance | None, pool: pd.DataFrame) -> tuple[str, Distance]:
@@ -232,130 +233,6 @@ def choose_distance(distance: Literal["heom", "l1"] | Distance | None, pool: pd.
     if not callable(distance):
         raise InputError('distance must be "heom", "l1" or a callable from two tables to an array')
     return str(getattr(distance, "__qualname__", type(distance).__qualname__)), distance
-
-
-def _numbers(table: pd.DataFrame) -> Floats:
-    return table.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def replace_one(epsilon: float, delta: float = 0.0, relation: Relation = "add-remove") -> tuple[float, float]:
-    """Return the guarantee for tables that differ in one person in the place of another, as in the game.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        What is guaranteed.
-    relation : {"add-remove", "replace-one"}
-        For which neighbours. One person more or less gives (2 epsilon, (1 + e^epsilon) delta).
-
-    Returns
-    -------
-    epsilon, delta : float
-
-    Raises
-    ------
-    InputError
-        If a number is out of its range.
-    """
-    check_epsilon(epsilon)
-    check_delta(delta, 0.5)
-    if relation == "replace-one":
-        return epsilon, delta
-    return 2 * epsilon, min((1 + math.exp(min(epsilon, 700.0))) * delta, 1.0)
-
-
-def largest_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
-    """Return the largest balanced accuracy that (epsilon, delta) allows; randomised response reaches it.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        For neighbours that differ in one person in the place of another: see `replace_one`.
-
-    Returns
-    -------
-    float
-        (e^epsilon + delta) / (1 + e^epsilon).
-
-    References
-    ----------
-    Kairouz, Oh, Viswanath (2015), The composition theorem for differential privacy, theorem 2.1.
-
-    Examples
-    --------
-    >>> round(largest_balanced_accuracy(1.0), 3)
-    0.731
-    """
-    shrink = math.exp(-epsilon)
-    return (1 + delta * shrink) / (1 + shrink)
-
-
-def published_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
-    """Return the bound of the recourse paper: it holds, and no attack comes near it.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        For neighbours that differ in one person in the place of another. The paper has delta = 0; its proof gives
-        what is returned for others.
-
-    Returns
-    -------
-    float
-        1/2 + (1 - e^-epsilon (1 - delta)) / 2.
-
-    References
-    ----------
-    Pawelczyk, Lakkaraju, Neel (2023), theorem 1.
-
-    Examples
-    --------
-    >>> round(published_balanced_accuracy(1.0), 3)
-    0.816
-    """
-    return 0.5 + (1 - math.exp(-epsilon) * (1 - delta)) / 2
-
-
-def largest_tpr(fpr: ArrayLike, epsilon: float, delta: float = 0.0) -> NDArray[np.float64]:
-    """Return the largest true positive rate at false positive rates: the upper border of what is allowed.
-
-    Parameters
-    ----------
-    fpr : array of float in [0, 1]
-    epsilon, delta : float
-        For neighbours that differ in one person in the place of another.
-
-    Returns
-    -------
-    float64 array
-        min(e^epsilon FPR + delta, 1 - e^-epsilon (1 - delta - FPR), 1).
-    """
-    rates = np.asarray(fpr, dtype=np.float64)
-    few = math.exp(min(epsilon, 700.0)) * rates + delta
-    many = 1 - math.exp(-epsilon) * np.maximum(1 - delta - rates, 0.0)
-    return np.asarray(np.minimum(np.minimum(few, many), 1.0), dtype=np.float64)
-
-
-def bound_curves(epsilon: float, delta: float = 0.0) -> dict[str, Curve]:
-    """Return the two bounds as curves to draw beside those of attacks: ``bound_tight`` and ``bound_paper``.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        For neighbours that differ in one person in the place of another.
-
-    Returns
-    -------
-    dict
-        At false positive rates that are dense on a logarithmic axis. The paper's: TPR at most FPR + 2 B - 1, with B
-        its bound on the balanced accuracy.
-    """
-    fpr = np.concatenate([[0.0], np.logspace(-4, 0, 81)])
-    lines = {
-        "bound_tight": largest_tpr(fpr, epsilon, delta),
-        "bound_paper": np.minimum(fpr + 2 * published_balanced_accuracy(epsilon, delta) - 1, 1.0),
-    }
-    return {name: Curve(tuple(fpr.tolist()), tuple(tpr.tolist())) for name, tpr in lines.items()}
 
 
 FEWEST = 2
@@ -411,10 +288,8 @@ def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | 
         sides.append(undesired)
     queries = together(parts, *sides).X
     return {
-        "members": sides[0],
-        "others": sides[1],
-        "train_accuracy": np.array(accuracies[0]),
-        "test_accuracy": np.array(accuracies[1]),
+        **dict(zip(("members", "others"), sides, strict=True)),
+        **dict(zip(("train_accuracy", "test_accuracy"), map(np.array, accuracies), strict=True)),
         **_ask(service, queries, np.ones(len(queries), dtype=bool), distance),
     }
 
@@ -805,11 +680,11 @@ def membership(
         Which neighbouring tables the claim speaks of. The game replaces a person, so the first counts twice.
     seed : int
     n_jobs : int
-        Shadows at the same time; -1 on all cores.
+        Trainings at the same time; -1 on all cores.
     kept : Kept, optional
         Where results of trainings are kept. Owners of one folder are told apart by their name alone.
     progress : callable, optional
-        Called with (done, total) trainings.
+        Called with (done, total) pieces.
 
     Returns
     -------

@@ -127,6 +127,13 @@ class Extracted:
         return np.random.default_rng([self.seed, 2, at]).permutation(np.concatenate([np.concatenate(h) for h in sets]))
 
 
+def networks(
+    first: Sequence[Piece], outcome_known: bool, layers: Sequence[int], learner: Callable[[int], Callable[[], Found]]
+) -> list[Piece]:
+    """Return a piece for every shadow, on which a network learns."""
+    return [Piece(f"{first[at].key}:{outcome_known}:{tuple(layers)}", learner(at)) for at in range(1, SETS)]
+
+
 LAYERS = (64, 32)
 """Hidden layers of the learned attack."""
 
@@ -233,13 +240,8 @@ def membership_through_surrogate(
         Hidden layers of the learned attack; `PAPER_LAYERS` has the paper's.
     attacked : int
         Most members, and most others.
-    seed : int
-    n_jobs : int
-        Models at the same time.
-    kept : Kept, optional
-        Where confidences are kept, by position.
-    progress : callable, optional
-        Called with (done, total) of seven trainings: four models, three networks.
+    seed, n_jobs, kept, progress
+        As in `membership`.
 
     Returns
     -------
@@ -272,13 +274,7 @@ def membership_through_surrogate(
     measured = audit.run(first)
     asked = [_features(extracted, at, found, outcome_known=outcome_known) for at, found in enumerate(measured)]
     votes = audit.run(
-        [
-            Piece(
-                f"{first[at].key}:{outcome_known}:{tuple(layers)}",
-                partial(learn, asked[at], asked[0], tuple(layers), seed + at),
-            )
-            for at in range(1, SETS)
-        ]
+        networks(first, outcome_known, layers, lambda at: partial(learn, asked[at], asked[0], tuple(layers), seed + at))
     )
     guessed = {"threshold": by_threshold(asked[0], asked[1:]), "learned": by_vote(votes)}
     rocs = {
@@ -500,13 +496,8 @@ def attribute_inference_through_surrogate(
         Hidden layers of the networks that guess.
     attacked : int
         Most members, and most others.
-    seed : int
-    n_jobs : int
-        Models at the same time.
-    kept : Kept, optional
-        Where confidences are kept, by position.
-    progress : callable, optional
-        Called with (done, total) of seven trainings: four models, three networks.
+    seed, n_jobs, kept, progress
+        As in `membership`.
 
     Returns
     -------
@@ -546,15 +537,12 @@ def attribute_inference_through_surrogate(
         }
         for at, found in enumerate(measured)
     ]
-    votes = audit.run(
-        [
-            Piece(
-                f"{first[at].key}:{outcome_known}:{tuple(layers)}",
-                partial(guess, groups[at]["members"], groups[0], len(values.examples), tuple(layers), seed + at),
-            )
-            for at in range(1, SETS)
-        ]
-    )
+    kinds = len(values.examples)
+
+    def learner(at: int) -> Callable[[], Found]:
+        return partial(guess, groups[at]["members"], groups[0], kinds, tuple(layers), seed + at)
+
+    votes = audit.run(networks(first, outcome_known, layers, learner))
     members, others = (groups[0][name].codes for name in HALVES)
     return audit.report(
         "attribute_inference",
@@ -562,7 +550,7 @@ def attribute_inference_through_surrogate(
         extracted.settings
         | {
             "attribute": attribute,
-            "values": len(values.examples),
+            "values": kinds,
             "attacked": len(members),
             "outcome_known": outcome_known,
             "layers": ", ".join(map(str, layers)),

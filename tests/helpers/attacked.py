@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.audit.membership import bound_curves
+from cfk_plugin.audit.epsilon_bounds import bound_curves
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
 

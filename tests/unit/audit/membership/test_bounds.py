@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cfk_plugin.audit.membership import (
+from cfk_plugin.audit.epsilon_bounds import (
     bound_curves,
     largest_balanced_accuracy,
     largest_tpr,
