@@ -150,7 +150,7 @@ class Head:
 class Chain:
     """The tables within one transaction; all reading and writing of chained rows goes through it."""
 
-    releases, accounts, ceilings, spends = releases, accounts, ceilings, spends
+    accounts, ceilings, spends = accounts, ceilings, spends
 
     def __init__(self, connection: sa.Connection, key: Key) -> None:
         self.connection, self._key = connection, key

@@ -159,13 +159,14 @@ class OpenFiles:
     connections that opened different files do not see each other's locks.
     """
 
-    __slots__ = ("_files", "_paths", "_size")
+    __slots__ = ("_files", "_paths", "_size", "connection")
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("PRAGMA schema_version").fetchall()  # reads, so that all of them are open
         real = connection.execute("PRAGMA database_list").fetchone()[2]  # what a link points to
         self._paths = (path, True), (path, False), (Path(f"{real}-wal"), True), (Path(f"{real}-shm"), True)
         self._files, self._size = self._look()
+        self.connection = connection
 
     def are_in_place(self) -> bool:
         """Say whether they are still the files at their paths, and the database has not become shorter."""

@@ -169,13 +169,13 @@ class RunLogger:
         """Return the run that a record goes to."""
         active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))
         target = RunTarget(
-            active,
-            self.tracking_uri or current_uri(),
-            self.experiment or chosen_experiment(),
-            self.run_name,
-            None if active or self.experiment else _active_run(self.tracking_uri),
-            self.tags,
-            self.timeout,
+            run_id=active,
+            tracking_uri=self.tracking_uri or current_uri(),
+            experiment=self.experiment or chosen_experiment(),
+            run_name=self.run_name,
+            parent=None if active or self.experiment else _active_run(self.tracking_uri),
+            tags=self.tags,
+            timeout=self.timeout,
         )
         about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
         stream = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]

@@ -26,6 +26,11 @@ from cfk_plugin.records.keys import OpenFiles, connect, state_folder
 from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.run import OtherSettingsError, RunTarget, RunWriter
 
+_log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 90.0
+"""How long a process is taken to be alive after it was last heard of."""
+
 _MEGABYTES = 1024
 
 
@@ -91,11 +96,6 @@ def _started(pid: int) -> str:
         return ""
     return "" if state == "Z" else fields[18]
 
-
-_log = logging.getLogger(__name__)
-
-LEASE_SECONDS = 90.0
-"""How long a process is taken to be alive after it was last heard of."""
 
 _FILE = "spool.db"
 _BUSY_SECONDS = 2.0  # that a writer waits for another process
@@ -163,7 +163,6 @@ class Spool:
 
     settings: SpoolSettings
     holder: str  # this process
-    _connection: sqlite3.Connection | None = None
     _files: OpenFiles | None = None
     _identity: str | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -254,9 +253,9 @@ class Spool:
 
     def close(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = self._files = None
+            if self._files is not None:
+                self._files.connection.close()
+                self._files = None
 
     @contextmanager
     def _transaction(self, *, write: bool = True, keeps: bool = False) -> Iterator[sqlite3.Connection]:
@@ -279,8 +278,8 @@ class Spool:
                 raise SpoolError(_explained(error)) from None
 
     def _connected(self, keeps: bool) -> sqlite3.Connection:
-        if self._connection is not None and not (keeps and self._files and not self._files.are_in_place()):
-            return self._connection
+        if self._files is not None and (not keeps or self._files.are_in_place()):
+            return self._files.connection
         if self._identity is not None and not exists(self.settings.folder):
             raise SpoolError(self._gone())
         new = _open(self.settings, self._identity is None)
@@ -289,7 +288,7 @@ class Spool:
             new.close()
             raise SpoolError(self._gone())
         self.close()
-        self._connection, self._files, (self._identity,) = new, OpenFiles(new, self.settings.folder / _FILE), found
+        self._files, (self._identity,) = OpenFiles(new, self.settings.folder / _FILE), found
         return new
 
     def _gone(self) -> str:
