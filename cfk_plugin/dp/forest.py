@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -45,7 +45,7 @@ class Forest:
     people: float  # noised number of rows
     single: tuple[Counts, ...]  # counts of each column's codes
     merged: tuple[NDArray[np.int32], ...]  # what each code counts as in pairs; rare ones together
-    edges: tuple[Edge, ...]
+    edges: tuple[Edge, ...] = ()
 
     @classmethod
     def measure(cls, rows: PrivateRows, sizes: Sequence[int]) -> Forest:
@@ -57,16 +57,52 @@ class Forest:
         spread = rows.deviation(rows.scale(len(sizes), single_share))
         single = tuple(_shrink(noised, [np.full(len(counts), people / len(counts)) for counts in noised], spread))
         if len(sizes) == 1:
-            return cls(people, single, tuple(own), ())
+            return cls(people, single, tuple(own))
         expected = rows.magnitude(rows.scale(len(sizes) - 1, pair_share))
-        merged = tuple(_merge_rare(counts, max(expected, _RARE * people)) for counts in single)
-        chosen = _choose(rows, single, merged, people, expected)
-        tables = [_pair(merged, a, b) for a, b in chosen]
-        counted = rows.counts(tables) if tables else []
-        spread = rows.deviation(rows.scale(len(tables), pair_share)) if tables else 0.0
-        alone = [_independent(single, merged, a, b, people) for a, b in chosen]
-        edges = [Edge(*pair, counts) for pair, counts in zip(chosen, _shrink(counted, alone, spread), strict=True)]
-        return cls(people, single, merged, tuple(edges))
+        alone = cls(people, single, tuple(_merge_rare(counts, max(expected, _RARE * people)) for counts in single))
+        if not (chosen := alone.choose_pairs(rows, expected)):
+            return alone
+        counted = rows.counts([alone.pair(*pair) for pair in chosen])
+        spread = rows.deviation(rows.scale(len(chosen), pair_share))
+        shrunk = _shrink(counted, [alone.independent(*pair) for pair in chosen], spread)
+        return replace(alone, edges=tuple(Edge(*pair, counts) for pair, counts in zip(chosen, shrunk, strict=True)))
+
+    def pair(self, a: int, b: int) -> Marginal:
+        return Marginal([a, b], [self.merged[a], self.merged[b]])
+
+    def independent(self, a: int, b: int) -> Counts:
+        """Return the counts of a pair of columns that have nothing to do with each other."""
+        first, second = (np.bincount(self.merged[j], weights=self.single[j]) for j in (a, b))
+        return np.asarray(np.outer(first, second) / self.people)
+
+    def choose_pairs(self, rows: PrivateRows, expected: float) -> list[tuple[int, int]]:
+        """Return the pairs to count: each time the one that differs most from independence, beyond its noise, or none.
+
+        A pair's score is the L1 distance of its counts to the product of its single columns, less the expected noise;
+        that of none is 0. A row changes a score by at most 1.
+        """
+        part_of = list(range(len(self.single)))
+        chosen: list[tuple[int, int]] = []
+        tables = {(a, b): self.pair(a, b) for a, b in combinations(part_of, 2)}
+        references = {pair: self.independent(*pair) for pair in tables}
+        known: dict[tuple[int, int], float] = {}
+
+        for _ in range(len(self.single) - 1):
+            open_pairs = [(a, b) for a, b in tables if part_of[a] != part_of[b]]
+
+            def scores(codes: NDArray[np.int32], pairs: list[tuple[int, int]] = open_pairs) -> list[float]:
+                for pair in pairs:
+                    if pair not in known:
+                        gap = np.abs(tables[pair].count(codes) - references[pair]).sum()
+                        known[pair] = float(gap - expected * tables[pair].cells)
+                return [*(known[pair] for pair in pairs), 0.0]
+
+            best = rows.best(scores)
+            if best < len(open_pairs):
+                a, b = open_pairs[best]
+                chosen.append((a, b))
+                part_of = [part_of[a] if part == part_of[b] else part for part in part_of]
+        return chosen
 
     def sample(self, n: int, random: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Draw codes of rows; also return the log-probability of each row."""
@@ -110,54 +146,6 @@ class Forest:
         found += [e.toward(column)[1].sum(axis=0) for e in self.edges if column in (e.first, e.second)]
         raised = np.mean(found, axis=0) + _FLOOR
         return np.asarray(raised / raised.sum())
-
-
-def _choose(
-    rows: PrivateRows,
-    single: tuple[Counts, ...],
-    merged: tuple[NDArray[np.int32], ...],
-    people: float,
-    expected: float,
-) -> list[tuple[int, int]]:
-    """Return the pairs to count: at each turn the one that differs most from independence, beyond its noise, or none.
-
-    A pair's score is the L1 distance of its counts to the product of its single columns, less the expected noise; that
-    of none is 0. A row changes a score by at most 1.
-    """
-    columns = len(single)
-    chosen: list[tuple[int, int]] = []
-    part_of = list(range(columns))
-    tables = {(a, b): _pair(merged, a, b) for a, b in combinations(range(columns), 2)}
-    references = {pair: _independent(single, merged, *pair, people) for pair in tables}
-    known: dict[tuple[int, int], float] = {}
-
-    for _ in range(columns - 1):
-        open_pairs = [(a, b) for a, b in tables if part_of[a] != part_of[b]]
-
-        def scores(codes: NDArray[np.int32], pairs: list[tuple[int, int]] = open_pairs) -> list[float]:
-            for pair in pairs:
-                if pair not in known:
-                    gap = np.abs(tables[pair].count(codes) - references[pair]).sum()
-                    known[pair] = float(gap - expected * tables[pair].cells)
-            return [*(known[pair] for pair in pairs), 0.0]
-
-        best = rows.best(scores)
-        if best < len(open_pairs):
-            a, b = open_pairs[best]
-            chosen.append((a, b))
-            part_of = [part_of[a] if part == part_of[b] else part for part in part_of]
-    return chosen
-
-
-def _pair(merged: tuple[NDArray[np.int32], ...], a: int, b: int) -> Marginal:
-    return Marginal([a, b], [merged[a], merged[b]])
-
-
-def _independent(
-    single: tuple[Counts, ...], merged: tuple[NDArray[np.int32], ...], a: int, b: int, people: float
-) -> Counts:
-    first, second = (np.bincount(merged[j], weights=single[j]) for j in (a, b))
-    return np.asarray(np.outer(first, second) / people)
 
 
 def _people(noised: Sequence[Counts]) -> float:

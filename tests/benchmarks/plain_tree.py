@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +14,7 @@ from cfk_plugin import Population
 from cfk_plugin.data.model import Goal
 from cfk_plugin.dp import PublicDomain
 from cfk_plugin.dp.answer_rows import ServedRows
-from cfk_plugin.dp.forest import Edge, Forest, _independent, _on_simplex, _pair, shares
+from cfk_plugin.dp.forest import Edge, Forest, _on_simplex, shares
 from cfk_plugin.dp.noise import Marginal, PrivateRows
 
 
@@ -45,13 +46,14 @@ def measure(rows: PrivateRows, sizes: tuple[int, ...]) -> Forest:
     people = max(1.0, float(np.mean([counts.sum() for counts in noised])))
     single = tuple(_on_simplex(counts, people) for counts in noised)
     expected = rows.magnitude(rows.scale(len(sizes) - 1, 0.6))
-    tables = {(a, b): _pair(own, a, b) for a, b in combinations(range(len(sizes)), 2)}
+    alone = Forest(people, single, own)
+    tables = {(a, b): alone.pair(a, b) for a, b in combinations(range(len(sizes)), 2)}
     part_of, chosen = list(range(len(sizes))), []
     for _ in range(len(sizes) - 1):
         pairs = [(a, b) for a, b in tables if part_of[a] != part_of[b]]
 
         def scores(codes: NDArray[np.int32], pairs: list[tuple[int, int]] = pairs) -> list[float]:
-            gaps = [np.abs(tables[p].count(codes) - _independent(single, own, *p, people)).sum() for p in pairs]
+            gaps = [np.abs(tables[p].count(codes) - alone.independent(*p)).sum() for p in pairs]
             return [float(gap) - expected * tables[p].cells for gap, p in zip(gaps, pairs, strict=True)]
 
         a, b = pairs[rows.best(scores)]
@@ -59,4 +61,4 @@ def measure(rows: PrivateRows, sizes: tuple[int, ...]) -> Forest:
         part_of = [part_of[a] if part == part_of[b] else part for part in part_of]
     counted = rows.counts([tables[pair] for pair in chosen])
     edges = [Edge(*pair, _on_simplex(counts, people)) for pair, counts in zip(chosen, counted, strict=True)]
-    return Forest(people, single, own, tuple(edges))
+    return replace(alone, edges=tuple(edges))
