@@ -20,7 +20,7 @@ from cfk_plugin.cli.options import (
     Method,
     Model,
     Policy,
-    Schema,
+    SchemaFile,
     Track,
     Train,
 )
@@ -46,7 +46,7 @@ app.add_typer(audit, name="audit")
 def audit_linkage(
     train: Train,
     counterfactuals: Counterfactuals,
-    schema: Schema,
+    schema: SchemaFile,
     model: Model,
     desired: Desired = "opposite",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
@@ -161,7 +161,7 @@ def _share(value: float) -> str:
 )
 def audit_epsilon(
     train: Train,
-    schema: Schema,
+    schema: SchemaFile,
     claimed: Annotated[float, typer.Option(help="The epsilon that the function promises.", min=0)],
     method: Annotated[
         str | None, typer.Option(help="dp: the prototypes of this package, at the claimed budget.")

@@ -9,7 +9,7 @@ import typer
 
 from cfk_plugin.cli.audit import audit
 from cfk_plugin.cli.frame import command, console
-from cfk_plugin.cli.options import Experiment, K, Policy, Schema, Track
+from cfk_plugin.cli.options import Experiment, K, Policy, SchemaFile, Track
 
 
 @command(
@@ -18,12 +18,13 @@ from cfk_plugin.cli.options import Experiment, K, Policy, Schema, Track
     "cfk audit all people.csv -s schema.json -d yes --against raw,reciprocal,dp --only membership --budget 90s\n"
     "cfk audit all people.csv -s schema.json -d yes -m model.joblib --explainer nice --budget full -o out.json",
     audit,
+    kept="with --keep, what was measured stays in its folder, and the same command goes on from there",
 )
 def audit_all(
     people: Annotated[
         Path, typer.Argument(help="People with their outcomes, CSV or Parquet; some are trained on, others not.")
     ],
-    schema: Schema,
+    schema: SchemaFile,
     desired: Annotated[str, typer.Option("--desired", "-d", help="The outcome that explanations reach.")],
     target: Annotated[str | None, typer.Option(help="Column of the outcomes. Default: the schema's target.")] = None,
     model: Annotated[

@@ -6,7 +6,8 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from importlib import metadata
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -35,7 +36,7 @@ class Group(TyperGroup):
             return run(standalone_mode=False, **extra)
         try:
             code = run(standalone_mode=False, **extra)
-        except typer.Abort:
+        except typer.Abort:  # Ctrl-C outside of a command
             code = 2
         except Exception as error:
             if not hasattr(error, "format_message"):
@@ -53,16 +54,40 @@ app = typer.Typer(
     cls=Group,
     help="Privacy for counterfactual explanations: protect them, verify them, see what is at stake.\n\n"
     "Exit codes: 0 pass, 1 fail, 2 usage or error, 3 review.",
-    no_args_is_help=True,
     add_completion=False,
+    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # They print local variables, and those hold training rows.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def command(name: str, examples: str, group: typer.Typer = app) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """Register a command that returns its exit code; an error becomes one line and exit code 2."""
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"cfk-plugin {metadata.version('cfk-plugin')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that belong to no command."""
+
+
+def command(
+    name: str,
+    examples: str,
+    group: typer.Typer = app,
+    *,
+    kept: str = "nothing was written",
+) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """Register a command that returns its exit code; an error becomes one line and exit code 2, and so does Ctrl-C.
+
+    `kept` says what is there when the command was stopped.
+    """
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -71,8 +96,8 @@ def command(name: str, examples: str, group: typer.Typer = app) -> Callable[[Cal
                 code = function(*args, **kwargs)
             except CFKError as error:
                 _fail(str(error), error)
-            except KeyboardInterrupt:
-                raise
+            except KeyboardInterrupt as error:
+                _fail(f"stopped; {kept}", error)
             except BaseException as error:  # noqa: BLE001 - its text and its traceback may quote training rows
                 _fail(f"unexpected {type(error).__name__}; CFK_DEBUG=1 shows where", error)
             raise typer.Exit(code)

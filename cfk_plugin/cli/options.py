@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-Schema = Annotated[
+SchemaFile = Annotated[
     Path,
     typer.Option("--schema", "-s", help="JSON with quasi_identifiers, sensitive, target, ...; see the docs."),
 ]
@@ -15,12 +15,20 @@ Model = Annotated[str, typer.Option("--model", "-m", help="joblib or pickle file
 Desired = Annotated[str, typer.Option("--desired", "-d", help="The outcome wanted, or 'opposite'.")]
 LedgerUrl = Annotated[str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")]
 KeyFile = Annotated[Path | None, typer.Option(help="Key of the ledger; else CFK_LEDGER_KEY, else URL.key.")]
-Guarantee = Annotated[str | None, typer.Option(help="reciprocal, catalogue or nominal.")]
+Guarantee = Annotated[
+    str | None, typer.Option(help="reciprocal, catalogue or nominal.", show_default="the policy's, reciprocal")
+]
 Method = Annotated[str, typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's.")]
-K = Annotated[int | None, typer.Option("--k", help="Least number of people behind an explanation.")]
+K = Annotated[
+    int | None,
+    typer.Option("--k", help="Least number of people behind an explanation.", show_default="the policy's, 10"),
+]
 Train = Annotated[Path, typer.Argument(help="Training rows, CSV or Parquet.")]
 Counterfactuals = Annotated[Path, typer.Argument(help="Raw counterfactuals, CSV or Parquet.")]
 Factuals = Annotated[Path | None, typer.Option(help="The instance behind each counterfactual.")]
-Policy = Annotated[Path | None, typer.Option(help="JSON with the settings of a policy; options win.")]
+Policy = Annotated[
+    Path | None,
+    typer.Option(help="JSON with the settings of a policy; options win.", show_default="PrivacyPolicy()"),
+]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cfk_plugin.cli.frame import app, command, console
-from cfk_plugin.cli.options import KeyFile, LedgerUrl, Schema
+from cfk_plugin.cli.options import KeyFile, LedgerUrl, SchemaFile
 from cfk_plugin.errors import InputError, LedgerError, quiet
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _show_status(found: Status) -> int:
     return 0
 
 
-@command("export", "cfk ledger export ledger.db -o audit.csv", ledger)
+@command("export", "cfk ledger export ledger.db -o audit.csv", ledger, kept="the file that was begun is not whole")
 def ledger_export(
     url: LedgerUrl,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the rows go, .csv or .jsonl.")],
@@ -121,7 +121,7 @@ def ledger_export(
 @command("forget", "cfk ledger forget ledger.db -s schema.json --rows person.csv --train train.csv", ledger)
 def ledger_forget(
     url: LedgerUrl,
-    schema: Schema,
+    schema: SchemaFile,
     rows: Annotated[Path, typer.Option(help="Rows that are to be forgotten, as in the training table.")],
     train: Annotated[Path | None, typer.Option(help="Training rows: their columns and types are then used.")] = None,
     key_file: KeyFile = None,
@@ -247,7 +247,12 @@ def spool_status(folder: Folder = None) -> int:
         return _show_waiting(found.waiting())
 
 
-@command("flush", "cfk spool flush\ncfk spool flush --folder /var/lib/cfk/spool", spool)
+@command(
+    "flush",
+    "cfk spool flush\ncfk spool flush --folder /var/lib/cfk/spool",
+    spool,
+    kept="MLflow has what was delivered by now, and the rest waits",
+)
 def spool_flush(folder: Folder = None) -> int:
     """Send what ended processes left behind. Exit code 0 when all is delivered, else 3."""
     from cfk_plugin.records.spool import Shipper

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
+from rich.markup import escape
 
 from cfk_plugin.cli.frame import command, console
 from cfk_plugin.cli.options import (
@@ -19,15 +21,17 @@ from cfk_plugin.cli.options import (
     Method,
     Model,
     Policy,
-    Schema,
+    SchemaFile,
     Track,
     Train,
 )
 from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    import pandas as pd
+    from numpy.typing import NDArray
     from rich.console import Console
 
     from cfk_plugin.cli.recount import Recount
@@ -35,7 +39,11 @@ if TYPE_CHECKING:
     from cfk_plugin.release.explanations import Explanations
 
 
-@command("demo", "cfk demo\ncfk demo --k 5 --patients 40 --folder /tmp/cfk")
+@command(
+    "demo",
+    "cfk demo\ncfk demo --k 5 --patients 40 --folder /tmp/cfk",
+    kept="what is logged by now stays in the folder",
+)
 def demo(
     k: Annotated[int, typer.Option("--k", help="Least number of people behind an explanation.")] = 10,
     patients: Annotated[int, typer.Option(help="Patients to explain.", min=1)] = 20,
@@ -47,15 +55,91 @@ def demo(
     return run(k=k, patients=patients, folder=folder, console=console())
 
 
+@command("schema", "cfk schema train.csv -o schema.json")
+def schema(
+    train: Train,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help=".json; on stdout without it.")] = None,
+) -> int:
+    """Write a schema to fill in, and show what is known of the columns: how each is read, and how much it singles out.
+
+    Which columns others can know of a person is not guessed: quasi_identifiers is left empty, and nothing can be
+    protected until it is filled in.
+    """
+    import json
+
+    from rich.table import Table
+
+    from cfk_plugin._files import check_output, read_table, write_report
+
+    check_output(output, "schema", (".json",))
+    if output is not None and output.exists():
+        raise InputError(f"{output}: is there already; give another name, so that nothing that was filled in is lost")
+    rows = read_table(train)
+    empty: dict[str, Any] = {"quasi_identifiers": [], "sensitive": [], "identifiers": [], "subject": None}
+    empty |= {"target": None, "nominal": [], "ordinal": {}, "hierarchies": {}, "bounds": {}, "bins": {}}
+    text = json.dumps(empty, indent=2)
+    if output is None:
+        console().file.write(text + "\n")
+    else:
+        write_report(output, text + "\n")
+    err = console(stderr=True)
+    table = Table("column", "read as", "values", "alone", "with those above", "look at it", box=None, pad_edge=False)
+    for name, figures in _exposure(rows):
+        table.add_row(escape(name), *figures)
+    err.print(table)
+    err.print(
+        "Alone: share of the rows whose value no other row has; with those above: whose values in this column and all "
+        f"above it together. Fill in quasi_identifiers{f' in {output}' if output is not None else ''}: every column "
+        "that others can know of a person, however harmless it looks; those far up single out the most.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each column with how it is read, its number of values, and how much of the rows it singles out."""
+    import pandas as pd
+    from pandas.api import types
+
+    codes = {str(name): pd.factorize(rows[name])[0] for name in rows}
+    alone = {name: _share_alone(own) for name, own in codes.items()}
+    together = np.zeros(len(rows), dtype=np.int64)
+    for name in sorted(codes, key=lambda name: (-alone[name], name)):
+        column, values = rows[name], len(np.unique(codes[name]))
+        is_number = types.is_numeric_dtype(column) and not types.is_bool_dtype(column)
+        kind = "dates" if types.is_datetime64_any_dtype(column) else "numbers" if is_number else "categories"
+        is_own = values == len(rows) > 1 and not types.is_float_dtype(column)
+        if not is_own:
+            together = np.unique(np.stack([together, codes[name]]), axis=1, return_inverse=True)[1].reshape(-1)
+        hint = ""
+        if is_own:
+            hint = "every row its own: identifiers?"
+        elif values == 2:
+            hint = "two values: the target?"
+        elif is_number and values <= _FEW and not types.is_float_dtype(column):
+            hint = "codes? then nominal"
+        figures = f"{values:,}", f"{alone[name]:.0%}", "–" if is_own else f"{_share_alone(together):.0%}"
+        yield name, (kind, *figures, hint)
+
+
+_FEW = 20  # more whole numbers than these are hardly codes
+
+
+def _share_alone(codes: NDArray[np.int64]) -> float:
+    return float((np.unique(codes, return_counts=True)[1] == 1).sum() / max(len(codes), 1))
+
+
 @command(
     "protect",
     "cfk protect train.csv cf.csv -s schema.json -m model.joblib --desired low -o released.json\n"
     "cfk protect train.parquet cf.csv -s schema.json -m models:/credit/3 --k 5 --track -o released.csv",
+    kept="nothing was written; what a ledger has on record by now stays there",
 )
 def protect(
     train: Train,
     counterfactuals: Counterfactuals,
-    schema: Schema,
+    schema: SchemaFile,
     model: Model,
     desired: Desired = "opposite",
     output: Annotated[
@@ -67,7 +151,9 @@ def protect(
     guarantee: Guarantee = None,
     method: Method = "auto",
     policy: Policy = None,
-    objective: Annotated[str | None, typer.Option(help="pureness, ncp or weighted.")] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness")
+    ] = None,
     min_pureness: Annotated[float | None, typer.Option(help="Withhold what is less pure.")] = None,
     max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = None,
     ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None,
@@ -144,8 +230,6 @@ def verify(
     Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to look: nothing was
     released, the table is another one, or prototypes, which cannot be counted. What was not checked is said.
     """
-    from rich.markup import escape
-
     from cfk_plugin._files import load_model, parse_json, read_bytes, read_policy, read_schema, read_table, wanted
     from cfk_plugin.cli.recount import Judge, examine
     from cfk_plugin.cli.released_file import require_version
@@ -199,7 +283,6 @@ _SHOWN = 20
 
 
 def _show_recount(found: Recount, content: Mapping[str, Any], population: Population | None) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     out = console()

@@ -17,6 +17,7 @@ from cfk_plugin.cli.frame import command, console
     "cfk report --experiment loans --edition external --preset ema-0070 -o report.html --pdf report.pdf\n"
     "cfk report --template inputs.yaml\n"
     "cfk report --compare september.json october.json",
+    kept="files that are written by now stay",
 )
 def report(
     run: Annotated[list[str] | None, typer.Option(help="Id of a run; may be given several times.")] = None,

@@ -15,6 +15,7 @@ from cfk_plugin.cli.frame import command, console
     "cfk reproduce --data tables -o reproduction\n"
     "cfk reproduce --data tables --tables heart,cmc --methods grasp,exact-pureness --studies none\n"
     "cfk reproduce --tables adult,german --grid paper --jobs 2",
+    kept="the same command goes on from what is in the folder",
 )
 def reproduce(
     data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz and NAME.json; else OpenML.")] = None,

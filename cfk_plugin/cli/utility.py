@@ -19,7 +19,7 @@ from cfk_plugin.cli.options import (
     Method,
     Model,
     Policy,
-    Schema,
+    SchemaFile,
     Track,
     Train,
 )
@@ -43,7 +43,7 @@ def audit_utility(
     counterfactuals: Annotated[
         Path, typer.Argument(help="One row per query, or with a column 'query': its position, from 0.")
     ],
-    schema: Schema,
+    schema: SchemaFile,
     model: Model,
     desired: Desired = "opposite",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
@@ -148,7 +148,7 @@ def _interval(estimate: Estimate | None, to: str = " to ") -> str:
 def audit_frontier(
     train: Train,
     counterfactuals: Counterfactuals,
-    schema: Schema,
+    schema: SchemaFile,
     model: Model,
     desired: Desired = "opposite",
     ks: Annotated[str | None, typer.Option(help="The k to try, with commas between; 2 to 30 without it.")] = None,

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,45 @@ def test_an_unexpected_error_shows_no_value(folder: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("cfk_plugin._files.read_table", broken)
     assert cfk(PROTECT, code=2).stderr == "cfk: unexpected KeyError; CFK_DEBUG=1 shows where\n"
+
+
+def test_a_stopped_command_says_what_was_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cfk_plugin._files.read_table", stopped)
+    kept = "nothing was written; what a ledger has on record by now stays there"
+    assert cfk(PROTECT, code=2).stderr == f"cfk: stopped; {kept}\n"
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert cfk("--version").stdout == f"cfk-plugin {version('cfk-plugin')}\n"
+
+
+def test_a_schema_is_written_to_be_filled_in(folder: Path) -> None:
+    result = cfk("schema train.csv -o new.json")
+    content = json.loads(Path("new.json").read_text(encoding="utf-8"))
+    assert content["quasi_identifiers"] == []  # nothing is guessed
+    assert "name the publicly known columns" in cfk(PROTECT.replace("schema.json", "new.json"), code=2).stderr
+    rows = {line.split()[0]: line for line in result.stderr.splitlines() if line.split()}
+    assert "every row its own: identifiers?" in rows["name"]
+    assert "the target?" in rows["outcome"]
+    assert CANARY not in result.output
+    content |= {"quasi_identifiers": ["age", "sex"], "identifiers": ["name"], "target": "outcome", "nominal": ["sex"]}
+    Path("new.json").write_text(json.dumps(content), encoding="utf-8")
+    assert cfk(PROTECT.replace("schema.json", "new.json")).stdout == cfk(PROTECT).stdout
+    assert "is there already" in cfk("schema train.csv -o new.json", code=2).stderr
+    assert json.loads(cfk("schema train.csv").stdout)["target"] is None
+
+
+def test_a_schema_shows_how_much_columns_single_out(folder: Path) -> None:
+    pd.DataFrame({"a": [1, 1, 2, 3], "b": ["x", "y", "y", "y"], "c": [0.5] * 4}).to_csv("small.csv", index=False)
+    lines = [line.split() for line in cfk("schema small.csv").stderr.splitlines()[1:4]]
+    assert [line[:5] for line in lines] == [
+        ["a", "numbers", "3", "50%", "50%"],  # 2 and 3 are alone
+        ["b", "categories", "2", "25%", "100%"],  # x is alone; (1, x), (1, y), (2, y), (3, y)
+        ["c", "numbers", "1", "0%", "100%"],
+    ]
 
 
 TAMPERING = {
