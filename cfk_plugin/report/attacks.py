@@ -36,15 +36,7 @@ _DIFFERENCES = {"extraction": "gain", "attribute_inference": "advantage"}
 
 
 class Compared(NamedTuple):
-    """How much better an attack did than it would without what it is about.
-
-    Attributes
-    ----------
-    with_what : str
-        ``control``, ``baseline`` or ``chance``.
-    over : Amount
-        Main minus that; the interval is the attack's.
-    """
+    """How much better an attack did than it would without what it is about."""
 
     with_what: str
     over: Amount

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, TrackingError
 from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, kind_of, tracking_errors, write
 from cfk_plugin.report.data import ReportData
-from cfk_plugin.report.runs import Artifacts, run_named
+from cfk_plugin.report.runs import run_named
+from cfk_plugin.report.store import Artifacts
 from cfk_plugin.report.summaries import fitted
 
 if TYPE_CHECKING:

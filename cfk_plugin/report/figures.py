@@ -26,15 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pooled:
-    """All explanations of the period.
+    """All explanations of the period, one run after the other.
 
-    Attributes
-    ----------
-    rows : DataFrame
-        Those of `RunEvidence.rows`, one run after the other, and ``run`` (position in `runs`) and ``asked_k``
-        (the k of the run's policy, or the larger one that the report asks for; missing where there is none).
-    runs : sequence of RunEvidence
-        Those with explanations.
+    Rows have ``run``, a position in `runs`, and ``asked_k``: the k of the run's policy, or the larger one that the
+    report asks for; missing where there is none.
     """
 
     rows: pd.DataFrame
@@ -42,14 +37,7 @@ class Pooled:
 
     @classmethod
     def of(cls, evidence: Evidence, k: int | None = None) -> Pooled:
-        """Pool the runs of the evidence.
-
-        Parameters
-        ----------
-        evidence : Evidence
-        k : int, optional
-            Asked of every release, where it is more than the run's own policy asks for.
-        """
+        """Pool the runs of the evidence."""
         runs = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
         tables = []
         for i, run in enumerate(runs):
@@ -321,18 +309,7 @@ _DIGITS = 9  # what is beyond is rounding of the sums
 
 
 def groups(pooled: Pooled) -> tuple[Group, ...]:
-    """Compare every metric between each group and the rest; groups of fewer than 11 are pooled.
-
-    Parameters
-    ----------
-    pooled : Pooled
-
-    Returns
-    -------
-    tuple of Group
-        Exact; by attribute, metric and group. Intervals are percentile bootstraps over explanations, and normal
-        approximations from 2,000 explanations on; they are not corrected for looking at several.
-    """
+    """Compare every metric between each group and the rest; groups of fewer than 11 are pooled."""
     if "group" not in pooled.rows:
         return ()
     return tuple(found for attribute, rows in _by_attribute(pooled) for found in _of_attribute(attribute, rows))
@@ -403,16 +380,7 @@ _PREFIX = "ncp."
 def distributions(
     evidence: Evidence, pooled: Pooled, attacks: tuple[Attack, ...], control: Control, floor: float | None
 ) -> tuple[Distribution, ...]:
-    """Return every distribution that there is evidence for.
-
-    Parameters
-    ----------
-    evidence, pooled, attacks
-    control : Control
-        Hides what the edition may not show.
-    floor : float, optional
-        Of pureness.
-    """
+    """Return every distribution that there is evidence for."""
     found: list[Distribution | None] = []
     if len(pooled.regions):
         found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled)]

@@ -25,20 +25,7 @@ SIGN_OFF_SECTION = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question to a person.
-
-    Attributes
-    ----------
-    id : str
-    question : str
-    role : str
-        Who answers it.
-    section : int
-        Of the report, where the answer stands.
-    kind : {"text", "date", "choice"}
-    choices : sequence of str
-        The answers to choose from; empty for other kinds.
-    """
+    """A question to a person."""
 
     id: str
     question: str
@@ -82,23 +69,7 @@ class _Written(yaml.BaseLoader):
 
 
 def read_written(path: str | Path) -> Any:
-    """Read a YAML file as mappings, lists and text.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    mapping, list or str
-        None for a file without content.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, is too large, or is no YAML. The message tells the line and shows nothing of the content
-        but a key.
-    """
+    """Read a YAML file as mappings, lists and text."""
     path, problem = Path(path), ""
     try:
         with path.open("rb") as file:
@@ -144,33 +115,13 @@ def is_empty(value: object) -> bool:
 
 
 def check_keys(given: Mapping[Any, Any], where: str, known: Iterable[str]) -> None:
-    """Refuse a key that is not known: a misspelt answer would be lost without a word.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse a key that is not known: a misspelt answer would be lost without a word."""
     if unknown := [key for key in given if key not in known]:
         raise InputError(f"{where}{shown(unknown[0])} is unknown; known: {', '.join(known)}")
 
 
 def read_each(given: object, where: str, known: Iterable[str], read: Form) -> MappingProxyType[str, Any]:
-    """Read every value of one part; those that are empty are left out.
-
-    Parameters
-    ----------
-    given : mapping
-    where : str
-        How errors name the part.
-    known : iterable of str
-        Keys that it may have; the result is in their order.
-    read : callable
-        See `Form`.
-
-    Raises
-    ------
-    InputError
-    """
+    """Read every value of one part; those that are empty are left out."""
     if not isinstance(given, Mapping):
         raise InputError(f"{where} must hold keys and values, got {type(given).__name__}")
     check_keys(given, f"{where}.", known)
@@ -179,13 +130,7 @@ def read_each(given: object, where: str, known: Iterable[str], read: Form) -> Ma
 
 
 def read_text(value: object, where: str) -> str | None:
-    """Return a text without what surrounds it, None where there is none; ``where`` is how errors name it.
-
-    Raises
-    ------
-    InputError
-        If it is no text, too long, or holds what cannot be printed.
-    """
+    """Return a text without what surrounds it, None where there is none; ``where`` is how errors name it."""
     if is_empty(value):
         return None
     if not isinstance(value, str):
@@ -204,13 +149,7 @@ def _unprintable(letter: str) -> bool:
 
 
 def read_answer(value: object, where: str, asked: Question) -> str | None:
-    """Return the answer to a question, None where there is none.
-
-    Raises
-    ------
-    InputError
-        If it has not the form that the question asks for.
-    """
+    """Return the answer to a question, None where there is none."""
     if asked.kind == "date":
         return read_date(value, where)
     if isinstance(value, bool):  # what other readers of YAML make of yes and no
@@ -222,13 +161,7 @@ def read_answer(value: object, where: str, asked: Question) -> str | None:
 
 
 def read_date(value: object, where: str) -> str | None:
-    """Return a date as YYYY-MM-DD, None where there is none.
-
-    Raises
-    ------
-    InputError
-        If it is no date.
-    """
+    """Return a date as YYYY-MM-DD, None where there is none."""
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value.isoformat()
     text = read_text(value, where)
@@ -244,12 +177,7 @@ def read_date(value: object, where: str) -> str | None:
 
 
 def read_signature(value: object, where: str) -> Mapping[str, str] | None:
-    """Return ``name`` and ``date``, as far as they are there; None where neither is.
-
-    Raises
-    ------
-    InputError
-    """
+    """Return ``name`` and ``date``, as far as they are there; None where neither is."""
     if is_empty(value):
         return None
     forms = {"name": read_text, "date": read_date}
@@ -258,13 +186,7 @@ def read_signature(value: object, where: str) -> Mapping[str, str] | None:
 
 
 def read_number(value: object, where: str, name: str) -> float | None:
-    """Return a threshold, None where there is none: people for ``k``, a number above 0 for ``epsilon``, else a share.
-
-    Raises
-    ------
-    InputError
-        If it is no such number.
-    """
+    """Return a threshold, if there is one: people for ``k``, a number above 0 for ``epsilon``, else a share."""
     if is_empty(value):
         return None
     try:
@@ -376,20 +298,7 @@ class HumanInputs:
         return cls(**{name: value for name, value in parts.items() if not is_empty(value)})
 
     def accepted(self, check: str, policies: Iterable[Mapping[str, Any]]) -> str | None:
-        """Return why people accept that a check does not hold.
-
-        Parameters
-        ----------
-        check : str
-        policies : iterable of mapping
-            Settings of the policies in the period.
-
-        Returns
-        -------
-        str or None
-            None where nobody does, where a policy promises it (a broken promise cannot be accepted), and where no
-            policy is known.
-        """
+        """Return why people accept that a check does not hold."""
         known = list(policies)
         if not known or any(check in promised(policy) for policy in known):
             return None
@@ -474,10 +383,6 @@ def _comment(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, 110, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
-def _set(inputs: HumanInputs, name: str, value: object) -> None:
-    object.__setattr__(inputs, name, value)
-
-
 HOUSE = "house choice, no external source"
 BY_PEOPLE = "inputs.yaml"
 _HOUSE_VALUES = {"group_gap": 0.1, "attack_over_control": 0.05}
@@ -486,20 +391,7 @@ _WITHOUT_DEFAULT = ("pureness", "ncp", "attribute_disclosure", "epsilon")
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named choice of k.
-
-    Attributes
-    ----------
-    name : str
-        As in `PrivacyPolicy.preset`.
-    k : int
-    risk : float
-        Highest prosecutor risk: the source's own number where it has one, else 1 / k.
-    source : str
-        What k and risk come from.
-    status, verified, checked_on : str
-        State of the source, how that was verified, and when (year and month).
-    """
+    """A named choice of k."""
 
     name: str
     k: int
@@ -512,18 +404,7 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What a check compares with.
-
-    Attributes
-    ----------
-    id : str
-        ``k``, ``risk``, ``pureness``, ``ncp``, ``attribute_disclosure``, ``group_gap``, ``attack_over_control``
-        or ``epsilon``.
-    value : float, optional
-        None where nothing is asked: the figure is reported and not judged.
-    source : str
-        Who asks for it.
-    """
+    """What a check compares with."""
 
     id: str
     value: float | None
@@ -541,26 +422,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType({name: _preset(name) for name i
 
 
 def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Threshold]:
-    """Return what the checks of a report compare with.
-
-    Parameters
-    ----------
-    preset : str, optional
-        Name of a preset. Without one, k is asked by the policy of each run alone.
-    inputs : HumanInputs
-        What people chose; it comes before the preset and the house.
-
-    Returns
-    -------
-    mapping of str to Threshold
-        One for every id; without a value where nobody asks for anything.
-
-    Raises
-    ------
-    InputError
-        If the preset is unknown, or people chose a k below its own: the report would carry a name that it does not
-        live up to.
-    """
+    """Return what the checks of a report compare with."""
     chosen = inputs.thresholds
     found = {name: Threshold(name, None, "nobody asks for one") for name in ("k", "risk", *_WITHOUT_DEFAULT)}
     found |= {name: Threshold(name, value, HOUSE) for name, value in _HOUSE_VALUES.items()}

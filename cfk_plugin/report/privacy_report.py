@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
     from cfk_plugin.report.document import Document
     from cfk_plugin.report.inputs import HumanInputs
-    from cfk_plugin.report.runs import Evidence, Moment
+    from cfk_plugin.report.runs import Evidence
+    from cfk_plugin.report.store import Moment
 
 
 SUFFIXES = (".html", ".json", ".md", ".csv", ".xml", ".pdf")

@@ -15,7 +15,7 @@ from cfk_plugin.audit import AuditReport
 from cfk_plugin.audit.result import AuditResult, rate
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.records.run import StoreDownError
-from cfk_plugin.report import runs
+from cfk_plugin.report import store
 from cfk_plugin.report.runs import RunEvidence, read_experiment, read_runs
 from logged import log, log_file, log_json, made, part
 from prototyped import prototypes
@@ -93,11 +93,11 @@ def test_a_file_that_the_server_has_lost_is_named(server: TrackingServer) -> Non
 def test_a_server_that_hangs_in_between_is_given_up(server: TrackingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [made(f"2026-10-{day:02d}", released()) for day in range(1, 29)]
     run_id = log(records, uri=server.url)
-    monkeypatch.setattr(runs, "PATIENCE", 2.0)
-    read = runs.Workers.map
+    monkeypatch.setattr(store, "PATIENCE", 2.0)
+    read = store.Workers.map
     stopped = []
 
-    def map_until_it_hangs(self: runs.Workers, function: Any, items: Any) -> Iterator[Any]:
+    def map_until_it_hangs(self: store.Workers, function: Any, items: Any) -> Iterator[Any]:
         for place, answer in enumerate(read(self, function, items)):
             if place == 4:  # among the files
                 server.hang()
@@ -106,11 +106,11 @@ def test_a_server_that_hangs_in_between_is_given_up(server: TrackingServer, monk
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(runs.Workers, "map", map_until_it_hangs)
+            patch.setattr(store.Workers, "map", map_until_it_hangs)
             with pytest.raises(StoreDownError, match="did not answer for 2 seconds"):
                 read_runs(run_id, tracking_uri=server.url)
         assert stopped
-        monkeypatch.setattr(runs, "PATIENCE", 60.0)
+        monkeypatch.setattr(store, "PATIENCE", 60.0)
         with pytest.raises(StoreDownError, match="the MLflow tracking server does not answer"):
             read_runs(run_id, tracking_uri=server.url)
     finally:

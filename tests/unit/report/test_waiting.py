@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cfk_plugin.records.run import StoreDownError
-from cfk_plugin.report import runs
-from cfk_plugin.report.runs import Workers
+from cfk_plugin.report import store
+from cfk_plugin.report.store import Workers
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:
@@ -32,7 +32,7 @@ def test_questions_do_not_run_far_ahead_of_the_answers_that_are_fetched() -> Non
         answers = workers.map(lambda number: asked.append(number) or number, range(1000))
         assert next(answers) == 0
         answers.close()  # type: ignore[attr-defined]
-    assert len(asked) <= runs._AHEAD + 1
+    assert len(asked) <= store._AHEAD + 1
 
 
 def test_an_error_is_the_question_s_own() -> None:
@@ -47,8 +47,8 @@ def test_an_error_is_the_question_s_own() -> None:
 
 
 def test_a_store_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "PATIENCE", 0.05)
-    monkeypatch.setattr(runs, "_FAREWELL", 0.05)
+    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    monkeypatch.setattr(store, "_FAREWELL", 0.05)
     silent = threading.Event()
     try:
         with Workers() as workers, pytest.raises(StoreDownError, match=r"did not answer for 0\.05 seconds"):
@@ -60,10 +60,10 @@ def test_a_store_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 def test_a_question_that_hangs_does_not_keep_the_process_alive() -> None:
     code = (
         "import threading\n"
-        "from cfk_plugin.report import runs\n"
-        "runs.PATIENCE = runs._FAREWELL = 0.05\n"
+        "from cfk_plugin.report import store\n"
+        "store.PATIENCE = store._FAREWELL = 0.05\n"
         "try:\n"
-        "    with runs.Workers() as workers:\n"
+        "    with store.Workers() as workers:\n"
         "        workers.call(threading.Event().wait)\n"
         "except Exception as error:\n"
         "    print(type(error).__name__)\n"
