@@ -14,7 +14,7 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.metrics.risk import l_diversity, t_closeness
-from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, AxisArrays, CellIndex, Codes, Floats, Ints, index_of
+from cfk_plugin.protection.axes import NOMINAL, TREE, Axis, AxisArrays, CellIndex, Codes, Floats, Ints, index_of
 from cfk_plugin.protection.group_kernels import (
     LENDERS,
     MOST,
@@ -62,7 +62,7 @@ def group_cells(
         raise ValueError(f"{int(count.sum())} people cannot be divided into groups of at least {k}")
     if labels is not None:
         levels, level = np.unique(labels, return_inverse=True)
-        axes = _with_interval(axes, label_weight * levels, label_weight)
+        axes = _joined(axes, AxisArrays.of([Axis.interval(label_weight * levels, label_weight)]))
         codes = np.column_stack([codes, level]).astype(np.int32)
     order = np.lexsort(codes.T[::-1])
     codes, count = codes[order], count[order]
@@ -74,17 +74,12 @@ def group_cells(
     return Shares(order[cell[line]], size[line], group[line])
 
 
-def _with_interval(axes: AxisArrays, position: Floats, weight: float) -> AxisArrays:
-    return axes._replace(
-        kind=np.append(axes.kind, np.int8(INTERVAL)),
-        weight=np.append(axes.weight, weight),
-        card=np.append(axes.card, position.size),
-        missing=np.append(axes.missing, -1),
-        offset=np.append(axes.offset, axes.offset[-1] + position.size),
-        position=np.append(axes.position, position),
-        node_offset=np.append(axes.node_offset, axes.node_offset[-1]),
-        leaf_node=np.append(axes.leaf_node, np.full(position.size, -1)),
-    )
+def _joined(first: AxisArrays, more: AxisArrays) -> AxisArrays:
+    arrays = {name: np.append(array, getattr(more, name)) for name, array in first._asdict().items()}
+    for name in ("offset", "node_offset"):
+        start = getattr(first, name)
+        arrays[name] = np.append(start, start[-1] + getattr(more, name)[1:])
+    return AxisArrays(**arrays)
 
 
 def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int) -> Shares:
@@ -173,28 +168,22 @@ class GroupHulls:
             for j, table in enumerate(self._inside):
                 table[group, cells[members, j]] = True
         self.people = people.copy()
-        self.into = np.arange(len(groups))
-        self._alive = np.ones(len(groups), dtype=bool)
+        self.into = np.arange(len(groups))  # which group each is part of by now
         self._loss = self._losses(np.arange(len(groups)), None)
 
     def merge_while(self, unfit: Callable[[Ints], bool], sides: Ints) -> None:
         """Merge each group that is unfit with its cheapest partner of the same side until no group is."""
-        todo = [g for g in range(len(self.into)) if unfit(np.array([g]))]
-        while todo:
-            group = todo.pop(0)
-            if not self._alive[group]:
-                continue
-            partner = self._partner(group, sides)
-            if partner is None:  # nobody left on this side: as large as it gets
-                continue
-            self._merge(group, partner)
-            if unfit(np.flatnonzero(self.into == group)):
-                todo.insert(0, group)
+        for group in range(len(self.into)):
+            parts = np.array([group])
+            while self.into[group] == group and unfit(parts) and (partner := self._partner(group, sides)) is not None:
+                self._merge(group, partner)
+                parts = np.flatnonzero(self.into == group)
 
     def _partner(self, group: int, sides: Ints) -> int | None:
-        others = np.flatnonzero(self._alive & (sides == sides[group]))
+        alive = self.into == np.arange(len(self.into))
+        others = np.flatnonzero(alive & (sides == sides[group]))
         others = others[others != group]
-        if not len(others):
+        if not len(others):  # nobody left on this side: as large as it gets
             return None
         joint = self._losses(others, group)
         size = self.people[group]
@@ -205,7 +194,6 @@ class GroupHulls:
         for table in self._inside:
             table[group] |= table[partner]
         self.people[group] += self.people[partner]
-        self._alive[partner] = False
         self.into[self.into == partner] = group
         self._loss[group] = self._losses(np.array([group]), None)[0]
 
@@ -279,21 +267,17 @@ def _build(population: Population, policy: PrivacyPolicy, sides: Ints, likely: F
             group_of_row[rows] = len(side_of_group) + group
             side_of_group = np.append(side_of_group, np.full(group.max() + 1, side))
 
-    def unfit(rows: Ints) -> bool:
-        return population.people(rows) < policy.k or _too_alike(population, policy, rows)
-
     rows = np.flatnonzero(group_of_row >= 0)
     members = by_group(group_of_row, np.arange(population.n_rows), len(side_of_group))
     people = np.array([population.people(m) for m in members], dtype=np.int64)
+
+    def unfit(parts: Ints) -> bool:
+        together = np.sort(np.concatenate([members[part] for part in parts]))
+        return population.people(together) < policy.k or _too_alike(population, policy, together)
+
     if (people < policy.k).any() or policy.l is not None or policy.t is not None:
         cells = [np.unique(population.cell_of(m)) for m in members]
-        number, side_of_group = _merged(
-            population,
-            cells,
-            people,
-            side_of_group,
-            lambda parts: unfit(np.sort(np.concatenate([members[part] for part in parts]))),
-        )
+        number, side_of_group = _merged(population, cells, people, side_of_group, unfit)
         group_of_row[rows] = number[group_of_row[rows]]
     regions = regions_of(population, group_of_row[rows], population.cell_of(rows), len(side_of_group))
     return Partition(population, regions, group_of_row, side_of_group)
