@@ -16,7 +16,8 @@ from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import PrivateRelease
 from cfk_plugin.protection.axes import Codes, Floats, Ints
-from cfk_plugin.protection.partition import Partition
+from cfk_plugin.protection.groups import counts_once
+from cfk_plugin.protection.partition import Partition, by_group
 
 _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
@@ -123,10 +124,9 @@ def _candidates(partition: Partition) -> Ints:
     """Return one row per distinct private part of every group, at most so many, in keyed order."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
-    codes, numbers = population.encode(population.rows(grouped))
+    codes, group = population.codes[grouped], partition.group_of_row[grouped]
     private = [population.schema.features.index(name) for name in population.schema.private]
-    group = partition.group_of_row[grouped]
-    line = in_order(codes, population.schema, group, population.keyed_order(codes, numbers))
+    line = in_order(codes, population.schema, group, population.keyed_numbers(grouped))
     keys = np.column_stack([group[line].astype(np.int64), codes[line][:, private]])
     first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
     line = line[first]
@@ -149,45 +149,26 @@ def _may_leave(partition: Partition, candidates: Ints, policy: PrivacyPolicy) ->
 def _consistent_members(partition: Partition, candidates: Ints, goal: Goal, model: RowOracle) -> Ints:
     """Count, for each candidate, the members of its group that get the desired outcome with its private values."""
     population = partition.population
-    first = _once_per_group(partition)
-    pairs, people = np.unique(
-        np.column_stack([partition.group_of_row[first], population.cell_of(first)]), axis=0, return_counts=True
-    )
+    grouped = np.flatnonzero(partition.group_of_row >= 0)
+    members = by_group(partition.group_of_row[grouped], grouped, len(partition.regions))
+    # One row of each person in each group.
+    first = np.concatenate([grouped[:0], *(rows[counts_once(population, rows) == 1] for rows in members)])
+    of_group = np.column_stack([partition.group_of_row[first], population.cell_of(first)])
+    pairs, people = np.unique(of_group, axis=0, return_counts=True)
     start = np.searchsorted(pairs[:, 0], np.arange(len(partition.regions) + 1))
     counts = np.zeros(len(candidates), dtype=np.int64)
     offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
     group = partition.group_of_row[candidates]
     size = start[group + 1] - start[group]
-    for at in _batches(size):
+    runs = np.flatnonzero(np.diff((np.cumsum(size) - 1) // _ASKED)) + 1  # of about equal work
+    for at in np.split(np.arange(len(size)), runs):
         which = np.repeat(at, size[at])
         within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
         asked = start[group[which]] + within
-        cells = population.cells[pairs[asked, 1]]
-        alone = population.cell_of(candidates[which]) == pairs[asked, 1]  # the row itself: already asked
-        good = np.ones(len(which), dtype=bool)
-        other = np.flatnonzero(~alone)
-        if len(other):
-            frame = rows_for_cells(population.encoder, offered, which[other], cells[other])
+        cells = pairs[asked, 1]
+        good = population.cell_of(candidates[which]) == cells  # the row itself: already asked
+        if len(other := np.flatnonzero(~good)):
+            frame = rows_for_cells(population.encoder, offered, which[other], population.cells[cells[other]])
             good[other] = judge(model.ask(frame), which[other])
         np.add.at(counts, which, np.where(good, people[asked], 0))
     return counts
-
-
-def _once_per_group(partition: Partition) -> Ints:
-    """Return one row of each person in each group, whatever the table's order."""
-    population = partition.population
-    grouped = np.flatnonzero(partition.group_of_row >= 0)
-    if population.schema.subject is None:
-        return grouped
-    codes = population.codes[grouped]
-    line = grouped[in_order(codes, population.schema, partition.group_of_row[grouped])]
-    starts = np.flatnonzero(np.diff(partition.group_of_row[line])) + 1
-    return np.concatenate([part[population.first_rows(part)] for part in np.split(line, starts)])
-
-
-def _batches(size: Ints) -> list[Ints]:
-    """Cut candidates into runs of about equal work."""
-    if not len(size):
-        return []
-    run = (np.cumsum(size) - 1) // _ASKED
-    return np.split(np.arange(len(size)), np.flatnonzero(np.diff(run)) + 1)

@@ -284,7 +284,7 @@ def _build(population: Population, policy: PrivacyPolicy, sides: Ints, likely: F
 
 
 def _group(population: Population, k: int, rows: Ints, likely: Floats | None) -> Ints:
-    counted = _counts_once(population, rows)
+    counted = counts_once(population, rows)
     cell_of, cell = np.unique(population.cell_of(rows), return_inverse=True)
     people = np.bincount(cell, weights=counted, minlength=len(cell_of)).astype(np.int64)
     labels = None if likely is None else likely[cell_of]
@@ -314,8 +314,8 @@ def _group(population: Population, k: int, rows: Ints, likely: Floats | None) ->
     return group
 
 
-def _counts_once(population: Population, rows: Ints) -> Ints:
-    """Say of each row whether its person is counted there: at one of this side, whatever the table's order."""
+def counts_once(population: Population, rows: Ints) -> Ints:
+    """Return 1 for the row that a person is counted at, else 0: one of these rows, whatever the table's order."""
     if not population.has_several_rows:
         return np.ones(len(rows), dtype=np.int64)
     line = in_order(population.codes[rows], population.schema)
