@@ -1,13 +1,23 @@
-"""cfk report: the privacy report of logged runs."""
+"""cfk report: the privacy report of logged runs, what changed between two, and the form for what people say."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cfk_plugin.cli.frame import command, console
+from cfk_plugin.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+    from cfk_plugin.report.privacy_report import PrivacyReport
 
 
 @command(
@@ -20,6 +30,7 @@ from cfk_plugin.cli.frame import command, console
     kept="files that are written by now stay",
 )
 def report(
+    context: typer.Context,
     run: Annotated[list[str] | None, typer.Option(help="Id of a run; may be given several times.")] = None,
     experiment: Annotated[str | None, typer.Option(help="All runs of an experiment: its name, or id:NUMBER.")] = None,
     since: Annotated[str | None, typer.Option(help="First day or moment, as 2026-10-01.")] = None,
@@ -55,26 +66,157 @@ def report(
     Exit code 0 when every check passes, 1 when one fails, 3 when one needs a person or was not measured. Of a
     comparison 0 when nothing changed, 1 when a check fails that did not, 3 when something else changed.
     """
-    from cfk_plugin.commands import report as work
+    from cfk_plugin._files import progress_bar
+    from cfk_plugin.report.privacy_report import PrivacyReport
 
-    job = work.Job(
-        runs=tuple(run or ()),
-        experiment=experiment,
-        since=since,
-        until=until,
-        tracking_uri=tracking_uri,
-        outputs=tuple(output or ()),
-        pdf=pdf,
-        edition=edition,
-        preset=preset,
-        inputs=inputs,
-        previous=previous,
-        address=address,
-        print=print_edition,
-        log=log,
-        card=card,
-        model=model,
-        compare=compare,
-        template=template,
-    )
-    return work.run(job, console(), console(stderr=True))
+    _require_one({"--run": run, "--experiment": experiment, "--compare": compare, "--template": template})
+    if template is not None:
+        _refuse(context, "--template", "template")
+        return _write_template(template)
+    if compare is not None:
+        _refuse(context, "--compare", "output", "tracking_uri", "compare")
+        return _compare(compare, output or [], tracking_uri)
+    places, version = _places(output or [], pdf, card, address), _version(model)
+    read = PrivacyReport.of_runs if experiment is None else PrivacyReport.of_experiment
+    with progress_bar("reading runs", console(stderr=True)) as told:
+        made = read(
+            run if experiment is None else experiment,  # type: ignore[arg-type]  # each to its own
+            since=since,
+            until=until,
+            edition=edition,  # type: ignore[arg-type]  # an unknown one is refused there
+            preset=preset,
+            inputs=inputs,
+            previous=previous,
+            tracking_uri=tracking_uri,
+            progress=told,
+        )
+    for place in places:
+        made.save(place, print_edition=print_edition, address=address)
+    _deliver(made, log, card, version, tracking_uri)
+    _show(made, console())
+    return {"pass": 0, "fail": 1, "review": 3}[made.verdict]
+
+
+def _require_one(modes: Mapping[str, object]) -> None:
+    chosen = [name for name, value in modes.items() if value]
+    if len(chosen) != 1:
+        found = f"got {' and '.join(chosen)}" if chosen else "got none"
+        raise InputError(f"give one of {', '.join(modes)}; {found}")
+
+
+def _places(outputs: list[Path], pdf: Path | None, card: Path | None, address: str | None) -> list[Path]:
+    """Return where the report goes; a place that cannot be written is refused before any run is read."""
+    from cfk_plugin.report.delivery import check_place
+    from cfk_plugin.report.privacy_report import SUFFIXES
+
+    if address is not None and not address.startswith(("http://", "https://")):
+        raise InputError(f"--address {address}: must begin with http:// or https://")
+    wanted: list[tuple[Path, tuple[str, ...]]] = [(place, SUFFIXES) for place in outputs]
+    wanted += [(place, (suffix,)) for place, suffix in ((pdf, ".pdf"), (card, ".md")) if place is not None]
+    for place, suffixes in wanted:
+        check_place(place, suffixes)
+    if len({place.resolve() for place, _ in wanted}) < len(wanted):
+        raise InputError("two outputs have the same name; give each its own")
+    return [*outputs, *([] if pdf is None else [pdf])]
+
+
+def _version(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, _, version = text.removeprefix("models:/").rpartition("/")
+    if not name or not version.isdecimal():
+        raise InputError(f"--model {text}: give name and number of a registered version, as in loans/3")
+    return name, version
+
+
+def _deliver(
+    made: PrivacyReport, log: bool, card: Path | None, version: tuple[str, str] | None, tracking_uri: str | None
+) -> None:
+    """Log the report, and put the card where it belongs."""
+    from cfk_plugin.report.delivery import describe_model_version, write_whole
+
+    err, where = console(stderr=True), ""
+    if log:
+        with redirect_stdout(sys.stderr):  # MLflow prints addresses
+            run_id = made.log()
+        err.print(f"logged to MLflow run {run_id}", highlight=False)
+        # The external edition names no run.
+        internal = made.data.report["edition"] == "internal"
+        where = f"artifact cfk/report.html of MLflow run {run_id}" if internal else ""
+    if card is not None:
+        write_whole(card, made.model_card(where=where))
+    if version is not None:
+        describe_model_version(*version, made.model_card(where=where), tracking_uri)
+        err.print(f"described version {version[1]} of model {version[0]}", highlight=False, markup=False)
+
+
+def _show(made: PrivacyReport, out: Console) -> None:
+    """Print the verdict, a line per check, and what is wrong with those that fail."""
+    from rich.text import Text
+
+    from cfk_plugin.report.document import STATUS_TEXTS, kind_of, shown
+
+    out.print(Text.assemble("verdict: ", (made.verdict, "bold"), f" ({made.data.report['edition']} edition)"))
+    rows = [("status", "check", "measured", "asked")]
+    for check in made.data.checks:
+        kind = kind_of(check.id)
+        asked = shown(check.threshold, kind) if check.threshold.measured else "–"
+        rows.append((STATUS_TEXTS[check.status], check.id, shown(check.measured, kind), asked))
+    # Whatever the width of the terminal: a check that is cut off was not read.
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        out.print(Text(line.rstrip()), soft_wrap=True)
+    for check in made.data.checks:
+        if check.status == "fail":
+            out.print(Text(f"{check.id}: {check.text}"), soft_wrap=True)
+    if made.data.placeholders:
+        out.print(Text(f"{len(made.data.placeholders)} questions are open: see cfk report --template inputs.yaml"))
+
+
+def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | None) -> int:
+    from rich.text import Text
+
+    from cfk_plugin.report.delivery import check_place, write_whole
+    from cfk_plugin.report.privacy_report import PrivacyReport
+    from cfk_plugin.report.summaries import render_comparison
+
+    for place in outputs:
+        check_place(place, (".md",))
+    before, after = (PrivacyReport.read(source, tracking_uri=tracking_uri) for source in sources)
+    changes, text, out = after.compare(before), render_comparison(before.data, after.data), console()
+    for place in outputs:
+        write_whole(place, text)
+    for change in changes:
+        out.print(Text(f"{change['what']}: {change['before']} → {change['after']}"), soft_wrap=True)
+    if not changes:
+        out.print(f"nothing that a report compares changed; verdict: {after.verdict}")
+        return 0
+    failed, fails = ({check.id for check in made.data.checks if check.status == "fail"} for made in (before, after))
+    return 1 if fails - failed else 3
+
+
+def _write_template(path: Path) -> int:
+    from rich.text import Text
+
+    from cfk_plugin.report.delivery import check_place
+    from cfk_plugin.report.inputs import template
+
+    check_place(path, (".yaml", ".yml"))
+    try:
+        with path.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(template())
+    except FileExistsError:
+        raise InputError(f"{path}: is there already, and may hold answers; give another name") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+    console(stderr=True).print(Text(f"{path}: fill it in, and give it with --inputs"))
+    return 0
+
+
+def _refuse(context: typer.Context, mode: str, *used: str) -> None:
+    """Refuse options that mean nothing here: whoever gives them expects something of them."""
+    for name, value in context.params.items():
+        if name not in used and value and (name, value) != ("edition", "internal"):
+            option = "print" if name == "print_edition" else name.replace("_", "-")
+            raise InputError(f"--{option} says nothing with {mode}; leave it out")

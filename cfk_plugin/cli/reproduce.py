@@ -1,13 +1,23 @@
-"""cfk reproduce: the published experiments again."""
+"""cfk reproduce: the published experiments again, with progress, and where everything is."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cfk_plugin.cli.frame import command, console
+from cfk_plugin.errors import InputError
+
+if TYPE_CHECKING:
+    from cfk_plugin.reproduction import Experiment, Results
+    from cfk_plugin.reproduction.run import OnEvent
+
+_MINUTE, _HOUR = 60, 3600
 
 
 @command(
@@ -42,24 +52,116 @@ def reproduce(
     A run that was stopped continues where it was when the same command is given again. Exit code 0 when the purest
     regions are nowhere worse than the paper's figures and than its method on the same models, 3 when they are.
     """
-    from cfk_plugin.commands import reproduce as work
+    from cfk_plugin.reproduction import Experiment, Place
+    from cfk_plugin.reproduction import reproduce as run
+    from cfk_plugin.reproduction.results import OURS, PAPER, THEIRS
+    from cfk_plugin.reproduction.run import FIGURES, PAGE
 
-    job = work.Job(
-        data=data,
-        output=output,
-        tables=tables,
-        methods=methods,
-        ks=ks,
-        studies=studies,
-        limit=limit,
-        grasp_limit=grasp_limit,
-        effective=effective,
+    usual = Experiment()
+    numbers = {"limit": limit, "grasp_limit": grasp_limit, "effective": effective, "seed": seed}
+    asked = Experiment(
+        tables=_names(tables, usual.tables),
+        methods=_names(methods, usual.methods),
+        ks=_numbers(ks),
+        studies=() if studies == "none" else _names(studies, usual.studies),
         grid=grid,
         explainer=explainer,
-        seed=seed,
-        jobs=jobs,
-        cache=cache,
-        experiment=experiment,
-        tracking_uri=tracking_uri,
+        **numbers,
     )
-    return work.run(job, console(), console(stderr=True))
+    _check_folder(output)
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _own_store(output)
+    place = Place(output=output, data=data, cache=cache, experiment=experiment, tracking_uri=uri)
+    # The command that asks for the same figures, whatever folders and processes.
+    given = {"tables": tables, "methods": methods, "k": None if asked.ks == usual.ks else ks, "studies": studies}
+    for name in ("limit", "grasp_limit", "effective", "grid", "explainer", "seed"):
+        value = getattr(asked, name)
+        given[name.replace("_", "-")] = None if value == getattr(usual, name) else str(value)
+    parts = ["cfk reproduce", *(["--data FOLDER"] if data is not None else [])]
+    parts += [f"--{name} {value}" for name, value in given.items() if value is not None]
+    try:
+        with _progress(asked, jobs) as on_event:
+            results = run(asked, place, command=" ".join(parts), jobs=jobs, told=on_event)
+    except KeyboardInterrupt:
+        raise InputError(f"stopped; the same command goes on where it was, from {place.kept}") from None
+    _show(results)
+    err = console(stderr=True)
+    err.print(f"page: {output / PAGE}, plots: {output / FIGURES}", highlight=False)
+    err.print(f"runs: experiment {experiment!r} in {uri}", highlight=False)
+    judged = [v for v in results.verdicts if v.method == OURS[0] and v.against in (PAPER, THEIRS) and v.is_measured]
+    return 0 if all(verdict.is_reached for verdict in judged) else 3
+
+
+def _names(text: str | None, every: tuple[str, ...]) -> tuple[str, ...]:
+    if text is None:
+        return every
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise InputError("--k takes whole numbers with commas between, as 5,10,20") from None
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; --output takes a folder")
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"{folder}: the folder above it does not exist")
+
+
+def _own_store(folder: Path) -> str:
+    folder.mkdir(exist_ok=True)
+    return f"sqlite:///{(folder / 'mlflow.db').absolute()}"
+
+
+@contextmanager
+def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
+    """Show how far the work is and how long it will still take; without a terminal, a line per table."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from cfk_plugin.reproduction.run import Event, Forecast
+
+    err, jobs = console(stderr=True), experiment.jobs()
+    forecast = Forecast(jobs, experiment.limit, at_once)
+    left = {name: sum(job.table == name for job in jobs) for name in experiment.tables}
+    bar = Progress(
+        TextColumn("measuring"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        console=err,
+        disable=not err.is_terminal,
+    )
+    task = bar.add_task("", total=len(jobs), left="tuning forests")
+
+    def on_event(event: Event) -> None:
+        forecast.done(event)
+        bar.update(task, advance=1, left=f"about {_duration(forecast.left)} left")
+        table = event.job.table
+        left[table] -= 1
+        if not left[table] and not err.is_terminal:
+            err.print(f"{table} is measured; about {_duration(forecast.left)} left", highlight=False)
+
+    with bar:
+        yield on_event
+
+
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTE:
+        return f"{seconds:.0f} s"
+    return f"{seconds / _MINUTE:.0f} min" if seconds < _HOUR else f"{seconds / _HOUR:.1f} h"
+
+
+def _show(results: Results) -> None:
+    from rich.table import Table
+
+    table = Table("table", "k", "method", "n", "NCP %", "pureness %", "proven %", "s each")
+    for found in results.aggregates:
+        figures = [found.ncp, found.pureness, found.proven]
+        percent = ["–" if figure is None else f"{100 * figure:.2f}" for figure in figures]
+        seconds = "–" if found.seconds is None else f"{found.seconds:.3f}"
+        table.add_row(found.table, str(found.k), found.method, str(found.n), *percent, seconds)
+    console().print(table)
