@@ -454,15 +454,15 @@ def attribute_inference(
 ) -> AttackReport:
     """Attack private attributes of people in the training table through answers that fit their quasi-identifiers.
 
-    The sample is split by the seed: the owner trains on the table; half of the others are the adversary's own people,
-    who ask where they are undesired; the rest are the control. An answer fits everybody whose quasi-identifiers are
-    equal to those of a row or prototype, or inside a region. One value is guessed per person and attribute: the one
-    with most votes, where an answer that fits m people of the table is a vote of 1 / m for what it says.
+    An answer fits everybody whose quasi-identifiers are equal to those of a row or prototype, or inside a region. One
+    value is guessed per person and attribute: the one with most votes, where an answer that fits m people of the table
+    is a vote of 1 / m for what it says.
 
     Parameters
     ----------
     owner : Target
     sample : Sample
+        Split into the table, the adversary's own people, who ask where they are undesired, and the control.
     quasi_identifiers : sequence of str
         What the adversary knows of everybody; it need not be what the owner protects.
     n_train : int, optional
@@ -475,18 +475,13 @@ def attribute_inference(
     private : sequence of str, optional
         What is guessed. Default: all other features.
     seed, n_jobs, kept, progress
-        As in `membership`.
+        As in `membership`; there is one piece.
 
     Returns
     -------
     AttackReport
-        ``attribute_inference_linkage`` over all attributes; ``attribute_inference_singled_out``: the same of guesses
-        that rest on an answer which fits at most three people of the table; ``attribute_inference_linkage/<attribute>``
-        for each attribute. `main`: share of right guesses about people of the table, over people and attributes.
-        `baseline`: the same guesses by a forest on the quasi-identifiers that learnt from the adversary's own people,
-        without any answer. `control`: the attack's guesses about people of the control whose quasi-identifiers fit:
-        what the answers tell of anybody like that, in the table or not. Figures: ``advantage`` (main - control) and
-        others, see ``docs/reference/audits.md``.
+        Results over all attributes, of guesses from answers that fit at most three people, and for each attribute.
+        `baseline`: a forest on the quasi-identifiers, without any answer. `control`: guesses about other people.
 
     Raises
     ------
@@ -497,9 +492,8 @@ def attribute_inference(
 
     Notes
     -----
-    Shares are in [0, 1]; lower is better. Intervals are over places, the distinct sets of quasi-identifiers that
-    answers say, since people who fit the same one are guessed alike; see `clustered_share`. An `advantage` near 0 says
-    that this attack does no better on people in the table than on others; it is no proof that there is none.
+    Intervals are over places, the distinct sets of quasi-identifiers that answers say, since people who fit the same
+    one are guessed alike; see `clustered_share`.
 
     References
     ----------

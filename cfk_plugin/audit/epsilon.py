@@ -402,10 +402,8 @@ def canary_audit(
     canary : DataFrame
         One made-up person, of values that are rare together; also of values that the table's dtype cannot hold, or that
         the schema does not declare: whoever is in a table must be protected.
-    claimed : float
-        The epsilon that the function promises, for the same relation.
-    delta : float
-        The delta that it promises.
+    claimed, delta : float
+        What the function promises, for the same relation.
     runs : int
         In each world, at least 20. See `runs_needed`.
     score : callable, optional
@@ -415,8 +413,7 @@ def canary_audit(
     schema : Schema, optional
         Names the subject, if a person has several rows.
     relation : {"add-remove", "replace-one"}
-        Which tables are neighbours. An (epsilon, delta) for add-remove gives (2 epsilon, (1 + e^epsilon) delta) for
-        replace-one.
+        Which tables are neighbours; see `replace_one`.
     confidence : float
         Of the bound.
     n_jobs : int
@@ -442,8 +439,7 @@ def canary_audit(
     Notes
     -----
     Discriminant, threshold and direction are learnt on the first half of the runs of each world; what they find is
-    counted on the second half. See `epsilon_bound` for the formula and how the 5 % are split. A weak attack gives a
-    small bound: it says nothing about how private the function is.
+    counted on the second half. A weak attack gives a small bound, which says nothing about how private the function is.
     """
     check_epsilon(claimed)
     check_delta(delta, confidence)

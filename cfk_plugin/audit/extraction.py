@@ -483,15 +483,14 @@ def extraction(
 ) -> AttackReport:
     """Copy a model from its outcomes and counterfactuals, and measure what the counterfactuals add.
 
-    The sample is split into four sets of equal size: the owner trains on half of one, the attacker knows three. An
-    attacker who reads answers learns more replies than one who does not: the control asks as many further ordinary
+    An attacker who reads answers learns more replies than one who does not: the control asks as many further ordinary
     queries as there were answers, so that only what is better than both is due to explanations being explanations.
 
     Parameters
     ----------
     owner : Target
     sample : Sample
-        At least 80 people.
+        At least 80 people, split into four sets: the owner trains on half of one, the attacker knows three.
     queries : sequence of int
         One result each. Sizes beyond the people of the attacker are left out, and named in the settings.
     known, unknown : callable, optional
@@ -506,10 +505,8 @@ def extraction(
     Returns
     -------
     AttackReport
-        Results ``extraction_known_<queries>`` and ``extraction_unknown_<queries>``. `main`: share of held-out people to
-        whom surrogate and model give the same outcome (fidelity), with explanations; `baseline`: with queries alone;
-        `control`: with further queries, None where the attacker has not enough people. Intervals cover people and, with
-        several repeats, draws of queries; not other trainings of the owner.
+        `main`: share of held-out people to whom surrogate and model give the same outcome, with explanations;
+        `baseline`: with queries alone; `control`: with further queries, None where there are not enough people.
 
     Raises
     ------
@@ -520,8 +517,7 @@ def extraction(
 
     Notes
     -----
-    Counterfactuals are labelled with the desired outcome, Eq. 22 of the paper. It says nothing about attackers who
-    choose their queries by what they have learnt.
+    Counterfactuals are labelled with the desired outcome, Eq. 22 of the paper. Intervals cover people and draws.
 
     References
     ----------

@@ -37,38 +37,24 @@ def inversion(
     ----------
     setting : Setting
     rerun : {"own", "released"}
-        Which private values the algorithm is run with: everybody's own (the attacker knows everything but who it
-        is), or the released ones for everybody inside.
+        Which private values the algorithm is run with: everybody's own, or the released ones for everybody inside.
     everybody : bool, optional
-        With "own": whether every person of the population is mapped, for the figures on everybody, or only those
-        inside the attacked regions, which is enough for the attack. Default: everybody where the policy's guarantee
-        fixes a partition, as the guarantee is about everybody; else those inside, as each takes a search.
+        With "own": whether every person of the population is mapped, or those inside alone, which is enough for the
+        attack. Default: everybody where the policy's guarantee is about everybody; else each takes a search.
     simulations : int
         Runs with fresh seeds per candidate, where the algorithm draws random numbers and its seed is secret.
 
     Returns
     -------
     AuditResult
-        `main`: chance to name the right person among those who are left, 1 / k_effective. `baseline`: naming anybody
-        in the region, 1 / k. `control`: the same among people of the holdout; a hit is a person who carries the
-        released values by coincidence (deterministic algorithms only). Figures: ``k_effective_...`` over releases,
-        ``success``, ``random`` (1 when simulated). With "own" also ``k_releasable_...``: the same without people whose
-        own prediction is not the desired one. They can never be released, which full records and the model tell; with
-        a policy that counts eligible people alone, k_effective leaves them out already. Where everybody is mapped
-        also ``everyone_k_effective_...``, the same count for every person of the population and not for releases
-        alone, ``everyone_success``, ``everyone_mapped`` (share of the people who get a region at all), and, for one
-        fixed desired outcome, ``desired_k_effective_...``, the count among people with the desired prediction, for
-        those people. Simulated: ``k_effective_low_...`` (from the upper end of the 95 % interval of each posterior),
-        ``simulations``.
+        Success is 1 / k_effective; there is no control where runs are simulated.
 
     Notes
     -----
-    Deterministic: k_effective(R) = number of people r in R that the algorithm maps to R. Randomised: with p_j the
-    probability that it maps j to R, k_effective = sum_j p_j / p_true, the inverse of the attacker's posterior on the
-    right person; for a deterministic map that is the count. p_j is estimated from c_j hits in the simulations, and
-    the posterior is (c_true + 1/k) / (sum c + 1): the prior is one hit spread evenly over the k people inside. Its
-    interval is Clopper-Pearson's of c_true among sum c hits; given their sum, counts of rare hits are binomial, and
-    counts of frequent ones vary less, so it is exact or too wide. Higher k_effective is better.
+    Deterministic: k_effective is the number of people inside whom the algorithm maps to the region. Randomised: the
+    inverse of the attacker's posterior on the right person, (c_true + 1/k) / (sum c + 1) for c_j hits in the
+    simulations; the prior is one hit spread over the k people inside. Its interval is Clopper-Pearson's of c_true among
+    sum c hits, which is exact or too wide.
 
     References
     ----------
@@ -245,17 +231,12 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     Returns
     -------
     AuditResult
-        `main`: chance to name the right person among those for whom the private values came back. `baseline`: naming
-        anybody in the region, 1 / k. `control`: None; whoever is not in the table is no candidate for an answer
-        that is a row of it. Figures: ``k_steered_...`` (people left) over releases, ``right_survives`` (share of
-        releases whose person is left), ``queries`` (asked in all), ``not_spoiled`` (share of candidates for whom no
-        undesired query was found; they cannot be struck out).
+        There is no control: whoever is not in the table is no candidate for an answer that is a row of it.
 
     Notes
     -----
     One query per candidate: own quasi-identifiers with the released private values, of which as few as possible are
-    replaced by values of their domains until the model's outcome is no longer the desired one; of those found the one
-    nearest by HEOM. Success is in [0, 1]; lower is better; 1 / k is what the region alone gives.
+    replaced until the outcome is no longer the desired one; of those found the one nearest by HEOM.
     """
     releases = setting.releases
     answer = ask if ask is not None else _default(setting.anonymizer)

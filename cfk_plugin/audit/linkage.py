@@ -53,18 +53,11 @@ def linkage(setting: Setting) -> AuditResult:
     Returns
     -------
     AuditResult
-        `main`: chance to name the right person from a protected explanation, 1 / people who fit, over releases that
-        are somebody's. `baseline`: the same guess without the explanation, 1 / people. `control`: the look-up among
-        people of the holdout, who cannot be right; a hit is a person who carries the released values by coincidence.
-        Figures: ``raw_success``, ``raw_singled_out`` (share with exactly one match), ``raw_native`` (share that are
-        training rows), ``success``, ``singled_out``, ``values_right`` (chance that the person named carries the
-        released values: to compare with the control), ``k_...`` over releases, ``released``; with a reference
-        population ``journalist_success``, ``journalist_singled_out`` and both with ``raw_`` in front.
+        Baseline: a guess without the explanation, 1 / people. Figures with ``raw_`` are of raw explanations.
 
     Notes
     -----
-    Success is an expected probability in [0, 1]; lower is better. It assumes that everybody who fits is equally
-    likely; the other attacks do not.
+    Everybody who fits is taken to be equally likely; the other attacks do not.
 
     References
     ----------
@@ -144,16 +137,10 @@ def model_filter(setting: Setting, *, with_inversion: bool = True) -> AuditResul
     Returns
     -------
     AuditResult
-        `main`: chance to name the right person among those who are left. `baseline`: naming anybody in the region,
-        1 / k. `control`: the same among people of the holdout; a hit is a person who carries the released values by
-        coincidence. Figures: ``k_consistent_...`` over releases, ``struck_out`` (mean share of the people inside who
-        are), and combined with inversion ``k_both_...`` and ``both_success``.
 
     Notes
     -----
-    k_consistent(R) = number of people j in R with f(own quasi-identifiers, released private values) = desired.
-    Higher is better. In the published toy example k = 3 and k_consistent = 1. Where only a bin of a private value was
-    released, the counterfactual's own value is used: the attacker is given a right guess.
+    Where only a bin was released, the counterfactual's own value is used: the attacker is given a right guess.
 
     References
     ----------
@@ -205,17 +192,11 @@ def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT)
     Returns
     -------
     AuditResult
-        `main`: share of the people inside who hold the released value, mean over attributes and releases.
-        `baseline`: share of the whole population who do. `control`: share of the people of the holdout inside the
-        region who do: what anybody learns of a person from the general pattern, in the table or not (releases with
-        nobody of the holdout inside are left out). Figures: ``flagged`` (share of releases and attributes),
-        ``lift`` (mean of share / base rate), and ``share/<attribute>``, ``lift/<attribute>``,
-        ``flagged/<attribute>``.
+        Baseline: the share of the whole population. Control: of the people of the holdout inside, where there are any.
 
     Notes
     -----
     A number counts as the released one within 5 % of its range; a value in a released bin counts as released.
-    Shares are in [0, 1]; lower is better. t-closeness compares whole distributions, while one value is released.
 
     References
     ----------
@@ -252,17 +233,12 @@ def uniqueness(setting: Setting) -> AuditResult:
     Returns
     -------
     AuditResult
-        `main`: chance to name the right person among those of the population who carry the released values.
-        `baseline`: the same guess without the explanation, 1 / people. `control`: share of releases whose values
-        somebody of the holdout carries, too: a look-up there would name a wrong person. Figures:
-        ``private_matches_...`` and ``k_private_...`` (people of the population, and of the region, who carry the
-        released values) over releases, ``private_success`` and ``region_success`` (chance to name the right person
-        with and without the region's help).
+        Control: share of releases whose values somebody of the holdout carries, too.
 
     Notes
     -----
-    No region protects against it: quasi-identifiers are generalised, private values are not, unless the policy
-    releases them as bins or withholds rare ones. Success is in [0, 1]; lower is better.
+    No region protects against it: private values are not generalised, unless the policy releases them as bins or
+    withholds rare ones.
     """
     releases, population = setting.releases, setting.population
     everyone = np.arange(population.n_rows)
@@ -344,21 +320,13 @@ def downcoding(setting: Setting) -> AuditResult:
     Returns
     -------
     AuditResult
-        `main`: chance to name the right person when guessing among the people whom a border forces to be in the
-        group; among everybody inside where it forces nobody. `baseline`: naming anybody in the region, 1 / k.
-        `control`: the same among people of the holdout; a hit is a person who carries the released values by
-        coincidence. Figures: ``forced_...`` (people forced) over releases, ``has_forced`` (share of regions that
-        force somebody), ``right_forced`` (share of the right people who are forced, where somebody is),
-        ``border_lift`` (that share over the share of all people inside who are forced; above 1: right people are on
-        borders more often than others), ``k_effective_success`` (mean of 1 / k_effective: what guessing among whom the
-        algorithm maps to the region gives), ``beats_k_effective`` (share of releases on which this guess does better).
+        Where a border forces nobody, everybody inside is guessed among.
 
     Notes
     -----
-    A person is forced when they are the only one inside with the lowest or highest value of a range attribute, a value
-    of a set, or a missing value: a hull without them would be smaller. For a region made around one counterfactual the
-    argument holds for everybody whom the region needs, and says little of which of them the counterfactual is; for
-    a fixed group it reveals members and not which of them was released. Success is in [0, 1]; lower is better.
+    A person is forced when they are the only one inside with the lowest or highest value of a range, a value of a set,
+    or a missing value: a hull without them would be smaller. Of a fixed group that reveals members, and not which of
+    them was released.
 
     References
     ----------
@@ -465,15 +433,11 @@ def intersection(
     Returns
     -------
     AuditResult
-        `main`: chance to name the right person among those inside all regions. `baseline`: the same after the first
-        release. `control`: the same among people of the holdout; a hit is a person who carries the released values
-        by coincidence. Figures: ``k_after_<t>_...`` over records for every t of `times`, ``released`` (mean number of
-        releases of a record that were recognised).
+        Baseline: the same after the first release.
 
     Notes
     -----
-    k_after_t = number of distinct people in the intersection of the first t regions; a suppressed turn, and a turn
-    with other private values (which is not recognised), adds nothing. Higher is better.
+    A suppressed turn, and one with other private values, which is not recognised, adds nothing.
     """
     wanted = sorted(set(times))
     if not wanted or wanted[0] < 1:

@@ -87,28 +87,24 @@ def distance_ratio_scores(
 
     Parameters
     ----------
-    distance : float array, shape (n,)
-        Under the service that is attacked.
-    found : bool array, shape (n,)
-    shadow_distance : float array, shape (n_shadows, n)
-        Under services trained on other people.
-    shadow_found : bool array, shape (n_shadows, n)
-        False also where a shadow gives the person the desired outcome and so has nothing to explain: it is left out.
+    distance, found : array, shape (n,)
+        Under the service that is attacked, and who was answered.
+    shadow_distance, shadow_found : array, shape (n_shadows, n)
+        Under services trained on other people. Not found is also whom a shadow gives the desired outcome.
     direction : {"larger", "smaller"}
 
     Returns
     -------
     float array, shape (n,)
-        (log t - mu) / sigma, with mu and sigma of the person's log distances under the shadows. Who has no answer, or
-        none of any shadow, gets the middle one of the other scores.
+        (log t - mu) / sigma, of the person's log distances under the shadows. Who has no answer, or none of any shadow,
+        gets the middle one of the other scores.
 
     Notes
     -----
     Algorithm 1 names a member where t exceeds the 1 - alpha quantile of the log-normal fit: the same as this score
     above the normal quantile. (It prints the two outputs in the opposite order, against equation 3 and its own text.)
-    sigma is the maximum likelihood estimate, with 1 / N. Where it is 0, or rests on one shadow, the root of the mean
-    variance of everybody takes its place; where that is 0 as well, any difference is infinitely large. A distance of 0
-    counts as half of the smallest positive one.
+    sigma has 1 / N. Where it is 0, or rests on one shadow, the root of the mean variance of everybody takes its place;
+    where that is 0 as well, any difference is infinitely large. A distance of 0 counts as half of the smallest one.
     """
     known = np.concatenate([distance[found], shadow_distance[shadow_found]])
     positive = known[known > 0]
@@ -497,13 +493,10 @@ _TRIES = 1000
 def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, rounds: int = 100, seed: int = 0) -> Rate:
     """Play the recourse-based game of membership and return how often the adversary is right.
 
-    In every round the owner draws a table from the population, trains, and flips a coin. Heads: a person is drawn from
-    the population among those whom the model gives the undesired outcome. Tails: from those of the table. The adversary
-    gets person and counterfactual, and says whether the person is in the table.
-
-    `membership` does not play: it asks about all such members, and as many other people, of one training, which gives
-    the accuracy of these rounds, given the training, as (TPR + 1 - FPR) / 2. That costs one training in place of one
-    for every coin. What it leaves out is how much trainings differ.
+    In every round the owner draws a table, trains, and flips a coin. Heads: a person is drawn from the population among
+    those whom the model gives the undesired outcome. Tails: from those of the table. The adversary gets person and
+    counterfactual, and says whether the person is in the table. `membership` asks about all such people of one training
+    in the place of one for every coin; it leaves out how much trainings differ.
 
     Parameters
     ----------
@@ -511,9 +504,8 @@ def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, round
     draw : callable
         From a number of people and a generator to people of the population, such as ``HypercubePopulation(d).draw``.
     adversary : callable
-    n_train : int
-        People in the owner's table.
-    rounds : int
+    n_train, rounds : int
+        People in the owner's table, and trainings.
     seed : int
 
     Returns
@@ -699,9 +691,7 @@ def membership(
 
     Notes
     -----
-    Where nobody on one side gets the undesired outcome, nothing is measured: NaN with an interval of (0, 1). Intervals
-    are over people, for these trained services; another training gives other numbers. An attack that does not work is
-    no evidence of protection.
+    Intervals are over people, for these trained services. Where nobody on one side is undesired, nothing is measured.
 
     References
     ----------

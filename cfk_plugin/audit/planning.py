@@ -338,9 +338,8 @@ def plan(
 ) -> Plan:
     """Time the smallest step of everything, and take the largest sizes with which all audits fit the budget.
 
-    Trainings and explanations of every owner are timed on few people, and on twice as many as long as that is quick;
-    audits on the quickest owner. Where even the smallest sizes do not fit the budget, the quickest audits are run that
-    do. A size for which there are too few people is not taken, and none above it.
+    Where even the smallest sizes do not fit, the quickest audits are run that do. A size for which there are too few
+    people is not taken, and none above it.
 
     Parameters
     ----------
@@ -528,19 +527,10 @@ def run_planned(
 
     Parameters
     ----------
-    owners : sequence of Target
-        Of different names.
-    sample : Sample
-    scope : Scope
-    planned : Plan
-        Of `plan`, for the same owners and people.
-    seed : int
-    n_jobs : int
-        Trainings at the same time.
-    kept : Kept, optional
-        From which a stopped run goes on. Owners are told apart by their names: use a folder for each set of them.
-    progress : callable, optional
-        Called with (done, total) pieces of the audit that runs.
+    owners, sample, scope, planned
+        A `Plan`, and what it was made for.
+    seed, n_jobs, kept, progress
+        As in `membership`; use a folder for each set of owners.
 
     Yields
     ------

@@ -597,10 +597,8 @@ def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
 
     Notes
     -----
-    AUC: see `auc_interval` for its interval. Balanced accuracy: members and others are halved at random; the threshold
-    that is best on one half (a score halfway between two of its people) judges the other half, and the other way round;
-    see `balanced_interval`. TPR at a false positive rate x: members that score higher than the (floor(x n) + 1)-th of n
-    others; NaN below 1/x others.
+    Balanced accuracy: the threshold that is best on one half of the people judges the other, and the other way round.
+    TPR at a false positive rate x: members above the (floor(x n) + 1)-th of n others; NaN below 1/x others.
 
     Examples
     --------

@@ -222,9 +222,6 @@ def membership_through_surrogate(
 ) -> AttackReport:
     """Tell people of the training table from others by what a surrogate predicts of them.
 
-    The attacker never asks the model about the people attacked: only queries of own people, and their explanations,
-    carry anything over. Half of the people attacked are members, and the attacker knows that.
-
     Parameters
     ----------
     owner : Target
@@ -246,9 +243,8 @@ def membership_through_surrogate(
     Returns
     -------
     AttackReport
-        Results ``membership_surrogate_threshold`` and ``membership_surrogate_learned``. `main`: share of members and
-        others, as many of each, who are told right; `baseline`: 0.5, a coin; `control`: the same with fresh people in
-        the place of members. Intervals are over people, for these trained models.
+        `main`: share of members and others, as many of each, who are told right; `control`: the same with fresh people
+        in the place of members.
 
     Raises
     ------
@@ -259,10 +255,8 @@ def membership_through_surrogate(
 
     Notes
     -----
-    The threshold attack's score is the surrogate's confidence in the true outcome, or in the likelier one where that is
-    not known. In the learned one a network per shadow model sees the sorted prediction vector, and the confidence in
-    the true outcome where it is known; the three vote by their mean. Yang et al. train 30 epochs with Adagrad; here it
-    is Adam. An attack that does not work is no evidence of protection: other attacks ask the model itself.
+    One attack has a threshold on the surrogate's confidence in the true outcome, or in the likelier one; the other
+    networks that learnt from the predictions of three shadows, and vote by their mean. Intervals are over people.
 
     References
     ----------
@@ -486,25 +480,16 @@ def attribute_inference_through_surrogate(
         The private one. Guessed are the ten most frequent categories, or ranges of a number.
     edges : sequence of float, optional
         Between ranges of a number. Default: terciles of the attacker's own people.
-    queries : int
-        Asked of each of four models; at most half of the sample.
-    outcome_known : bool
-        Whether the attacker knows the true outcomes of the people attacked.
-    architecture : callable, optional
-        Of the surrogates. Default: the owner's kind if the owner says it, else a network.
-    layers : sequence of int
-        Hidden layers of the networks that guess.
-    attacked : int
-        Most members, and most others.
+    queries, outcome_known, architecture, layers, attacked
+        As in `membership_through_surrogate`.
     seed, n_jobs, kept, progress
         As in `membership`.
 
     Returns
     -------
     AttackReport
-        Result ``attribute_inference_surrogate``. `main`: share of members guessed right; `baseline`: the same by the
-        same networks, which learnt from the same people, without any surrogate: what their other attributes tell;
-        `control`: the attack on people who were not trained on. Intervals are over people, for these trained models.
+        `main`: share of members guessed right; `baseline`: the same by the same networks without any surrogate;
+        `control`: the attack on people who were not trained on. Intervals are over people.
 
     Raises
     ------
@@ -515,9 +500,7 @@ def attribute_inference_through_surrogate(
 
     Notes
     -----
-    A network sees the other attributes as numbers, the true outcome where it is known, and the surrogate's confidence
-    for every value that could stand in the place of the attribute. Main above baseline says that the model tells
-    something; main above control that it tells more about whom it was trained on.
+    Main above baseline says that the model tells something; main above control, more about whom it was trained on.
 
     References
     ----------

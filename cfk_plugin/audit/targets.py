@@ -730,15 +730,14 @@ def compare(
         Of different names.
     sample : Sample
     attack : callable
-        Takes an owner, the sample and `sizes`, `membership_inference` for example. Who is trained on, and who is
-        asked about, must follow from the sample and `sizes` alone, as it does in all attacks of `cfk_plugin.audit`.
+        Takes an owner, the sample and `sizes`, `membership` for example. Who is trained on and asked about must follow
+        from the sample and `sizes` alone, as it does in all attacks of `cfk_plugin.audit`.
     **sizes
-        Passed on as they are: seed, shadows and so on.
+        Passed on as they are.
 
     Returns
     -------
     list of AttackReport
-        In the order of the owners.
 
     Raises
     ------
