@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -145,7 +145,11 @@ def architectures(
 
 def describe(architecture: Architecture) -> str:
     """Name an architecture with all its settings, for keys of kept results."""
-    return ";".join(_parts(architecture(0)))
+    model = architecture(0)
+    settings: Mapping[str, Any] = model.get_params() if hasattr(model, "get_params") else {}
+    plain = (str, int, float, tuple, type(None))
+    said = [f"{name}={value!r}" for name, value in sorted(settings.items()) if isinstance(value, plain)]
+    return ";".join([type(model).__qualname__, *said])
 
 
 def name_of(architecture: Architecture) -> str:
@@ -159,25 +163,13 @@ def _another(known: Architecture | None) -> Architecture:
     of_owner = None if known is None else _last_step(known(0))
     if not isinstance(of_owner, MLPClassifier):
         return Network()
-    layers = tuple(int(width) for width in _tuple(of_owner.hidden_layer_sizes))
+    layers = tuple(int(width) for width in np.atleast_1d(of_owner.hidden_layer_sizes))
     return Network((*layers, layers[-1] if layers else _LAYERS[0]), of_owner.max_iter)
 
 
 def _last_step(model: Any) -> Any:
     steps = getattr(model, "steps", None)
     return steps[-1][1] if steps else model
-
-
-def _tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _parts(model: Any) -> Iterator[str]:
-    yield type(model).__qualname__
-    settings: Mapping[str, Any] = model.get_params() if hasattr(model, "get_params") else {}
-    for name, value in sorted(settings.items()):
-        if isinstance(value, (str, int, float, tuple, type(None))):
-            yield f"{name}={value!r}"
 
 
 SETS = 4
@@ -191,17 +183,8 @@ class Halves(NamedTuple):
     others: Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Sets:
-    """Who belongs to whom; nobody belongs to two."""
-
-    owners: Halves
-    attackers: tuple[Halves, ...]
-
-    @property
-    def own(self) -> Rows:
-        """Everybody whom the attacker knows."""
-        return np.concatenate([np.concatenate(halves) for halves in self.attackers])
+Sets = tuple[Halves, ...]
+"""The owner's set, and three of the attacker, who knows everything about them; nobody belongs to two."""
 
 
 def draw_sets(sample: Sample, seed: int) -> Sets:
@@ -213,9 +196,12 @@ def draw_sets(sample: Sample, seed: int) -> Sets:
             f"give at least {2 * SETS * LEAST} people"
         )
     order = np.random.default_rng([seed, 0]).permutation(len(sample)).astype(np.int64)
-    parts = [order[at * half : (at + 1) * half] for at in range(2 * SETS)]
-    owners, *attackers = (Halves(parts[at], parts[at + 1]) for at in range(0, 2 * SETS, 2))
-    return Sets(owners, tuple(attackers))
+    return tuple(Halves(*np.split(order[at * 2 * half : (at + 1) * 2 * half], 2)) for at in range(SETS))
+
+
+def everybody(sets: Sequence[Halves]) -> Rows:
+    """Return all people of some sets."""
+    return np.concatenate([rows for halves in sets for rows in halves])
 
 
 def train(owner: Target, people: Sample, seed: int) -> TrainedTarget:
@@ -416,14 +402,14 @@ class ExtractionTask:
         twice, as the surrogate gives them and matched, see `matched`.
         """
         random = np.random.default_rng([self.seed, 1, at])
-        order = random.permutation(self.sets.own)
-        service = train(self.owner, self.sample.take(self.sets.owners.members), self.seed)
+        order = random.permutation(everybody(self.sets[1:]))
+        service = train(self.owner, self.sample.take(self.sets[0].members), self.seed)
         most = self.sizes[-1]
         asked = self.sample.X.take(order[: 2 * most])
         transfer = ask(service, asked, explained=most)
         needed = [size + transfer.answers(size) for size in self.sizes]
         spent = max(most, *(count for count in needed if count <= len(order)))
-        free = np.concatenate([self.sets.owners.others, order[spent:]])
+        free = np.concatenate([self.sets[0].others, order[spent:]])
         people = random.permutation(free)[: self.held_out]
         X, known = self.sample.X.take(people), self.sample.X.take(order[-_OWN:])
         found: dict[str, NDArray[Any]] = {"people": people, "target": outcomes(service, X)}
@@ -527,13 +513,13 @@ def extraction(
     if repeats < 1 or held_out < 1:
         raise InputError("repeats and held_out must be at least 1")
     sets = draw_sets(sample, seed)
-    sizes, left_out = sizes_that_fit(queries, len(sets.own))
+    sizes, left_out = sizes_that_fit(queries, len(everybody(sets[1:])))
     kinds = architectures(owner, known, unknown)
     task = ExtractionTask(owner, sample, sets, sizes, kinds, held_out, seed)
     draws = audit.run([Piece(task.key(at), partial(task.draw, at)) for at in range(repeats)])
     settings: dict[str, str | int | float | bool] = {
         "people": len(sample),
-        "trained_on": len(sets.owners.members),
+        "trained_on": len(sets[0].members),
         "queries": ", ".join(map(str, sizes)),
         "queries_left_out": ", ".join(map(str, left_out)),
         "repeats": repeats,

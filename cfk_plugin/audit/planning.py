@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfk_plugin.audit.attribute_inference import attribute_inference
-from cfk_plugin.audit.extraction import draw_sets, extraction, sizes_that_fit
+from cfk_plugin.audit.extraction import draw_sets, everybody, extraction, sizes_that_fit
 from cfk_plugin.audit.linkage import run_linkage_audit
 from cfk_plugin.audit.membership import Parts, membership
 from cfk_plugin.audit.result import ALARMS, AttackReport, AuditReport, detectable_auc
@@ -211,7 +211,7 @@ AUDITS: Mapping[str, Audit] = {
     ),
     "extraction": Audit(
         _extraction,
-        lambda task: sizes_that_fit(task.sizes.queries, len(draw_sets(task.crowd, 0).own)),
+        lambda task: sizes_that_fit(task.sizes.queries, len(everybody(draw_sets(task.crowd, 0)[1:]))),
         lambda sizes: sizes.repeats,
         lambda task: task.sizes.repeats * task.undesired * task.sizes.queries[-1],
         lambda task: task.sizes.repeats * sum(task.sizes.queries),

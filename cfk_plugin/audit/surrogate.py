@@ -24,6 +24,7 @@ from cfk_plugin.audit.extraction import (
     called,
     describe,
     draw_sets,
+    everybody,
     fit,
     gain,
     name_of,
@@ -71,14 +72,14 @@ class Extracted:
     ) -> Extracted:
         """Split the sample; no more is asked than two sets have people, by default of the owner's kind of model."""
         sets, kind = draw_sets(sample, seed), architecture or next(iter(architectures(owner).values()))
-        return cls(owner, sample, sets, kind, min(queries, 2 * len(np.concatenate(sets.owners))), attacked, seed)
+        return cls(owner, sample, sets, kind, min(queries, len(everybody(sets[:2]))), attacked, seed)
 
     @property
     def settings(self) -> dict[str, str | int | float | bool]:
         """Sizes and choices, as they are logged."""
         return {
             "people": len(self.sample),
-            "trained_on": len(self.sets.owners.members),
+            "trained_on": len(self.sets[0].members),
             "queries": self.queries,
             "architecture": name_of(self.architecture),
             "seed": self.seed,
@@ -95,7 +96,7 @@ class Extracted:
 
     def halves(self, at: int) -> Halves:
         """Return whom the model of a set is attacked on, as many members as others."""
-        halves = self._set(at)
+        halves = self.sets[at]
         return Halves(halves.members[: self.attacked], halves.others[: self.attacked])
 
     def fresh(self) -> Rows:
@@ -105,7 +106,7 @@ class Extracted:
     def measured(self, at: int, profile: Profile) -> Found:
         """Train the model of a set, extract it, and ask the surrogates about its members, others, and fresh people."""
         sample, halves = self.sample, self.halves(at)
-        service = train(self.owner, sample.take(self._set(at).members), self.seed)
+        service = train(self.owner, sample.take(self.sets[at].members), self.seed)
         transfer = ask(service, sample.X.take(self._order(at)[: self.queries]))
         groups = {"members": halves.members, "others": halves.others} | ({} if at else {"fresh": self.fresh()})
         unseen = sample.X.take(halves.others)
@@ -118,13 +119,10 @@ class Extracted:
             found |= {f"{name}_{way}": profile(surrogate, sample.X.take(rows)) for name, rows in groups.items()}
         return found | {"answers": np.array(float(transfer.answers(self.queries)))}
 
-    def _set(self, at: int) -> Halves:
-        return (self.sets.owners, *self.sets.attackers)[at]
-
     def _order(self, at: int) -> Rows:
         """Return everybody who can be asked about, in the order of asking."""
-        sets: Sequence[Halves] = [halves for who, halves in enumerate(self.sets.attackers, 1) if who != at]
-        return np.random.default_rng([self.seed, 2, at]).permutation(np.concatenate([np.concatenate(h) for h in sets]))
+        asked = [halves for who, halves in enumerate(self.sets) if who not in (0, at)]
+        return np.random.default_rng([self.seed, 2, at]).permutation(everybody(asked))
 
 
 def networks(
@@ -510,7 +508,7 @@ def attribute_inference_through_surrogate(
     if attribute not in sample.X.columns:
         raise InputError(f"there is no column {attribute!r}")
     extracted = Extracted.of(owner, sample, architecture, queries, attacked, seed)
-    values = values_of(sample.X[attribute].iloc[extracted.sets.own], edges)
+    values = values_of(sample.X[attribute].iloc[everybody(extracted.sets[1:])], edges)
     first = extracted.pieces(f"attribute:{attribute}:{edges}", partial(profile, attribute=attribute, values=values))
     measured = audit.run(first)
     groups = [

@@ -16,6 +16,7 @@ from cfk_plugin.audit.extraction import (
     RowsAsNumbers,
     architectures,
     draw_sets,
+    everybody,
     extraction,
     matched,
 )
@@ -73,7 +74,7 @@ def test_figures_are_what_a_draw_comes_to_by_hand() -> None:
 
 
 def draw_asked(sample: Sample, queries: int) -> Any:
-    return np.random.default_rng([0, 1, 0]).permutation(draw_sets(sample, 0).own)[:queries]
+    return np.random.default_rng([0, 1, 0]).permutation(everybody(draw_sets(sample, 0)[1:]))[:queries]
 
 
 @dataclass(frozen=True)

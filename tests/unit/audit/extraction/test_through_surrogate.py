@@ -101,11 +101,11 @@ def test_nobody_attacked_was_asked_about() -> None:
     extracted = Extracted(RememberingOwner(), sample, draw_sets(sample, 0), RememberingOwner().architecture, 200, 50, 0)
     for at in range(4):
         asked = set(extracted._order(at)[:200].tolist())
-        assert not asked & {*extracted._set(at).members.tolist(), *extracted._set(at).others.tolist()}
+        assert not asked & {*extracted.sets[at].members.tolist(), *extracted.sets[at].others.tolist()}
     fresh = set(extracted.fresh().tolist())
     assert len(fresh) == 50
     assert not fresh & set(extracted._order(0)[:200].tolist())
-    assert not fresh & {*extracted.sets.owners.members.tolist(), *extracted.sets.owners.others.tolist()}
+    assert not fresh & {*extracted.sets[0].members.tolist(), *extracted.sets[0].others.tolist()}
 
 
 def test_prediction_vectors_are_sorted() -> None:
