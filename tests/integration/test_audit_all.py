@@ -147,11 +147,8 @@ def test_no_value_of_a_row_is_shown_where_the_model_fails() -> None:
 
 
 @pytest.mark.slow
-def test_a_table_of_few_hundred_people_is_audited_and_a_small_budget_runs_what_fits() -> None:
+def test_a_table_of_few_hundred_people_is_audited() -> None:
     people = pd.read_csv("people.csv").head(303)  # as many as the smallest table of the paper has
     people.to_csv("people.csv", index=False)
     cfk(f"{ALL} --against raw,reciprocal --budget 10m -o out.json")
     assert {audit for _, audit in audits("out.json")} >= {"linkage", "membership", "extraction", "membership_surrogate"}
-    said = " ".join(cfk(f"{ALL} --against raw,reciprocal --budget 6s").stderr.split())
-    assert "left out, as the budget is too small: " in said
-    assert "of raw: done" in said
