@@ -49,28 +49,14 @@ _DRAWN = 100  # value combinations of a region, the paper's footnote 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """One way of protecting.
+    """One way of protecting."""
 
-    Attributes
-    ----------
-    label : str
-        As tables and plots call it.
-    protector : callable or None
-        From the options to a protector; None where the guarantee prescribes one.
-    objective : str
-    guarantee : {"nominal", "reciprocal"}
-    options : frozenset of str
-        Names of the settings that may be changed.
-    randomised : bool
-        Whether it draws random numbers, so that nobody can rerun it for somebody else and be certain.
-    """
-
-    label: str
-    protector: Callable[..., Protector] | None
+    label: str  # as tables and plots call it
+    protector: Callable[..., Protector] | None  # from the options; None where the guarantee prescribes one
     objective: Literal["pureness", "ncp", "weighted"] = "pureness"
     guarantee: Literal["nominal", "reciprocal"] = "nominal"
-    options: frozenset[str] = frozenset()
-    randomised: bool = False
+    options: frozenset[str] = frozenset()  # settings that may be changed
+    randomised: bool = False  # nobody can rerun it for somebody else and be certain
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(
@@ -114,28 +100,13 @@ Figure = tuple[float | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One call of one method; becomes one `Measurement`, which is kept when an experiment is killed.
-
-    Attributes
-    ----------
-    table : str
-    method : str
-        One of `METHODS`; for distances also of `NICE`.
-    k : int
-        0 for what has none.
-    options : mapping
-        Settings of the method that are not its usual ones; for candidates ``{"candidates": m}``.
-    asked : int, optional
-        How many explanations; all of the config's without it.
-    kind : {"certificates", "distances", "candidates"}
-        What the certificates say; distances to training rows as well; choosing between several counterfactuals.
-    """
+    """One call of one method; becomes one `Measurement`, which is kept when an experiment is killed."""
 
     table: str
-    method: str
-    k: int
-    options: Mapping[str, Any] = field(default_factory=dict)
-    asked: int | None = None
+    method: str  # of `METHODS`; for distances also of `NICE`
+    k: int  # 0 for what has none
+    options: Mapping[str, Any] = field(default_factory=dict)  # that are not the usual ones; of candidates, how many
+    asked: int | None = None  # how many explanations; all of the config's without it
     kind: Literal["certificates", "distances", "candidates"] = "certificates"
 
     def key(self, config: Config) -> str:
@@ -145,34 +116,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one method gave. Figures of explanations alone: no value of a row.
+    """What a job gave. Figures of explanations alone: no value of a row.
 
-    Attributes
-    ----------
-    config : Config
-    summary : DataSummary
-    method, k, options
-        Of the `Job`.
-    asked : int
-        Explanations asked for: the first so many of the config's.
-    fit_seconds : float
-        To bind model and population: what is done once, such as a partition of everybody.
-    seconds, model_seconds : float
-        Of the call that protects, all explanations asked for at once, verification included; the model's predict in it.
-    model_calls : int
-        Calls of predict.
-    figures : mapping
-        ``ncp``, ``pureness`` (exact, or of 10,000 drawn combinations), ``k``, ``k_desired``, ``k_consistent``,
-        ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 where the majority of the class is predicted the desired
-        outcome, so that CM counts no penalty): one number per explanation asked for, None where nothing was released.
-        Where asked for also ``nearest`` and ``nearest_5``: mean HEOM distance, summed over features as NICE does, from
-        100 drawn combinations of the region to the nearest training row and to the five nearest; ``distance``: HEOM,
-        a mean over features, from the instance that is explained to the counterfactual that was chosen for it.
-    groups : tuple of str
-        For each explanation ``"minority"``, ``"majority"`` or ``"other"``, by the sensitive attribute of the
-        counterfactual instance; none where that may be another one than the config's.
-    groups_asking : tuple of str
-        The same of the person who asks.
+    The figures have one number per explanation asked for: ``ncp``, ``pureness`` (exact, or of 10,000 drawn
+    combinations), ``k``, ``k_desired``, ``k_consistent``, ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 where the
+    majority of the class is predicted the desired outcome, so that CM counts no penalty). Where asked for also
+    ``nearest`` and ``nearest_5``, and ``distance``: HEOM, a mean over features, from the instance that is explained to
+    the counterfactual that was chosen for it.
     """
 
     config: Config
@@ -180,14 +130,14 @@ class Measurement:
     method: str
     k: int
     options: Mapping[str, Any]
-    asked: int
-    fit_seconds: float
-    seconds: float
-    model_seconds: float
+    asked: int  # the first so many of the config's
+    fit_seconds: float  # to bind model and population: what is done once, such as a partition of everybody
+    seconds: float  # of the call that protects all at once, verification included
+    model_seconds: float  # of the model's predict in it
     model_calls: int
     figures: Mapping[str, Figure]
-    groups: tuple[str, ...]
-    groups_asking: tuple[str, ...]
+    groups: tuple[str, ...]  # of the counterfactual instance; none where that may not be the config's
+    groups_asking: tuple[str, ...]  # the same of the person who asks
 
     def known(self, figure: str) -> list[float]:
         """Return a figure of the explanations that have it."""
@@ -230,27 +180,9 @@ _FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
 def measure(prepared: Prepared, job: Job, *, effective: int = 0) -> Measurement:
     """Do a job on the first counterfactuals of a config.
 
-    Parameters
-    ----------
-    prepared : Prepared
-    job : Job
-    effective : int
-        Of how many the effective k is measured, apart from the measured time: it reruns the method for everybody in
-        a region. Always measured where the guarantee is about it, never where the method draws random numbers.
+    The effective k is measured of the first `effective`, apart from the measured time: it reruns the method for
+    everybody in a region. Always where the guarantee is about it, never where the method draws random numbers.
 
-    Returns
-    -------
-    Measurement
-
-    Raises
-    ------
-    InputError
-        If the method or an option is unknown, or NICE is asked for and not installed.
-    PolicyError
-        If k is above the number of people.
-
-    Notes
-    -----
     Distances are HEOM, summed over the features as the paper's numbers are: each feature adds at most 1 inside the
     training rows' range. For a region the mean over 100 of its value combinations, or all when it has no more. The five
     nearest training rows count an equal one, at distance 0, as one of them. Those of NICE have no certificate, so that

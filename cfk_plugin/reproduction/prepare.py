@@ -40,34 +40,16 @@ def digest(of: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that decides what is explained: equal settings give equal models and counterfactuals.
-
-    Attributes
-    ----------
-    table : str
-    table_sha256 : str
-        Digest of rows and roles, see `Table.sha256`.
-    source : str
-        Where the table is from.
-    seed : int
-        Of the split, the folds and the forest.
-    grid : {"small", "paper"}
-    explainer : {"nice", "nearest"}
-        Real NICE without optimisation, or the built-in nearest unlike neighbour with the same distance.
-    limit : int
-        Most instances that are explained.
-    versions : mapping
-        Library to version.
-    """
+    """Everything that decides what is explained: equal ones give equal models and counterfactuals."""
 
     table: str
-    table_sha256: str
-    source: str
-    seed: int
-    grid: str
-    explainer: str
-    limit: int
-    versions: Mapping[str, str]
+    table_sha256: str  # see `Table.sha256`
+    source: str  # where the table is from
+    seed: int  # of the split, the folds and the forest
+    grid: str  # of `GRIDS`
+    explainer: str  # of `EXPLAINERS`
+    limit: int  # most instances that are explained
+    versions: Mapping[str, str]  # library to version
 
     @property
     def key(self) -> str:
@@ -77,38 +59,19 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSummary:
-    """What a `Config` led to.
+    """What a `Config` led to."""
 
-    Attributes
-    ----------
-    n_estimators, max_leaf_nodes : int, int or None
-        What cross-validation chose.
-    scores : mapping
-        ``"n_estimators,max_leaf_nodes"`` to mean accuracy over the folds.
-    accuracy : float
-        Of the chosen forest on the test rows.
-    rows_train, rows_test : int
-    unique, below_10 : float
-        Share of all rows that are alone with their quasi-identifiers; in equivalence classes of fewer than 10.
-    explained : int
-        Instances that were explained.
-    unanswered : int
-        Undesired instances to which the explainer found nothing; they are left out.
-    seconds : float
-        To split, tune, fit and explain.
-    """
-
-    n_estimators: int
+    n_estimators: int  # what cross-validation chose
     max_leaf_nodes: int | None
-    scores: Mapping[str, float]
-    accuracy: float
+    scores: Mapping[str, float]  # `Size` as text to mean accuracy over the folds
+    accuracy: float  # of the chosen forest on the test rows
     rows_train: int
     rows_test: int
-    unique: float
-    below_10: float
-    explained: int
-    unanswered: int
-    seconds: float
+    unique: float  # share of all rows that are alone with their quasi-identifiers
+    below_10: float  # share in equivalence classes of fewer than 10
+    explained: int  # instances that were
+    unanswered: int  # undesired instances to which the explainer found nothing; they are left out
+    seconds: float  # to split, tune, fit and explain
 
 
 _LEAVES = [10, 100, 500, None]
@@ -201,38 +164,19 @@ _RISKY = 10
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Prepared(HostOnly):
-    """A config with everything that methods need.
-
-    Attributes
-    ----------
-    config : Config
-    summary : DataSummary
-    train : DataFrame
-        Features of the training rows.
-    labels : array
-        Their true outcomes.
-    population : Population
-    model : Pipeline
-    desired : hashable
-    queries : DataFrame
-        The instances that are explained.
-    counterfactuals : DataFrame
-        The training row that explains each.
-    groups, groups_asking : tuple of str
-        Group of each counterfactual instance, and of each instance that is explained.
-    """
+    """A config with everything that methods need."""
 
     config: Config
     summary: DataSummary
-    train: pd.DataFrame
-    labels: NDArray[Any]
+    train: pd.DataFrame  # features of the training rows
+    labels: NDArray[Any]  # their true outcomes
     population: Population
     model: Pipeline
     desired: Any
-    queries: pd.DataFrame
-    counterfactuals: pd.DataFrame
-    groups: tuple[str, ...]
-    groups_asking: tuple[str, ...]
+    queries: pd.DataFrame  # the instances that are explained
+    counterfactuals: pd.DataFrame  # the training row that explains each
+    groups: tuple[str, ...]  # of each counterfactual instance
+    groups_asking: tuple[str, ...]  # of each instance that is explained
 
     def _counts(self) -> str:
         return f"{self.config.table}, {len(self.queries)} queries"
@@ -241,18 +185,7 @@ class Prepared(HostOnly):
 def prepare(table: Table, config: Config, known: DataSummary | None = None, *, jobs: int = 1) -> Prepared:
     """Split, tune and fit, and explain the undesired instances among the first 1,000 test rows.
 
-    Parameters
-    ----------
-    table : Table
-    config : Config
-    known : DataSummary, optional
-        What the same config led to before: the forest is not tuned again.
-    jobs : int
-        Processes that tune.
-
-    Returns
-    -------
-    Prepared
+    `known` is what the same config led to before: the forest is not tuned again.
     """
     started = time.perf_counter()
     train, test = train_test_split(table.frame, test_size=0.4, random_state=config.seed)
@@ -319,17 +252,7 @@ class AutoEncoder(HostOnly):
 
     A small network of three hidden layers, trained on the rows as one column per category and numbers scaled to [0, 1];
     a missing number counts as the middle. It is not the auto-encoder of the paper, which was not published, so that
-    counterfactuals optimised with it are near to the paper's, not equal. It remembers categories, ranges, and
-    weights that were fitted to rows.
-
-    Parameters
-    ----------
-    rows : float64 array, shape (n_rows, n_features)
-        Training rows, categories as numbers.
-    categorical : sequence of int
-        Columns that hold categories.
-    seed : int
-        The same rows and seed give the same network.
+    counterfactuals optimised with it are near to the paper's, not equal.
     """
 
     def __init__(self, rows: NDArray[np.float64], categorical: Sequence[int], seed: int) -> None:

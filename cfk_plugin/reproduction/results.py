@@ -148,43 +148,15 @@ def mean(values: list[float]) -> float | None:
 class Aggregate:
     """What one method gave on one table at one k, as the paper's tables say it and some more.
 
-    Figures are over the explanations that were released; None where nothing was released or measured.
-
-    Attributes
-    ----------
-    table, method : str
-    k : int
-    options : mapping
-        Settings of the method that are not its usual ones.
-    n, released : int
-        Explanations asked for, and of them released.
-    ncp, ncp_low, ncp_high, pureness, pureness_low, pureness_high : float or None
-        Means, shares in [0, 1], with 95 % bootstrap intervals.
-    cdm, cdm_per_explanation : float or None
-        Sum of the people in each region; the same per released explanation.
-    cm : float or None
-        Share of explanations whose class is mostly predicted another outcome.
-    k_min, k_desired_min, k_consistent_min, k_effective_min : float or None
-        Least over explanations.
-    k_desired, k_consistent, k_effective : float or None
-        Mean over explanations.
-    k_effective_n : int
-        Of how many explanations the effective k was measured.
-    proven, pure : float or None
-        Share proven optimal; share whose pureness is exactly 1.
-    seconds, search_seconds, model_seconds : float or None
-        Per explanation asked for: the whole call, what of it is not the model's predict, and the model's predict.
-    fit_seconds : float
-        Once per method: binding model and population.
-    run_id : str or None
-        The MLflow run that holds the figures of each explanation.
+    Figures are over the explanations that were released; None where nothing was released or measured. Shares are in
+    [0, 1], intervals at 95 % by bootstrap.
     """
 
     table: str
     method: str
     k: int
     options: Mapping[str, Any] = field(default_factory=dict)
-    n: int
+    n: int  # explanations asked for
     released: int
     ncp: float | None
     ncp_low: float | None
@@ -192,24 +164,24 @@ class Aggregate:
     pureness: float | None
     pureness_low: float | None
     pureness_high: float | None
-    cdm: float | None
+    cdm: float | None  # sum of the people in each region
     cdm_per_explanation: float | None
-    cm: float | None
-    k_min: float | None
-    k_desired: float | None
+    cm: float | None  # share whose class is mostly predicted another outcome
+    k_min: float | None  # least over explanations, as all that end so
+    k_desired: float | None  # mean, as the next two
     k_desired_min: float | None
     k_consistent: float | None
     k_consistent_min: float | None
     k_effective: float | None
     k_effective_min: float | None
-    k_effective_n: int
-    proven: float | None
-    pure: float | None
-    seconds: float | None
-    search_seconds: float | None
+    k_effective_n: int  # of how many it was measured
+    proven: float | None  # share proven optimal
+    pure: float | None  # share whose pureness is exactly 1
+    seconds: float | None  # per explanation asked for: the whole call
+    search_seconds: float | None  # what of it is not the model's predict
     model_seconds: float | None
-    fit_seconds: float
-    run_id: str | None = None
+    fit_seconds: float  # once per method: binding model and population
+    run_id: str | None = None  # the MLflow run that holds the figures of each explanation
 
 
 def aggregate(found: Measurement, run_id: str | None = None) -> Aggregate:
@@ -246,30 +218,17 @@ def aggregate(found: Measurement, run_id: str | None = None) -> Aggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether one method is better than a yardstick, on one table at one k.
+    """Whether one method is better than a yardstick, on one table at one k; by how much it is not.
 
-    Attributes
-    ----------
-    table, method : str
-    k : int
-    against : str
-        "paper": the printed CF-K, over other explanations of another model; or a method on the same ones.
-    n : int
-        Explanations that our figures are over; against a method those that both released, of the first that both were
-        asked for.
-    ncp, pureness, their_ncp, their_pureness : float or None
-        Means.
-    ncp_low, ncp_high, pureness_low, pureness_high : float or None
-        95 % bootstrap interval of ours minus theirs; against a method of the differences of single explanations.
-    optimal : bool
-        Whether each result of the method is proven optimal for its objective.
+    The yardstick is "paper", the printed CF-K, over other explanations of another model; or a method on the same ones,
+    of which those count that both released, of the first that both were asked for. Intervals are of ours minus theirs.
     """
 
     table: str
     method: str
     k: int
     against: str
-    n: int
+    n: int  # explanations that our figures are over
     ncp: float | None
     their_ncp: float | None
     ncp_low: float | None
@@ -278,7 +237,7 @@ class Verdict:
     their_pureness: float | None
     pureness_low: float | None
     pureness_high: float | None
-    optimal: bool
+    optimal: bool  # each result of the method is proven optimal for its objective
 
     @property
     def ncp_by(self) -> float | None:
@@ -321,23 +280,7 @@ class Verdict:
 
 
 def verdicts(measured: Iterable[Measurement]) -> list[Verdict]:
-    """Judge methods on every table and k that was measured: ours against the paper and GRASP, both against Mondrian.
-
-    Parameters
-    ----------
-    measured : iterable of Measurement
-        Those with settings that are not the method's usual ones are left out.
-
-    Returns
-    -------
-    list of Verdict
-        Its figures are None where nothing compares.
-
-    Raises
-    ------
-    InputError
-        If a method was measured on another model or other explanations than its yardstick.
-    """
+    """Judge methods on every table and k that was measured: ours against the paper and GRASP, both against Mondrian."""
     usual = {(m.config.table, m.k, m.method): m for m in measured if not m.options}
     found = []
     for method, yardstick in _PAIRS:

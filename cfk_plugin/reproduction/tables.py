@@ -28,34 +28,16 @@ NAMES = ("adult", "cmc", "german", "heart", "hospital", "informs")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Table(HostOnly):
-    """Rows and what each column is for.
-
-    Attributes
-    ----------
-    name : str
-        One of `NAMES`.
-    frame : DataFrame
-        The features and the target. Columns that are no numbers hold text; missing values are missing.
-    features, quasi_identifiers : tuple of str
-        Columns to model with; those of them that are publicly known.
-    sensitive : str
-        The column whose rarest category is the minority group; a column of `frame`.
-    target : str
-        The column to predict.
-    desired : hashable
-        The value of the target that a counterfactual is to reach.
-    source : str
-        Where the rows are from, in one line, as a reader may look it up.
-    """
+    """Rows and what each column is for; columns that are no numbers hold text, missing values are missing."""
 
     name: str
     frame: pd.DataFrame
     features: tuple[str, ...]
-    quasi_identifiers: tuple[str, ...]
-    sensitive: str
-    target: str
-    desired: Hashable
-    source: str
+    quasi_identifiers: tuple[str, ...]  # those of the features that are publicly known
+    sensitive: str  # its rarest category is the minority group
+    target: str  # to predict
+    desired: Hashable  # the value of the target that a counterfactual is to reach
+    source: str  # where the rows are from, in one line, as a reader may look it up
 
     def __post_init__(self) -> None:
         wanted = {*self.features, self.sensitive, self.target}
@@ -81,26 +63,10 @@ _UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 
 
 def read_table(name: str, folder: Path) -> Table:
-    """Read a table and its description from a folder.
+    """Read a table and its description from a folder; messages name file and column, never a value.
 
     Columns that are no numbers are read as text, ordinal ones as well: like the paper, the experiments treat them as
     categories. Empty fields are missing values.
-
-    Parameters
-    ----------
-    name : str
-    folder : Path
-        With ``NAME.csv.gz`` and ``NAME.json``.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    InputError
-        If the table is not there, its description lacks something, or the rows do not fit it. The message names file
-        and column, never a value.
     """
     types, roles = _describe(name, folder)
     rows, target = folder / f"{name}.csv.gz", roles["target"]
@@ -198,24 +164,7 @@ def fetch_table(name: str, cache: Path | None = None) -> Table:
     """Load a table from OpenML, or from scikit-learn's cache where it was loaded before.
 
     Columns and categories get the names that they have in a folder, so that results compare; rows are OpenML's, in its
-    order.
-
-    Parameters
-    ----------
-    name : {"adult", "cmc", "german", "heart"}
-    cache : Path, optional
-        Folder in which scikit-learn keeps what it loads. Default: scikit-learn's own, ``~/scikit_learn_data`` or what
-        the environment variable ``SCIKIT_LEARN_DATA`` says.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    InputError
-        If OpenML has no copy, cannot be reached, or its copy is not the one that is known here: a column or a category
-        is missing or new. The message names columns, never a value.
+    order. A column or category that is missing or new is an error that names columns, never a value.
     """
     _require_copies((name,))
     copy = _copies()[name]
@@ -299,28 +248,9 @@ def _reason(error: Exception) -> str:
 
 
 def load(names: Sequence[str], data: Path | None = None, cache: Path | None = None) -> Iterator[Table]:
-    """Return the tables in turn; each is loaded when it is asked for, and none is kept.
+    """Return the tables in turn, from a folder or from OpenML; each is loaded when it is asked for, and none is kept.
 
     What can be checked without rows is checked at once: a name that is not there fails before hours of work.
-
-    Parameters
-    ----------
-    names : sequence of str
-    data : Path, optional
-        Folder with ``NAME.csv.gz`` and ``NAME.json`` of each table. Default: OpenML, which has no copy of hospital
-        and informs.
-    cache : Path, optional
-        Where scikit-learn keeps what it loads from OpenML, see `fetch_table`.
-
-    Returns
-    -------
-    iterator of Table
-        In the order of `names`.
-
-    Raises
-    ------
-    InputError
-        At once, or when a table's turn comes, if it cannot be had.
     """
     if data is None:
         _require_copies(names)
