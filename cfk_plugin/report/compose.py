@@ -24,6 +24,7 @@ from cfk_plugin.report.document import (
     Paragraph,
     Section,
     Table,
+    amounts_of,
     kind_of,
     shown,
 )
@@ -223,12 +224,11 @@ def _texts(entries: Iterable[Mapping[str, Any]], *names: str) -> Rows:
 
 def _check(data: ReportData, check: Check) -> tuple[Cell, ...]:
     """Return a check as a row: it leads to its section, and its meaning to the definition."""
-    kind = kind_of(check.id)
-    asked, source = shown(check.threshold, kind), check.source.partition(":")[0]  # section 3 has it in full
+    (measured, asked), source = amounts_of(check), check.source.partition(":")[0]  # section 3 has it in full
     return (
         Link(data.definitions[check.id].name, f"#section-{check.section}"),
         Mark(check.status),
-        shown(check.measured, kind),
+        measured,
         "–" if not check.threshold.measured else f"{asked} ({source})" if source else asked,
         (f"{check.text} ", Link("Definition", f"#definition-{check.id}")),
     )

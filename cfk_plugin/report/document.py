@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import Literal
 from urllib.parse import quote
 
-from cfk_plugin.report.data import Amount, Edition, Status, Verdict
+from cfk_plugin.report.data import Amount, Check, Edition, Status, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,11 @@ def shown(amount: Amount, kind: Kind = "number") -> str:
     value = _number(amount.value, kind, ROUND_HALF_EVEN)
     interval = _interval(amount, kind)
     return f"{value}{unit} ({interval}{unit})" if interval else f"{value}{unit}"
+
+
+def amounts_of(check: Check) -> tuple[str, str]:
+    """Write what a check measured, and what it is compared with."""
+    return shown(check.measured, kind_of(check.id)), shown(check.threshold, kind_of(check.id))
 
 
 def kind_of(name: str) -> Kind:

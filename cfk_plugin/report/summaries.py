@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 from cfk_plugin.errors import InputError
 from cfk_plugin.records.run import LONGEST_DESCRIPTION
 from cfk_plugin.report.data import Amount, Change, Check, Group, ReportData, Status
-from cfk_plugin.report.document import STATUS_TEXTS, Kind, csv_cell, kind_of, markdown, one_line, shown
+from cfk_plugin.report.document import STATUS_TEXTS, amounts_of, csv_cell, kind_of, markdown, one_line, shown
 
 COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source", "section", "text")
 """Columns of the CSV."""
@@ -27,31 +27,15 @@ def render_csv(data: ReportData) -> str:
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\r\n")
     lines.writerow(COLUMNS)
-    lines.writerows(_line(check) for check in data.checks)
-    return text.getvalue()
-
-
-def _line(check: Check) -> tuple[str, ...]:
-    measured = check.measured
-    return (
-        csv_cell(check.id),
-        check.status,
+    for check in data.checks:
+        found, asked = check.measured, check.threshold
         # Where only a band may be shown, no number is.
-        *(_number(each if measured.band is None else None) for each in (measured.value, measured.low, measured.high)),
-        csv_cell(measured.band or ""),
-        _threshold(check.threshold),
-        csv_cell(check.source),
-        str(check.section),
-        csv_cell(check.text),
-    )
-
-
-def _threshold(amount: Amount) -> str:
-    return csv_cell(amount.band) if amount.band is not None else _number(amount.value)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else str(value)
+        numbers = (found.value, found.low, found.high) if found.band is None else (None, None, None)
+        threshold = asked.value if asked.band is None else csv_cell(asked.band)
+        source, said = csv_cell(check.source), csv_cell(check.text)
+        band = csv_cell(found.band or "")
+        lines.writerow((csv_cell(check.id), check.status, *numbers, band, threshold, source, check.section, said))
+    return text.getvalue()
 
 
 def render_junit(data: ReportData) -> str:
@@ -74,37 +58,26 @@ def render_junit(data: ReportData) -> str:
         value = one_line(str(data.report[key]))
         ET.SubElement(properties, "property", {"name": f"cfk.report.{key}", "value": value})
     for check in checks:
-        _add(suite, check)
+        case = ET.SubElement(suite, "testcase", {"name": one_line(check.id), "classname": "cfk.report"})
+        said = f"{STATUS_TEXTS[check.status]}: {one_line(check.text)}"
+        measured, asked = amounts_of(check)
+        figures = f"measured: {measured}; threshold: {asked}"
+        if check.status == "fail":
+            found = ET.SubElement(case, "failure", {"type": check.status, "message": said})
+            found.text = one_line(f"{figures}; source: {check.source or 'none'}; section {check.section}")
+        elif check.status != "pass":
+            ET.SubElement(case, "skipped", {"message": one_line(f"{said} ({figures})")})
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
 
-def _add(suite: ET.Element, check: Check) -> None:
-    case = ET.SubElement(suite, "testcase", {"name": one_line(check.id), "classname": "cfk.report"})
-    if check.status == "pass":
-        return
-    kind = kind_of(check.id)
-    said = f"{STATUS_TEXTS[check.status]}: {one_line(check.text)}"
-    figures = f"measured: {shown(check.measured, kind)}; threshold: {shown(check.threshold, kind)}"
-    if check.status == "fail":
-        found = ET.SubElement(case, "failure", {"type": check.status, "message": said})
-        found.text = one_line(f"{figures}; source: {check.source or 'none'}; section {check.section}")
-    else:
-        ET.SubElement(case, "skipped", {"message": one_line(f"{said} ({figures})")})
-
-
 def render_cell(data: ReportData) -> str:
     """Return verdict and checks as HTML without style, script or address."""
+    rows = [[STATUS_TEXTS[check.status], check.id, *amounts_of(check)] for check in data.checks]
+    lines = [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
     head = "<tr><th>status</th><th>check</th><th>measured</th><th>asked</th></tr>"
-    rows = "".join(_row(check) for check in data.checks)
     title = escape(str(data.report["title"]))
-    return f"<p><strong>{title}: {data.verdict}</strong></p><table>{head}{rows}</table>"
-
-
-def _row(check: Check) -> str:
-    kind = kind_of(check.id)
-    cells = (STATUS_TEXTS[check.status], check.id, shown(check.measured, kind), shown(check.threshold, kind))
-    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    return f"<p><strong>{title}: {data.verdict}</strong></p><table>{head}{''.join(lines)}</table>"
 
 
 _KEY = (
@@ -123,6 +96,7 @@ _KEY = (
     "epsilon_spent",
 )
 """Metrics that a card shows, in this order."""
+_ORDER: tuple[Status, ...] = ("fail", "review", "not_measured", "pass")
 _MOST_GROUPS = 8
 _MOST_CHECKS = 10
 _LONG = 200  # characters of one text
@@ -135,13 +109,23 @@ def render_model_card(data: ReportData, *, where: str = "") -> str:
     `where` is where the whole report is. The card is no longer than a registry stores: parts at its end are left out
     where that is too short, and the card says so.
     """
+    head, where = data.report, where or f"id {data.report['id']}"
+    found = {status: [check for check in data.checks if check.status == status] for status in _ORDER}
+    names = {status: [_name(check.id, data) for check in checks] for status, checks in found.items() if checks}
+    open_ = [_check(check, data) for status in _ORDER[:-1] for check in found[status]]
+    sections = {
+        "Not covered": "\n".join(f"* {_text(each)}" for each in head["not_covered"]),
+        "Key figures": "\n".join(_key_figures(data)),
+        "Checks that did not pass": _first(open_, "\n", "\n* and "),
+        "Group differences": "\n".join(_gaps(data.groups)),
+        "Limits": "\n".join(f"* {_text(each)}" for each in data.limits),
+    }
+    edition, as_of = str(head["edition"]).capitalize(), _text(str(head["as_of"]))
     parts = [
-        _head(data, where or f"id {data.report['id']}"),
-        _section("Not covered", (f"* {_text(each)}" for each in data.report["not_covered"])),
-        _section("Key figures", _figures(data)),
-        _section("Checks that did not pass", _open_checks(data)),
-        _section("Group differences", _groups(data.groups)),
-        _section("Limits", (f"* {_text(each)}" for each in data.limits)),
+        f"# Privacy report: {data.verdict}",
+        f"{_text(str(head['title']))}. {edition} edition, as of {as_of}. Whole report: {_text(where)}.",
+        "\n".join(f"* **{STATUS_TEXTS[status]}**: {_first(texts, ', ', ' and ')}" for status, texts in names.items()),
+        *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
     ]
     return fitted("\n\n".join(part for part in parts if part) + "\n", LONGEST_DESCRIPTION)
 
@@ -162,72 +146,35 @@ def fitted(card: str, room: int) -> str:
     return ""
 
 
-def _section(title: str, lines: Iterable[str]) -> str:
-    found = "\n".join(lines)
-    return f"## {title}\n\n{found}" if found else ""
-
-
-def _head(data: ReportData, where: str) -> str:
-    head = data.report
-    said = "\n".join(f"* **{STATUS_TEXTS[status]}**: {_names(found, data)}" for status, found in _by_status(data))
-    edition, as_of = str(head["edition"]).capitalize(), _text(str(head["as_of"]))
-    return (
-        f"# Privacy report: {data.verdict}\n\n{_text(str(head['title']))}. {edition} edition, as of {as_of}. "
-        f"Whole report: {_text(where)}.\n\n{said}"
-    )
-
-
-def _names(checks: Sequence[Check], data: ReportData) -> str:
-    names = ", ".join(_name(check.id, data) for check in checks[:_MOST_CHECKS])
-    return f"{names} and {len(checks) - _MOST_CHECKS} more" if len(checks) > _MOST_CHECKS else names
-
-
-def _by_status(data: ReportData) -> Iterator[tuple[Status, list[Check]]]:
-    """Yield the checks of every status that there is, the worst first."""
-    statuses: tuple[Status, ...] = ("fail", "review", "not_measured", "pass")
-    for status in statuses:
-        if found := [check for check in data.checks if check.status == status]:
-            yield status, found
-
-
-def _open_checks(data: ReportData) -> Iterator[str]:
-    open_ = [check for status, found in _by_status(data) if status != "pass" for check in found]
-    yield from (_check(check, data) for check in open_[:_MOST_CHECKS])
-    if len(open_) > _MOST_CHECKS:
-        yield f"* and {len(open_) - _MOST_CHECKS} more"
+def _first(texts: Sequence[str], between: str, last: str) -> str:
+    """Join the first of some texts, and say how many more there are."""
+    more = f"{last}{len(texts) - _MOST_CHECKS} more" if len(texts) > _MOST_CHECKS else ""
+    return between.join(texts[:_MOST_CHECKS]) + more
 
 
 def _check(check: Check, data: ReportData) -> str:
-    figures = ""
-    if check.measured.measured:
-        asked = f", asked {shown(check.threshold, kind_of(check.id))}" if check.threshold.measured else ""
-        figures = f" {shown(check.measured, kind_of(check.id))}{asked}."
+    measured, asked = amounts_of(check)
+    asked = f", asked {asked}" if check.threshold.measured else ""
+    figures = f" {measured}{asked}." if check.measured.measured else ""
     return f"* **{STATUS_TEXTS[check.status]}** {_name(check.id, data)}:{figures} {_text(check.text)}"
 
 
-def _figures(data: ReportData) -> Iterator[str]:
-    amounts = {name: data.metric(name) for name in _KEY}
-    if not any(amount.measured for amount in amounts.values()):
-        return
-    yield "| figure | value |\n|---|---|"
-    for name, amount in amounts.items():
-        if amount.measured:
-            yield f"| {_name(name, data)} | {markdown(shown(amount, kind_of(name)))} |"
+def _key_figures(data: ReportData) -> Iterator[str]:
+    amounts = [(name, amount) for name in _KEY if (amount := data.metric(name)).measured]
+    if amounts:
+        yield "| figure | value |\n|---|---|"
+        yield from (f"| {_name(name, data)} | {markdown(shown(amount, kind_of(name)))} |" for name, amount in amounts)
 
 
-def _groups(groups: Iterable[Group]) -> Iterator[str]:
+def _gaps(groups: Iterable[Group]) -> Iterator[str]:
     """Show the largest gaps; the whole report has all."""
     measured = [group for group in groups if group.gap.measured]
     if not measured:
         return
     yield "| group | figure | in it | others | gap |\n|---|---|---|---|---|"
-    for group in sorted(measured, key=lambda group: -_size(group.gap))[:_MOST_GROUPS]:
+    for group in sorted(measured, key=lambda group: -abs(group.gap.value or 0.0))[:_MOST_GROUPS]:
         amounts = " | ".join(markdown(shown(amount)) for amount in (group.mean, group.rest, group.gap))
         yield f"| {_text(group.attribute)}: {_text(group.group)} | {_text(group.metric)} | {amounts} |"
-
-
-def _size(amount: Amount) -> float:
-    return abs(amount.value) if amount.value is not None else 0.0
 
 
 def _name(name: str, data: ReportData) -> str:
@@ -260,8 +207,10 @@ def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
     found = [
         *_told("verdict", before.verdict, after.verdict),
         *_checks(before, after),
-        *_amounts("metric", _metrics(before), _metrics(after)),
-        *_amounts("attack", _attacks(before), _attacks(after)),
+        *_amounts("metric", *({each.id: each.amount for each in data.metrics} for data in (before, after))),
+        *_amounts(
+            "attack", *({each.id: each.main for each in data.attacks if each.judged} for data in (before, after))
+        ),
         *_policy(before.policy, after.policy),
         *_mapping("population", _plain(before.population), _plain(after.population)),
         *_schema(before, after),
@@ -294,24 +243,16 @@ def _checks(before: ReportData, after: ReportData) -> Iterator[Change]:
     for name in {**old, **new}:
         kind, there, now = kind_of(name), old.get(name), new.get(name)
         if there is None or now is None or there.status != now.status:
-            yield from _told(f"check {name}", _status(there, kind), _status(now, kind))
+            yield from _told(f"check {name}", _status(there), _status(now))
         if there is not None and now is not None:
             yield from _told(f"threshold of {name}", shown(there.threshold, kind), shown(now.threshold, kind))
 
 
-def _status(check: Check | None, kind: Kind) -> str:
+def _status(check: Check | None) -> str:
     if check is None:
         return _ABSENT
     status = STATUS_TEXTS[check.status]
-    return f"{status} ({shown(check.measured, kind)})" if check.measured.measured else status
-
-
-def _metrics(data: ReportData) -> dict[str, Amount]:
-    return {metric.id: metric.amount for metric in data.metrics}
-
-
-def _attacks(data: ReportData) -> dict[str, Amount]:
-    return {attack.id: attack.main for attack in data.attacks if attack.judged}
+    return f"{status} ({amounts_of(check)[0]})" if check.measured.measured else status
 
 
 def _amounts(part: str, before: Mapping[str, Amount], after: Mapping[str, Amount]) -> Iterator[Change]:
@@ -384,7 +325,8 @@ def _versions(found: Any) -> Any:
 def _told(what: str, before: Any, after: Any) -> Iterator[Change]:
     old, new = _plain_text(before), _plain_text(after)
     if old != new:
-        yield {"what": what, "before": _short(old), "after": _short(new)}
+        old, new = (text if len(text) <= _MOST else f"{text[: _MOST - 1]}…" for text in (old, new))
+        yield {"what": what, "before": old, "after": new}
 
 
 def _plain_text(value: Any) -> str:
@@ -399,7 +341,3 @@ def _plain_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_plain_text(each)}" for name, each in value.items()) or "none"
     return str(value)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST else f"{text[: _MOST - 1]}…"

@@ -50,6 +50,10 @@ def strings(path):
     return [node.value for node in found if id(node) not in documentation and node.value != "optimal"]
 
 
+def test_there_is_something_to_read():
+    assert all([TEMPLATES, TEXTS, MODULES, PAGES])
+
+
 @pytest.mark.parametrize("path", [*TEXTS, *PAGES], ids=name_of)
 def test_texts(path):
     assert forbidden(path.read_text("utf-8")) == []
