@@ -225,3 +225,16 @@ def test_a_time_limit_returns_a_bound():
     assert answer.weight > 0
     assert not answer.proven
     assert 0 < answer.lower_bound < answer.cost
+
+
+def test_whatever_the_limits_one_descent_ends_in_a_region():
+    rng = np.random.default_rng(2)
+    axes = AxisArrays.of([Axis.interval(np.linspace(0, 0.2, 40), 0.2) for _ in range(5)])
+    codes, weight = np.unique(rng.integers(0, 40, (500, 5)), axis=0, return_counts=True)
+    index = CellIndex.build(codes, weight, axes)
+    for options in ({"node_limit": 1}, {"time_limit": 0.0}):
+        for answer in solve(index, codes[:10], np.zeros((10, 5)), 20, **options):
+            assert answer.weight >= 20
+            assert not answer.proven
+    few = solve(index, codes[:10], np.zeros((10, 5)), 20, node_limit=1)
+    assert max(answer.nodes for answer in few) <= 20  # a node for each person joined, and none after the first region
