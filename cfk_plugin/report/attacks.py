@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 
 from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.metrics.intervals import roc_height
-from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack, Distribution, Family
+from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack, Distribution, Family, Status
 from cfk_plugin.report.disclosure import HIDDEN, LEAST, Control, share_band
 from cfk_plugin.report.statements import BOUNDS
 
@@ -30,6 +30,7 @@ GUESSES = frozenset({"membership_random"})
 
 _BEGINNINGS: tuple[Family, ...] = ("epsilon", *OF_MODELS)
 _COIN = Amount(value=0.5)
+_ACCEPTED = "This is declared as an accepted risk."
 _SAME = 1e-6
 _DIFFERENCES = {"extraction": "gain", "attribute_inference": "advantage"}
 """Figures that are the difference itself, with an interval that knows both of its sides were of the same people."""
@@ -64,8 +65,7 @@ def compared(attack: Attack) -> Compared | None:
     if main.value is None or reference.value is None:
         return None
     value, name = reference.value, _DIFFERENCES.get(attack.family, "")
-    told = [attack.figures.get(f"{name}{end}") for end in ("", "_low", "_high")]
-    middle, *ends = [None if amount is None else amount.value for amount in told]
+    middle, *ends = [_value(attack.figures, f"{name}{end}") for end in ("", "_low", "_high")]
     if middle is not None and None not in ends and abs(middle - (main.value - value)) < _SAME:
         return Compared(with_what, Amount(value=middle, low=ends[0], high=ends[1], n=main.n))
     low, high = (None if end is None else end - value for end in (main.low, main.high))
@@ -77,17 +77,6 @@ def whole(name: str) -> str:
     return name.partition("/")[0]
 
 
-def fell_short(attack: Attack) -> bool:
-    """Say whether an attack did worse than the guess without it.
-
-    Looking people up names one of k whatever happens, so that any shortfall shows a broken attack. Elsewhere chance
-    alone puts half of the attacks that find nothing below their baseline: the whole interval must be there.
-    """
-    at_best = attack.main.value if attack.family == "linkage" else attack.main.high
-    baseline = attack.baseline.value
-    return at_best is not None and baseline is not None and at_best < baseline
-
-
 def _reference(attack: Attack) -> tuple[str, Amount]:
     if attack.family == "extraction":
         return "baseline", attack.baseline
@@ -95,20 +84,6 @@ def _reference(attack: Attack) -> tuple[str, Amount]:
     if attack.family == "membership" and (control.low or 0.0) <= 0.5 <= (1.0 if control.high is None else control.high):
         return "chance", _COIN  # the control's own noise would only add to the attack's
     return ("control", control) if control.value is not None else ("baseline", attack.baseline)
-
-
-def few_alarms(figures: Mapping[str, Amount]) -> bool:
-    """Say whether some members are picked out at a rate of false alarms of 1 % or less, beyond chance.
-
-    The area under the curve may be near 0.5 all the same: it is about everybody, and this is about a few.
-    """
-    for rate in ("0_01", "0_001"):
-        found, alarms = (figures.get(f"tpr_at_{rate}_{end}") for end in ("low", "fpr_high"))
-        if found is None or alarms is None or found.value is None or alarms.value is None:
-            continue
-        if found.value > alarms.value:
-            return True
-    return False
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -205,6 +180,115 @@ def _logged(found: Mapping[str, Any] | None) -> Amount:
     if found is None or found.get("value") is None:
         return NOT_MEASURED
     return Amount(value=found["value"], low=found.get("low"), high=found.get("high"), n=found.get("n"))
+
+
+# --- what an attack says of the release: by the upper end of its interval, over what it reaches anyway ---
+
+
+class Judgment(NamedTuple):
+    """What a check says of a case; the text names no figure that an edition may hide."""
+
+    status: Status
+    text: str
+    measured: Amount = NOT_MEASURED
+    evidence: tuple[str, ...] = ()
+
+
+def judged_attack(
+    attack: Attack, found: Compared, parts: Sequence[Attack], tolerance: float, accepted: Callable[[str], bool]
+) -> Judgment:
+    """Judge an attack, and what it found of single attributes; `accepted` says which checks are declared as a risk."""
+    if not attack.concerns:
+        judgment = Judgment(
+            "review",
+            "What was attacked is not released: no explanation is under its policy, or it has none. Nothing is known "
+            "of what is released.",
+        )
+    else:
+        judgment = _against(attack, found, tolerance, accepted) or _doubt(attack, found, tolerance)
+    return judgment if judgment.status == "fail" else _of_parts(parts, tolerance, accepted) or judgment
+
+
+def _against(attack: Attack, found: Compared, tolerance: float, accepted: Callable[[str], bool]) -> Judgment | None:
+    """Return what speaks against the release, if anything does."""
+    reached, bound = (_value(attack.figures, name) for name in ("balanced_accuracy_low", "bound_tight"))
+    if reached is not None and bound is not None and reached > bound:
+        return Judgment("fail", "The attack refutes the epsilon that is claimed: it did better than epsilon admits.")
+    if (found.over.value or 0.0) <= tolerance:
+        return None
+    text = f"The attack does better than the {found.with_what} by more than is tolerated."
+    if attack.id in WITHOUT_EXPLANATIONS:
+        return Judgment("review", f"{text} It needs no explanation: protect the model, or who may ask it.")
+    of_family = attack.family in OF_MODELS and accepted(f"attack_{attack.family}")
+    if of_family or accepted(f"attack_{attack.id}"):
+        return Judgment("review", f"{text} {_ACCEPTED}")
+    return Judgment("fail", text)
+
+
+def _of_parts(parts: Sequence[Attack], tolerance: float, accepted: Callable[[str], bool]) -> Judgment | None:
+    """Return what speaks against the release of some attributes alone.
+
+    There may be many, and chance puts some of them above what is tolerated: only whole intervals count.
+    """
+    compare = {part.id: compared(part) for part in parts if part.concerns}
+    lows = {name: found.over.low for name, found in compare.items() if found is not None}
+    above = [name for name, low in lows.items() if low is not None and low > tolerance]
+    if not above:
+        return None
+    names = ", ".join(name.partition("/")[2] for name in above)
+    text = f"For single attributes the attack does better by more than is tolerated: {names}."
+    if accepted(f"attack_{parts[0].family}"):
+        return Judgment("review", f"{text} {_ACCEPTED}")
+    return Judgment("fail", text)
+
+
+def _doubt(attack: Attack, found: Compared, tolerance: float) -> Judgment:
+    """Return why the attack is no evidence for the release, else that it is."""
+    if found.over.high is None or found.over.high > tolerance:
+        text = "The attack may do better than is tolerated: the upper end of its interval is above."
+    elif not attack.covers:
+        text = (
+            "The attack was run on another policy or population than some of the explanations, or nothing tells: "
+            "fingerprints of different processes compare only with CFK_KEY. Run it on what is released."
+        )
+    elif _fell_short(attack):
+        text = "The attack did worse than a guess without it: it did not work here, which is no evidence of protection."
+    elif _few_alarms(attack.figures):
+        text = (
+            "On the whole the attack is within what is tolerated, but with few false alarms it picks out more people "
+            "of the training data than others. Look at the left of the curve."
+        )
+    else:
+        said = f"In this attack the adversary did not do better than the {found.with_what} by more than is tolerated."
+        return Judgment("pass", said)
+    return Judgment("review", text)
+
+
+def _fell_short(attack: Attack) -> bool:
+    """Say whether an attack did worse than the guess without it.
+
+    Looking people up names one of k whatever happens, so that any shortfall shows a broken attack. Elsewhere chance
+    alone puts half of the attacks that find nothing below their baseline: the whole interval must be there.
+    """
+    at_best = attack.main.value if attack.family == "linkage" else attack.main.high
+    baseline = attack.baseline.value
+    return at_best is not None and baseline is not None and at_best < baseline
+
+
+def _few_alarms(figures: Mapping[str, Amount]) -> bool:
+    """Say whether some members are picked out at a rate of false alarms of 1 % or less, beyond chance.
+
+    The area under the curve may be near 0.5 all the same: it is about everybody, and this is about a few.
+    """
+    for rate in ("0_01", "0_001"):
+        found, alarms = (_value(figures, f"tpr_at_{rate}_{end}") for end in ("low", "fpr_high"))
+        if found is not None and alarms is not None and found > alarms:
+            return True
+    return False
+
+
+def _value(figures: Mapping[str, Amount], name: str) -> float | None:
+    return figures[name].value if name in figures else None
 
 
 _OF_FEW = ("tpr_at_", "few_")
@@ -322,8 +406,7 @@ def _roc(found: Audited) -> _Roc | None:
 
 
 def _told(figures: Mapping[str, Amount], name: str) -> Amount:
-    ends = (figures.get(f"{name}_{end}") for end in ("low", "high"))
-    low, high = (None if end is None else end.value for end in ends)
+    low, high = (_value(figures, f"{name}_{end}") for end in ("low", "high"))
     value = figures[name].value
     return NOT_MEASURED if value is None else Amount(value=value, low=low, high=high)
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -35,12 +35,10 @@ from cfk_plugin.report.data import (
     Verdict,
 )
 from cfk_plugin.report.disclosure import HIDDEN, Control, Kind
-from cfk_plugin.report.figures import KINDS, LATENCIES, Pooled, distributions, figures, groups, latest_population
+from cfk_plugin.report.figures import KINDS, LATENCIES, distributions, figures, groups, latest_population
 from cfk_plugin.report.inputs import HumanInputs, Threshold, placeholders, thresholds
+from cfk_plugin.report.runs import Evidence, Pooled
 from cfk_plugin.report.statements import controls, criteria, definitions_of, limits, not_covered, techniques
-
-if TYPE_CHECKING:
-    from cfk_plugin.report.runs import Evidence
 
 _MOST_CERTIFICATES = 50
 

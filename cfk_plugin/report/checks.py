@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, isclose, log
+from math import ceil, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from cfk_plugin.data.policy import sha256_of
-from cfk_plugin.records.tally import PER_EXPLANATION, metric_of
-from cfk_plugin.records.tally import figures as tallied
-from cfk_plugin.report.attacks import (
-    OF_MODELS,
-    WITHOUT_EXPLANATIONS,
-    Compared,
-    compared,
-    fell_short,
-    few_alarms,
-    whole,
-)
+from cfk_plugin.report.attacks import OF_MODELS, WITHOUT_EXPLANATIONS, Judgment, compared, judged_attack, whole
 from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack, Check, Group, Metric, Status, Verdict
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
     from cfk_plugin.report.disclosure import Kind
-    from cfk_plugin.report.figures import Pooled
     from cfk_plugin.report.inputs import HumanInputs, Threshold
-    from cfk_plugin.report.runs import Evidence, RunEvidence
+    from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
 
 OWN_POLICY = "the policy of the runs"
 """Source of what no preset and nobody asks for."""
@@ -47,15 +30,6 @@ _TAIL = 0.025  # of a two-sided 95 % interval
 _NONE = Amount(value=0)
 _NOTHING_RELEASED = "No region was released in the period."
 _NOT_COUNTED = "It was not counted for every release."
-
-
-class Judgment(NamedTuple):
-    """What a check says of a case; the text names no figure that an edition may hide."""
-
-    status: Status
-    text: str
-    measured: Amount = NOT_MEASURED
-    evidence: tuple[str, ...] = ()
 
 
 class Asked(NamedTuple):
@@ -139,49 +113,41 @@ def _unknown(case: JudgedCase) -> Judgment:
     return Judgment("not_measured", _NOT_COUNTED if len(case.pooled.regions) else _NOTHING_RELEASED)
 
 
-def _below(case: JudgedCase, column: str) -> pd.DataFrame:
-    """Return the regions that have fewer people of a kind than was asked for."""
-    regions = case.pooled.regions
-    if column not in regions:
-        return regions.head(0)
-    below: NDArray[np.bool_] = np.asarray((regions[column] < regions["asked_k"]).fillna(False), dtype=np.bool_)
-    return regions[below]
-
-
 def _k_min(case: JudgedCase, _: float | None) -> Judgment:
     if not case.pooled.complete("k"):
         return _unknown(case)
-    if len(below := _below(case, "k")):
+    if len(below := case.pooled.below("k")):
         text = "Regions were released that fewer people fit than was asked for. Stop releasing, and find out why."
         return Judgment("fail", text, case.figure("k_min"), case.pooled.evidence(below))
     text = "Every released region fits at least as many people as was asked for."
     return Judgment("pass", text, case.figure("k_min"))
 
 
-def _left_for(column: str, who: str, remedy: str) -> Callable[[JudgedCase, float | None], Judgment]:
+def _left_for(column: str, does: str, remedy: str) -> Callable[[JudgedCase, float | None], Judgment]:
     """Return a check of whether k people are left for somebody who knows or does more than look people up."""
 
     def check(case: JudgedCase, _: float | None) -> Judgment:
         name = f"{column}_min"
-        if len(below := _below(case, column)):
+        if len(below := case.pooled.below(column)):
             least, evidence = Amount(value=int(below[column].min())), case.pooled.evidence(below)
-            found = f"{who} is left with fewer people than was asked for."
+            found = f"Somebody who {does} is left with fewer people than was asked for."
             if case.accepted(name):
                 return Judgment("review", f"{found} This is declared as an accepted risk.", least, evidence)
             return Judgment("fail", f"{found} {remedy}", least, evidence)
         if not case.pooled.complete(column):
             return _unknown(case)
-        return Judgment("pass", f"{who} is left with at least as many people as was asked for.", case.figure(name))
+        text = f"Somebody who {does} is left with at least as many people as was asked for."
+        return Judgment("pass", text, case.figure(name))
 
     return check
 
 
 def _k_intersection(case: JudgedCase, _: float | None) -> Judgment:
     name = "k_intersection"
-    if len(below := _below(case, name)):
+    if len(below := case.pooled.below(name)):
         text = "Releases of one record have fewer people in common than was asked for."
         return Judgment("fail", text, Amount(value=int(below[name].min())), case.pooled.evidence(below))
-    if not _has_ledger(case):
+    if not case.pooled.has_ledger:
         text = "No ledger was used, so nobody knows what several releases together tell. Give protect() a ledger."
         return Judgment("review", text)
     if not case.pooled.complete(name):
@@ -193,27 +159,18 @@ def _k_intersection(case: JudgedCase, _: float | None) -> Judgment:
     return Judgment("pass", text, case.figure("k_intersection_min"))
 
 
-def _has_ledger(case: JudgedCase) -> bool:
-    """Say whether every run with regions kept a ledger."""
-    regions = case.pooled.regions
-    if "ledger" not in regions or not len(regions):
-        return False
-    return bool((regions.groupby("run", observed=True)["ledger"].count() > 0).all())
-
-
 def _native_leak(case: JudgedCase, _: float | None) -> Judgment:
     """Look for regions of one combination of quasi-identifiers that fewer people have than was asked for."""
     if not (case.pooled.complete("ncp") and case.pooled.complete("k")):
         return _unknown(case)
-    below = _below(case, "k")
+    below = case.pooled.below("k")
     leaks = below[(below["ncp"] == 0).to_numpy()]
     measured = Amount(value=len(leaks))
     if len(leaks):
         text = "Explanations left with exact quasi-identifiers that too few people have."
         return Judgment("fail", text, measured, case.pooled.evidence(leaks))
-    return Judgment(
-        "pass", "No explanation left with exact quasi-identifiers that fewer people have than was asked for.", measured
-    )
+    text = "No explanation left with exact quasi-identifiers that fewer people have than was asked for."
+    return Judgment("pass", text, measured)
 
 
 def _keeps(name: str, sign: int) -> Callable[[JudgedCase, float | None], Judgment | None]:
@@ -347,7 +304,7 @@ def _records(case: JudgedCase, _: float | None) -> Judgment:
     """Compare runs with themselves: summary, policy and logged explanations."""
     if not case.pooled.runs:
         return Judgment("not_measured", "No run holds explanations of the period.")
-    if forged := [run.run_id for run in case.pooled.runs if not _policy_agrees(run)]:
+    if forged := [run.run_id for run in case.pooled.runs if not run.policy_agrees]:
         text = "The policy that a run holds is not the one that its explanations were certified under."
         return Judgment("fail", text, Amount(value=len(forged)), tuple(forged[:5]))
     if uncounted := {run: count for run, count in case.evidence.uncounted.items() if count}:
@@ -358,7 +315,7 @@ def _records(case: JudgedCase, _: float | None) -> Judgment:
     # In a period, a run may be there in part; its summary is of the whole.
     period = case.evidence.since is not None or case.evidence.until is not None
     complete = [run for run in case.pooled.runs if not (period and _is_part(run))]
-    if differing := [run.run_id for run in complete if not _summary_agrees(run)]:
+    if differing := [run.run_id for run in complete if not run.summary_agrees]:
         text = "The summary of a run is not that of its explanations; this report is made from the explanations."
         return Judgment("review", text, Amount(value=len(differing)), tuple(differing[:5]))
     if len(complete) < len(case.pooled.runs):
@@ -369,31 +326,6 @@ def _records(case: JudgedCase, _: float | None) -> Judgment:
 
 def _is_part(run: RunEvidence) -> bool:
     return run.rows is not None and len(run.rows) < run.metrics.get("cfk.asked", 0)
-
-
-def _policy_agrees(run: RunEvidence) -> bool:
-    """Say whether the logged policy has the hash that the run, and every certificate in it, states."""
-    if run.policy is None or run.rows is None:
-        return False
-    found = sha256_of(run.policy)
-    stated = run.rows["policy_hash"].dropna() if "policy_hash" in run.rows else ()
-    return run.tags.get("cfk.policy_sha256") == found and all(value == found for value in set(stated))
-
-
-def _summary_agrees(run: RunEvidence) -> bool:
-    if run.rows is None:
-        return False
-    metrics, rows = run.metrics, run.rows
-    counts = {"asked": len(rows), **{name: int((rows["status"] == name).sum()) for name in ("released", "suppressed")}}
-    if any(metrics.get(f"cfk.{name}") != count for name, count in counts.items()):
-        return False
-    regions = rows[rows["k"].notna().to_numpy()] if "k" in rows else rows.iloc[:0]
-    found = tallied({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
-    return all(
-        isclose(metrics[metric_of(name)], value, rel_tol=1e-6, abs_tol=1e-9)
-        for name, value in found.items()
-        if value is not None and metric_of(name) in metrics
-    )
 
 
 def _untracked(case: JudgedCase, _: float | None) -> Judgment:
@@ -460,9 +392,8 @@ def _dp_budget(case: JudgedCase, ceiling: float | None) -> Judgment:
 def _audit_of_epsilon(case: JudgedCase) -> Attack | None:
     """Return the audit that is worst for the claim."""
     found = [attack for attack in case.attacks if attack.family == "epsilon"]
-    return max(
-        found, key=lambda a: (a.figures["epsilon_low"].value or 0) - (a.figures["claimed"].value or 0), default=None
-    )
+    over = [(a.figures["epsilon_low"].value or 0) - (a.figures["claimed"].value or 0) for a in found]
+    return found[over.index(max(over))] if found else None
 
 
 def _claimed(case: JudgedCase) -> Asked:
@@ -475,8 +406,7 @@ def _attack_epsilon(case: JudgedCase, claimed: float | None) -> Judgment:
     if worst is None:
         return Judgment("not_measured", "The epsilon was not audited. Run cfk audit epsilon and log the result.")
     low, ceiling = (worst.figures[name].value for name in ("epsilon_low", "ceiling"))
-    evidence = (worst.run,) if worst.run else ()
-    measured = Amount(value=low)
+    measured, evidence = Amount(value=low), (worst.run,) if worst.run else ()
     if low is None or claimed is None or ceiling is None:
         return Judgment("not_measured", "The audit found nothing to judge by.", evidence=evidence)
     if low > claimed:
@@ -519,87 +449,10 @@ def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Lin
     elif tolerance is None:
         finding = Judgment("not_measured", "Nothing says how much is tolerated.", found.over)
     else:
-        finding = _finding(case, attack, found, tolerance)
-        if finding.status != "fail":
-            finding = _of_parts(case, parts, tolerance) or finding
-        finding = finding._replace(measured=found.over)
+        finding = judged_attack(attack, found, parts, tolerance, case.accepted)._replace(measured=found.over)
     kind: Kind = "rate" if attack.family in OF_MODELS else "plain"
     finding = finding._replace(evidence=(attack.run,) if attack.run else ())
     return _line(f"attack_{attack.id}", _ATTACKS, kind, asked, finding)
-
-
-def _finding(case: JudgedCase, attack: Attack, found: Compared, tolerance: float) -> Judgment:
-    if not attack.concerns:
-        return Judgment(
-            "review",
-            "What was attacked is not released: no explanation is under its policy, or it has none. Nothing is known "
-            "of what is released.",
-        )
-    return _against(case, attack, found, tolerance) or _doubt(attack, found, tolerance)
-
-
-def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float) -> Judgment | None:
-    """Return what speaks against the release, if anything does."""
-    if _refutes(attack):
-        return Judgment("fail", "The attack refutes the epsilon that is claimed: it did better than epsilon admits.")
-    if (found.over.value or 0.0) <= tolerance:
-        return None
-    text = f"The attack does better than the {found.with_what} by more than is tolerated."
-    if attack.id in WITHOUT_EXPLANATIONS:
-        return Judgment("review", f"{text} It needs no explanation: protect the model, or who may ask it.")
-    if case.accepted(f"attack_{attack.id}") or (
-        attack.family in OF_MODELS and case.accepted(f"attack_{attack.family}")
-    ):
-        return Judgment("review", f"{text} This is declared as an accepted risk.")
-    return Judgment("fail", text)
-
-
-def _of_parts(case: JudgedCase, parts: Sequence[Attack], tolerance: float) -> Judgment | None:
-    """Return what speaks against the release of some attributes alone.
-
-    There may be many, and chance puts some of them above what is tolerated: only whole intervals count.
-    """
-    above = []
-    for part in parts:
-        found = compared(part) if part.concerns else None
-        if found is not None and found.over.low is not None and found.over.low > tolerance:
-            above.append(part)
-    if not above:
-        return None
-    names = ", ".join(part.id.partition("/")[2] for part in above)
-    text = f"For single attributes the attack does better by more than is tolerated: {names}."
-    if case.accepted(f"attack_{above[0].family}"):
-        return Judgment("review", f"{text} This is declared as an accepted risk.")
-    return Judgment("fail", text)
-
-
-def _doubt(attack: Attack, found: Compared, tolerance: float) -> Judgment:
-    """Return why the attack is no evidence for the release, else that it is."""
-    if found.over.high is None or found.over.high > tolerance:
-        text = "The attack may do better than is tolerated: the upper end of its interval is above."
-    elif not attack.covers:
-        text = (
-            "The attack was run on another policy or population than some of the explanations, or nothing tells: "
-            "fingerprints of different processes compare only with CFK_KEY. Run it on what is released."
-        )
-    elif fell_short(attack):
-        text = "The attack did worse than a guess without it: it did not work here, which is no evidence of protection."
-    elif few_alarms(attack.figures):
-        text = (
-            "On the whole the attack is within what is tolerated, but with few false alarms it picks out more people "
-            "of the training data than others. Look at the left of the curve."
-        )
-    else:
-        said = f"In this attack the adversary did not do better than the {found.with_what} by more than is tolerated."
-        return Judgment("pass", said)
-    return Judgment("review", text)
-
-
-def _refutes(attack: Attack) -> bool:
-    reached, bound = (attack.figures.get(name) for name in ("balanced_accuracy_low", "bound_tight"))
-    if reached is None or bound is None or reached.value is None or bound.value is None:
-        return False
-    return reached.value > bound.value
 
 
 # --- the table ---
@@ -621,13 +474,11 @@ def _zero(source: str) -> Callable[[JudgedCase], Asked]:
 
 _DESIRED = _left_for(
     "k_desired",
-    "Somebody who knows who got the desired outcome",
+    "knows who got the desired outcome",
     'Set anonymity_set="eligible", or declare the risk as accepted.',
 )
 _EFFECTIVE = _left_for(
-    "k_effective",
-    "Somebody who reruns the protection for everybody",
-    'Use guarantee="reciprocal" or "catalogue".',
+    "k_effective", "reruns the protection for everybody", 'Use guarantee="reciprocal" or "catalogue".'
 )
 _OF_REGIONS = (
     CheckRule("k_min", 5, "class_size", _asked_k, _k_min),

@@ -6,17 +6,21 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
+from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.records.record import SCHEMA_VERSION
 from cfk_plugin.records.run import client_of, kind_of, tracking_errors
+from cfk_plugin.records.tally import PER_EXPLANATION, figures, metric_of
 from cfk_plugin.report.store import (
     CERTIFICATE,
     Artifacts,
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -76,6 +81,32 @@ class RunEvidence:
     prototype: Mapping[str, Any] | None = None
     audits: Sequence[Mapping[str, Any]] = ()
 
+    @property
+    def policy_agrees(self) -> bool:
+        """Whether the logged policy has the hash that the run, and every certificate in it, states."""
+        if self.policy is None or self.rows is None:
+            return False
+        found = sha256_of(self.policy)
+        stated = self.rows["policy_hash"].dropna() if "policy_hash" in self.rows else ()
+        return self.tags.get("cfk.policy_sha256") == found and all(value == found for value in set(stated))
+
+    @property
+    def summary_agrees(self) -> bool:
+        """Whether the run's own figures are those of its explanations."""
+        if self.rows is None:
+            return False
+        status = self.rows["status"]
+        counts = {"asked": len(status), **{name: int((status == name).sum()) for name in ("released", "suppressed")}}
+        if any(self.metrics.get(f"cfk.{name}") != count for name, count in counts.items()):
+            return False
+        regions = self.rows[self.rows["k"].notna().to_numpy()] if "k" in self.rows else self.rows.iloc[:0]
+        found = figures({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
+        return all(
+            isclose(self.metrics[metric_of(name)], value, rel_tol=1e-6, abs_tol=1e-9)
+            for name, value in found.items()
+            if value is not None and metric_of(name) in self.metrics
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Evidence:
@@ -96,6 +127,99 @@ class Evidence:
     since: int | None = None
     until: int | None = None
     uncounted: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pooled:
+    """All explanations of the period, one run after the other.
+
+    Rows have ``run``, a position in `runs`, and ``asked_k``: the k of the run's policy, or the larger one that the
+    report asks for; missing where there is none.
+    """
+
+    rows: pd.DataFrame
+    runs: Sequence[RunEvidence]
+
+    @classmethod
+    def of(cls, evidence: Evidence, k: int | None = None) -> Pooled:
+        """Pool the runs of the evidence."""
+        runs = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
+        tables = []
+        for i, run in enumerate(runs):
+            own = (run.policy or {}).get("k")
+            asked = np.nan if own is None else max(int(own), k or 0)
+            tables.append(run.rows.assign(run=np.int32(i), asked_k=asked))  # type: ignore[union-attr]
+        if not tables:
+            return cls(pd.DataFrame({name: [] for name in ("status", "k", "run", "asked_k")}), runs)
+        return cls(pd.concat(tables, ignore_index=True, sort=False), runs)
+
+    def __len__(self) -> int:
+        """Return the number of explanations asked for."""
+        return len(self.rows)
+
+    @cached_property
+    def released(self) -> pd.DataFrame:
+        """Rows of what was released."""
+        return self.rows[(self.rows["status"] == "released").to_numpy()]
+
+    @cached_property
+    def suppressed(self) -> pd.DataFrame:
+        """Rows of what was withheld."""
+        return self.rows[(self.rows["status"] == "suppressed").to_numpy()]
+
+    @cached_property
+    def regions(self) -> pd.DataFrame:
+        """Rows of the regions that were released."""
+        return self.released[self.released["k"].notna().to_numpy()]
+
+    @cached_property
+    def prototypes(self) -> pd.DataFrame:
+        """Rows of the prototypes that were released."""
+        return self.released[self.released["k"].isna().to_numpy()]
+
+    @cached_property
+    def k(self) -> int | None:
+        """The least k that was asked for."""
+        asked = self.rows["asked_k"].dropna()
+        return int(asked.min()) if len(asked) else None
+
+    def of_all(self, name: str) -> pd.Series[Any]:
+        """Return what is known of something, of all explanations."""
+        return self.rows[name].dropna() if name in self.rows else pd.Series(dtype=object)
+
+    def values(self, name: str) -> NDArray[np.float64]:
+        """Return what is known of a figure of the released regions: one value each, those without left out."""
+        if name not in self.regions:
+            return np.empty(0)
+        return self.regions[name].dropna().to_numpy(dtype=np.float64)
+
+    def complete(self, name: str) -> bool:
+        """Say whether every released region has the figure, and a k to compare with."""
+        if not len(self.regions) or name not in self.regions:
+            return False
+        return bool(self.regions[[name, "asked_k"]].notna().all(axis=None))
+
+    def evidence(self, rows: pd.DataFrame, most: int = 5) -> tuple[str, ...]:
+        """Return where some rows are: ``run/step``, at most a few."""
+        some = rows.head(most)
+        return tuple(
+            f"{self.runs[run].run_id}/{step}"
+            for run, step in zip(some["run"], some.get("step", some.index), strict=True)
+        )
+
+    def below(self, column: str) -> pd.DataFrame:
+        """Return the released regions that have fewer people of a kind than was asked for."""
+        if column not in self.regions:
+            return self.regions.head(0)
+        few = (self.regions[column] < self.regions["asked_k"]).fillna(False)
+        return self.regions[np.asarray(few, dtype=np.bool_)]
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether every run with regions kept a ledger."""
+        if "ledger" not in self.regions or not len(self.regions):
+            return False
+        return bool((self.regions.groupby("run", observed=True)["ledger"].count() > 0).all())
 
 
 ASKED = "cfk.asked"
