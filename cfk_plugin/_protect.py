@@ -93,7 +93,9 @@ def protect(
     context = AdaptContext(population.schema.features, population.schema.target)
     method = _PROTOTYPES[method]() if isinstance(method, str) and method in _PROTOTYPES else method
     if isinstance(method, (DPPrototypes, DPC)):
-        _refuse_k(policy=policy, reference=reference, ledger=ledger, candidates=None if candidates == 1 else candidates)
+        given = {"policy": policy, "reference": reference, "ledger": ledger}
+        if named := [n for n, value in given.items() if value is not None] + ["candidates"] * (candidates > 1):
+            raise PolicyError(f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave it out")
         source = load_plugins(plugins).adapt(explainer, context)
         return ProtectedExplainer(explainer, source, method.fit(population, model, desired), track, groups)
     anonymizer = KAnonymizer(
@@ -135,8 +137,3 @@ def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
     3
     """
     return partial(protect, **options)
-
-
-def _refuse_k(**given: Any) -> None:
-    if named := [name for name, value in given.items() if value is not None]:
-        raise PolicyError(f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave it out")

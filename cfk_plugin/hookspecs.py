@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.model import Oracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, natural
+from cfk_plugin.data.region import Interval, Region, natural
 from cfk_plugin.errors import AdapterError, HostOnly, quiet
 
 Finding = Literal["native", "near-native", "native-qi", "synthetic"]
@@ -390,15 +390,13 @@ def released_cells(entries: Iterable[Any]) -> list[dict[str, Any] | None]:
 
 def typed_cells(entry: Any) -> dict[str, Any]:
     """Return the table cells of one released explanation; see `released_cells`."""
-    single = {name: natural(value) for name, part in entry.parts().items() for value in _single(part)}
-    return {**entry.cells(), **single}
-
-
-def _single(part: Part) -> list[Any]:
-    """Return the value of a part that is one alone; a missing value is text, as None says that nothing was found."""
-    if isinstance(part, Interval):
-        return [part.low] if part.low is not None and part.low == part.high and not part.missing else []
-    return [value for value in part if value is not None] if len(part) == 1 else []
+    cells = dict[str, Any](entry.cells())
+    for name, part in entry.parts().items():
+        if part.is_single if isinstance(part, Interval) else len(part) == 1:
+            value = part.low if isinstance(part, Interval) else next(iter(part))
+            if value is not None:  # a missing value is text, as None says that nothing was found
+                cells[name] = natural(value)
+    return cells
 
 
 def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:

@@ -189,10 +189,10 @@ def _check_method(source: CounterfactualSource, name: str, answer: Any, features
     batch, native, queries = answer
     _check_slots(batch, len(queries), features)
     raw = _Raw([batch.frame], queries, features)
-    for what, made in (("withheld", _withheld), ("released as something else", _made_up)):
-        released = Explanations(
-            [made(int(query), features) for query in batch.query], policy=PrivacyPolicy(), columns=features
-        )
+    withheld: list[Entry] = [Suppressed(int(query), "infeasible") for query in batch.query]
+    made_up: list[Entry] = [_made_up(int(query), features) for query in batch.query]
+    for what, entries in (("withheld", withheld), ("released as something else", made_up)):
+        released = Explanations(entries, policy=PrivacyPolicy(), columns=features)
         with quiet(f"`restore` raised {{}} for what {name} returned, where all was {what}", AssertionError):
             restored = source.restore(native, released)
         assert native is None or restored is not native, f"`restore` gives back what {name} returned; build it anew"
@@ -227,10 +227,6 @@ def _visible_state(explainer: Any) -> tuple[Any, ...]:
         return names, pickle.dumps(explainer)
     except Exception:  # noqa: BLE001 - lambdas and explainers that refuse: names must do
         return names, None
-
-
-def _withheld(query: int, _: Sequence[str]) -> Entry:
-    return Suppressed(query, "infeasible")
 
 
 def _made_up(query: int, features: Sequence[str]) -> Entry:

@@ -165,13 +165,11 @@ def balanced_interval(hits: int, m: int, rejects: int, n: int, confidence: float
     -------
     Bounds, (0, 1) when nothing was drawn for one of them
     """
-    ends = [clopper_pearson(hits, m, confidence), clopper_pearson(rejects, n, confidence)]
+    first, second = clopper_pearson(hits, m, confidence), clopper_pearson(rejects, n, confidence)
     if not m or not n:
         return Bounds(0.0, 1.0)
-    shares = (hits / m, rejects / n)
-    low, high = (np.hypot(shares[0] - ends[0][side], shares[1] - ends[1][side]) / 2 for side in (0, 1))
-    middle = sum(shares) / 2
-    return Bounds(max(float(middle - low), 0.0), min(float(middle + high), 1.0))
+    low, high = difference((hits / m, *first), (-rejects / n, -second.high, -second.low))
+    return Bounds(max(low / 2, 0.0), min(high / 2, 1.0))
 
 
 def bootstrap(
