@@ -258,13 +258,11 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
     AdapterError
         If several outcomes are named, a position is that of no class, or ``desired_range`` is none.
     """
-    named = None
-    for name in DESIRED:
-        desired = None if options.get(name) is None else _read_desired(name, options[name], classes)
-        if desired is not None and named is not None and desired != named:
-            raise AdapterError(f"the call names several outcomes ({', '.join(DESIRED)}); name one")
-        named = desired if named is None else named
-    return named
+    read = [_read_desired(name, options[name], classes) for name in DESIRED if options.get(name) is not None]
+    named = [desired for desired in read if desired is not None]
+    if any(desired != named[0] for desired in named[1:]):
+        raise AdapterError(f"the call names several outcomes ({', '.join(DESIRED)}); name one")
+    return named[0] if named else None
 
 
 DESIRED = ("desired_range", "desired_class", "desired", "target_class", "target")

@@ -109,12 +109,6 @@ class Encoder(HostOnly):
         return [self.domains[name] for name in self.schema.features]
 
     @cached_property
-    def dtypes(self) -> NDArray[Any]:
-        dtypes = np.empty(len(self.columns), dtype=object)
-        dtypes[:] = [domain.dtype for domain in self.columns]
-        return dtypes
-
-    @cached_property
     def limits(self) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
         """Per feature: lowest and highest number allowed, and whether all values are known."""
         bounds = [domain.attribute.bounds or (-np.inf, np.inf) for domain in self.columns]
@@ -182,8 +176,6 @@ class Intake(HostOnly):
     odd: NDArray[np.bool_] | None = None  # which values cannot be read or written
     plain: list[list[Any]] | None = None  # values of `frame`, feature by feature, where known
 
-    _refusal = InputError, "raw counterfactuals refuse to be pickled"
-
     def __len__(self) -> int:
         return len(self.raw)
 
@@ -191,8 +183,9 @@ class Intake(HostOnly):
     def frame(self) -> pd.DataFrame:
         """The features in the training table's order and dtypes, where values survive it."""
         encoder, columns = self.encoder, {}
-        is_right = self.settled & (self.raw.dtypes.to_numpy() == encoder.dtypes)
-        if is_right.all():
+        kinds = zip(self.settled.tolist(), self.raw.dtypes, encoder.columns, strict=True)
+        is_right = [is_settled and dtype == domain.dtype for is_settled, dtype, domain in kinds]
+        if all(is_right):
             return self.raw
         for j, (name, domain) in enumerate(zip(encoder.schema.features, encoder.columns, strict=True)):
             if is_right[j]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from cfk_plugin.errors import PolicyError
 
@@ -19,16 +19,6 @@ OnInfeasible = Literal["suppress", "raise"]
 PrivateForm = Literal["exact", "bins"]
 RareValues = Literal["release", "withhold"]
 OnHomogeneous = Literal["coarsen", "suppress"]
-
-_CHOICES: Mapping[str, Any] = {
-    "guarantee": Guarantee,
-    "anonymity_set": AnonymitySet,
-    "objective": Objective,
-    "on_infeasible": OnInfeasible,
-    "private_values": PrivateForm,
-    "rare_values": RareValues,
-    "on_homogeneous": OnHomogeneous,
-}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -136,8 +126,8 @@ class PrivacyPolicy:
             ):
                 raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
         for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in get_args(choices):
-                raise PolicyError(f"{name} must be one of {', '.join(get_args(choices))}; got {value!r}")
+            if (value := getattr(self, name)) not in choices:
+                raise PolicyError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
         if self.guarantee == "nominal" and self.anonymity_set == "eligible":
             raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
         for name in ("min_pureness", "max_ncp", "t", "alpha", "near_native"):
@@ -181,6 +171,9 @@ class PrivacyPolicy:
     def sha256(self) -> str:
         """SHA-256 of the settings as canonical JSON: the policy's identity in certificates and runs."""
         return sha256_of(self.to_dict())
+
+
+_CHOICES = {name: get_args(kind) for name, kind in get_type_hints(PrivacyPolicy).items() if get_origin(kind) is Literal}
 
 
 def sha256_of(settings: Mapping[str, Any]) -> str:
