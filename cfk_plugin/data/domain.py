@@ -228,8 +228,13 @@ class Domain(HostOnly):
 
     def restores(self, values: list[Any], codes: Codes) -> bool:
         """Say whether `restore` gives coded values back as they are, if they have the population's dtype."""
-        coded = [(v, code) for v, code in zip(values, codes.tolist(), strict=True) if 0 <= code != self.missing_code]
-        return all(v == self._spelled[code] and type(v) is type(self._spelled[code]) for v, code in coded)
+        spelled = self._spelled
+        for value, code in zip(values, codes.tolist(), strict=True):
+            if code < 0 or code == self.missing_code:
+                continue
+            if value != spelled[code] or type(value) is not type(spelled[code]):
+                return False
+        return True
 
     def inside(self, part: Part) -> NDArray[np.bool_]:
         """Say of every code whether its value is inside one part of a region."""

@@ -152,11 +152,13 @@ class PrivateRelease(PrivateValues):
             return None
         if not self._population.has_rows:
             return PrivatePart()
+        if not coarse:
+            return PrivatePart((), (), (), *self.matches(codes, rows, {}))
         spans = {self._names.index(name): span for name, (_, span) in coarse.items()}
         return PrivatePart(
             tuple(name for name, (part, _) in coarse.items() if part is not None),
             tuple(name for name, (part, _) in coarse.items() if part is None),
-            tuple(self._axis(j, int(codes[at]), spans) for j, at in enumerate(self._at)) if coarse else (),
+            tuple(self._axis(j, int(codes[at]), spans) for j, at in enumerate(self._at)),
             *self.matches(codes, rows, spans),
         )
 
