@@ -36,7 +36,7 @@ from cfk_plugin.report.data import (
 )
 from cfk_plugin.report.disclosure import HIDDEN, Control, Kind
 from cfk_plugin.report.figures import KINDS, LATENCIES, distributions, figures, groups, latest_population
-from cfk_plugin.report.inputs import HumanInputs, Threshold, placeholders, thresholds
+from cfk_plugin.report.inputs import Asked, HumanInputs, placeholders, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
 from cfk_plugin.report.statements import controls, criteria, definitions_of, limits, not_covered, techniques
 
@@ -73,7 +73,7 @@ def build(
     return replace(data, report={**data.report, "id": digest})
 
 
-def _case(evidence: Evidence, inputs: HumanInputs, asked: Mapping[str, Threshold]) -> JudgedCase:
+def _case(evidence: Evidence, inputs: HumanInputs, asked: Mapping[str, Asked]) -> JudgedCase:
     """Compute everything that checks look at."""
     least = asked["k"].value
     pooled = Pooled.of(evidence, None if least is None else int(least))
@@ -103,7 +103,7 @@ def _data(
     short = {name: said[name] for name in said if name not in ("sensitive_declared", "subject_key")}
     metrics = _metrics(case.figures, released, control)
     ran = tuple(shown_attack(attack, control) for attack in case.attacks)
-    floor = case.asked("pureness", "min_pureness").amount.value
+    floor = case.asked("pureness", "min_pureness").value
     return ReportData(
         report=_head(case, control, verdict(check.status for check in checks), not_covered(**short), command),
         system=case.inputs.system(),
@@ -234,7 +234,6 @@ def _policy(case: JudgedCase, control: Control, guarantees: set[str], preset: st
     environments = [run.environment for run in pooled.runs if run.environment is not None]
     policies = _policies(pooled, control)
     settings = {name: _of_params(pooled, f"cfk.{name}") for name in ("method", "guarantee", "generator")}
-    asked = [t for t in case.thresholds.values() if t.value is not None]
     return {
         "preset": preset,
         "policies": policies,
@@ -243,7 +242,11 @@ def _policy(case: JudgedCase, control: Control, guarantees: set[str], preset: st
         "generators": settings["generator"],
         "seed": tuple(sorted({str(found["seed"]) for found in environments if found.get("seed") is not None})),
         "deviations": _deviations(pooled, len(policies), settings),
-        "thresholds": tuple({"id": t.id, "value": t.value, "source": t.source} for t in asked if t.value is not None),
+        "thresholds": tuple(
+            {"id": name, "value": asked.value, "source": asked.source}
+            for name, asked in case.thresholds.items()
+            if asked.value is not None
+        ),
         "techniques": techniques(settings["method"], guarantees, withheld=len(pooled.suppressed) > 0),
     }
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfk_plugin.report.attacks import OF_MODELS, WITHOUT_EXPLANATIONS, Judgment, compared, judged_attack, whole
 from cfk_plugin.report.data import NOT_MEASURED, Amount, Attack, Check, Group, Metric, Status, Verdict
+from cfk_plugin.report.inputs import Asked, HumanInputs
 
 if TYPE_CHECKING:
     from cfk_plugin.report.disclosure import Kind
-    from cfk_plugin.report.inputs import HumanInputs, Threshold
     from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
 
 OWN_POLICY = "the policy of the runs"
@@ -32,13 +32,6 @@ _NOTHING_RELEASED = "No region was released in the period."
 _NOT_COUNTED = "It was not counted for every release."
 
 
-class Asked(NamedTuple):
-    """What a check compares with, and who asks for it."""
-
-    amount: Amount = NOT_MEASURED
-    source: str = ""
-
-
 class Line(NamedTuple):
     """A line of the verdict, exact, and what its figure counts."""
 
@@ -54,7 +47,7 @@ class JudgedCase:
     pooled: Pooled
     figures: Mapping[str, Metric]
     inputs: HumanInputs
-    thresholds: Mapping[str, Threshold]
+    thresholds: Mapping[str, Asked]
     groups: tuple[Group, ...]
     attacks: tuple[Attack, ...]
     placeholders: int  # questions without an answer
@@ -70,10 +63,10 @@ class JudgedCase:
         return self.pooled.k is not None or not self.of_prototypes
 
     @property
-    def asked_k(self) -> Amount:
-        """The largest k that is asked of any explanation; without a value where none is."""
+    def asked_k(self) -> int | None:
+        """The largest k that is asked of any explanation; None where none is."""
         asked = self.pooled.rows["asked_k"].dropna()
-        return Amount(value=int(asked.max())) if len(asked) else NOT_MEASURED
+        return int(asked.max()) if len(asked) else None
 
     def figure(self, name: str) -> Amount:
         """Return a figure; one without a value where there is none."""
@@ -88,9 +81,9 @@ class JudgedCase:
         """Return what a preset, people or the house ask, else the strictest of a setting in the runs' policies."""
         chosen = self.thresholds.get(name)
         if chosen is not None and chosen.value is not None:
-            return Asked(Amount(value=chosen.value), chosen.source)
+            return chosen
         values = self.settings(setting) if setting else []
-        return Asked(Amount(value=strictest(values)), OWN_POLICY) if values else Asked()
+        return Asked(strictest(values), OWN_POLICY) if values else Asked()
 
     def accepted(self, check: str) -> bool:
         """Say whether people declared that a risk is accepted."""
@@ -103,9 +96,9 @@ class JudgedCase:
 
 def _asked_k(case: JudgedCase) -> Asked:
     asked, chosen = case.asked_k, case.thresholds.get("k")
-    if asked.value is None:
+    if asked is None:
         return Asked()
-    raised = chosen is not None and chosen.value is not None and chosen.value >= asked.value
+    raised = chosen is not None and chosen.value is not None and chosen.value >= asked
     return Asked(asked, chosen.source if chosen is not None and raised else OWN_POLICY)
 
 
@@ -398,7 +391,7 @@ def _audit_of_epsilon(case: JudgedCase) -> Attack | None:
 
 def _claimed(case: JudgedCase) -> Asked:
     worst = _audit_of_epsilon(case)
-    return Asked() if worst is None else Asked(Amount(value=worst.figures["claimed"].value), "the claim")
+    return Asked() if worst is None else Asked(worst.figures["claimed"].value, "the claim")
 
 
 def _attack_epsilon(case: JudgedCase, claimed: float | None) -> Judgment:
@@ -441,9 +434,9 @@ def _attacks(case: JudgedCase) -> list[Line]:
 def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Line:
     """Judge an attack, and what it found of single attributes."""
     asked = case.asked("attack_over_control")
-    if attack.family == _BY_CHANCE and (k := case.asked_k.value):
-        asked = Asked(Amount(value=1 / k), "1 / k of the policy: the chance that k-anonymity admits")
-    found, tolerance = compared(attack), asked.amount.value
+    if attack.family == _BY_CHANCE and (k := case.asked_k):
+        asked = Asked(1 / k, "1 / k of the policy: the chance that k-anonymity admits")
+    found, tolerance = compared(attack), asked.value
     if found is None:
         finding = Judgment("not_measured", "The attack had nothing to attack.")
     elif tolerance is None:
@@ -469,7 +462,7 @@ class CheckRule(NamedTuple):
 
 
 def _zero(source: str) -> Callable[[JudgedCase], Asked]:
-    return lambda _: Asked(_NONE, source)
+    return lambda _: Asked(0, source)
 
 
 _DESIRED = _left_for(
@@ -518,7 +511,7 @@ def judged(case: JudgedCase) -> list[Line]:
     lines = []
     for rule in rules:
         asked = rule.asked(case)
-        finding = rule.judge(case, asked.amount.value)
+        finding = rule.judge(case, asked.value)
         if finding is not None:
             lines.append(_line(rule.id, rule.section, rule.kind, asked, finding))
     return lines + _attacks(case)
@@ -529,7 +522,7 @@ def _line(name: str, section: int, kind: Kind, asked: Asked, found: Judgment) ->
         id=name,
         status=found.status,
         measured=found.measured,
-        threshold=asked.amount,
+        threshold=Amount(value=asked.value),
         source=asked.source,
         section=section,
         text=found.text,

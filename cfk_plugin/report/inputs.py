@@ -6,11 +6,11 @@ import datetime as dt
 import math
 import textwrap
 import unicodedata
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -32,15 +32,11 @@ class Question:
     role: str
     section: int
     kind: Literal["text", "date", "choice"] = "text"
-    choices: tuple[str, ...] = ()
-
-
-def _question(told: Mapping[str, object]) -> Question:
-    return Question(**{**told, "choices": tuple(told.get("choices", ()))})  # type: ignore[arg-type]
+    choices: Sequence[str] = ()
 
 
 QUESTIONS: Mapping[str, Question] = MappingProxyType(
-    {told["id"]: _question(told) for told in load("questions")["questions"]}
+    {told["id"]: Question(**told) for told in load("questions")["questions"]}
 )
 """Id to question, in the order of the report."""
 
@@ -402,13 +398,12 @@ class Preset:
     checked_on: str
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """What a check compares with."""
+class Asked(NamedTuple):
+    """What a check compares with, and who asks for it; without a value the figure is reported and not judged."""
 
-    id: str
-    value: float | None
-    source: str
+    value: float | None = None
+    source: str = ""
+    id: str = ""
 
 
 def _preset(name: str) -> Preset:
@@ -421,27 +416,25 @@ PRESETS: Mapping[str, Preset] = MappingProxyType({name: _preset(name) for name i
 """Name to preset. None of them sets a floor for pureness, and none makes a release lawful."""
 
 
-def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Threshold]:
-    """Return what the checks of a report compare with."""
+def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Asked]:
+    """Return what the checks of a report compare with, by id; without a value where nobody asks for anything.
+
+    Without a preset, k is asked by the policy of each run alone. What people chose comes before preset and house, and
+    is refused where it is a k below the preset's: the report would carry a name that it does not live up to.
+    """
     chosen = inputs.thresholds
-    found = {name: Threshold(name, None, "nobody asks for one") for name in ("k", "risk", *_WITHOUT_DEFAULT)}
-    found |= {name: Threshold(name, value, HOUSE) for name, value in _HOUSE_VALUES.items()}
+    found = {name: Asked(None, "nobody asks for one") for name in ("k", "risk", *_WITHOUT_DEFAULT)}
+    found |= {name: Asked(value, HOUSE) for name, value in _HOUSE_VALUES.items()}
     if preset is not None:
-        asked = _named(preset)
+        if preset not in PRESETS:
+            raise InputError(f"unknown preset {preset!r}; known: {', '.join(PRESETS)}")
+        asked = PRESETS[preset]
         if "k" in chosen and chosen["k"] < asked.k:
             raise InputError(f"thresholds.k is below that of the preset {preset}; leave one of the two out")
-        found["k"] = Threshold("k", asked.k, f"{preset}: {asked.source}")
-        found["risk"] = Threshold(
-            "risk", asked.risk, f"{preset}: {'1 / k' if asked.risk == 1 / asked.k else asked.source}"
-        )
-    found |= {name: Threshold(name, value, BY_PEOPLE) for name, value in chosen.items()}
+        found["k"] = Asked(asked.k, f"{preset}: {asked.source}")
+        found["risk"] = Asked(asked.risk, f"{preset}: {'1 / k' if asked.risk == 1 / asked.k else asked.source}")
+    found |= {name: Asked(value, BY_PEOPLE) for name, value in chosen.items()}
     if "k" in chosen:
         risks = [1 / chosen["k"], found["risk"].value or 1.0]
-        found["risk"] = Threshold("risk", min(risks), f"{BY_PEOPLE}: 1 / k")
-    return MappingProxyType(found)
-
-
-def _named(preset: str) -> Preset:
-    if preset not in PRESETS:
-        raise InputError(f"unknown preset {preset!r}; known: {', '.join(PRESETS)}")
-    return PRESETS[preset]
+        found["risk"] = Asked(min(risks), f"{BY_PEOPLE}: 1 / k")
+    return {name: asked._replace(id=name) for name, asked in found.items()}
