@@ -114,6 +114,30 @@ def test_identity_is_equality(one: Region, other: Region) -> None:
     assert (identity(one) == identity(other)) == (one == other)
 
 
+def test_the_texts_are_those_that_ledgers_hold_already() -> None:
+    """Another spelling would leave what is stored unread, or take what left already for something new."""
+    region = Region(
+        {
+            "town": frozenset({"Zürich", 3.0, None}),
+            "cost": Interval(Decimal("1.50"), 2, missing=True),
+            "grade": Interval("low", "mid", levels=("low", "mid")),
+            "since": Interval(date(2020, 1, 1), pd.Timestamp("2020-01-01 01:00", tz="Europe/Brussels")),
+        }
+    )
+    assert encode(region) == (
+        '{"town": {"kind": "set", "values": ["Z\\u00fcrich", 3.0, null]}, '
+        '"cost": {"kind": "interval", "low": {"decimal": "1.50"}, "high": 2, "missing": true}, '
+        '"grade": {"kind": "interval", "low": "low", "high": "mid", "levels": ["low", "mid"]}, '
+        '"since": {"kind": "interval", "low": {"date": "2020-01-01"}, "high": {"time": "2020-01-01T01:00:00+01:00"}}}'
+    )
+    assert identity(region) == (
+        '{"cost":{"high":2,"kind":"interval","low":1.5,"missing":true},'
+        '"grade":{"high":"mid","kind":"interval","levels":["low","mid"],"low":"low"},'
+        '"since":{"high":{"time":"2020-01-01T00:00:00+00:00"},"kind":"interval","low":{"date":"2020-01-01"}},'
+        '"town":{"kind":"set","values":["Z\\u00fcrich",3,null]}}'
+    )
+
+
 @pytest.mark.parametrize("value", [("canary",), b"canary", pd.Interval(1, 2), float("inf"), 1 + 2j])
 def test_what_would_not_read_back_is_refused_without_its_value(value: Any) -> None:
     with pytest.raises(LedgerError, match="cannot keep") as caught:
