@@ -9,6 +9,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -22,7 +23,6 @@ from cfk_plugin.audit.epsilon_bounds import (
     ManyAgreements,
     Relation,
     Score,
-    Statistic,
     bound_of,
     canaries_needed,
     ceiling,
@@ -38,6 +38,7 @@ from cfk_plugin.audit.epsilon_bounds import (
     p_value,
     runs_needed,
     unseen_scores,
+    vector_of,
 )
 from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, check_whole, metrics
 from cfk_plugin.data.schema import Schema
@@ -149,7 +150,7 @@ class Jobs:
 
 def measure(
     fit: Fit,
-    statistic: Statistic,
+    statistic: Callable[[Any], Floats],
     worlds: Worlds,
     runs: int,
     jobs: Jobs | None = None,
@@ -192,7 +193,7 @@ def takes_seed(fit: Fit) -> bool:
         return False
 
 
-def _once(fit: Fit, statistic: Statistic, table: pd.DataFrame, seed: int | None) -> Floats:
+def _once(fit: Fit, statistic: Callable[[Any], Floats], table: pd.DataFrame, seed: int | None) -> Floats:
     return statistic(run(fit, table, seed))
 
 
@@ -207,7 +208,7 @@ def _done(tasks: Iterable[tuple[Any, ...]], n_jobs: int, where: str) -> Iterable
     return done
 
 
-def _where(backend: Backend, fit: Fit, statistic: Statistic) -> str:
+def _where(backend: Backend, fit: Fit, statistic: Callable[[Any], Floats]) -> str:
     """Return joblib's name of where to run: in processes where that was asked for, or is sure to be right."""
     if backend == "threads" or (backend == "auto" and not takes_seed(fit)):
         return "threading"
@@ -447,7 +448,7 @@ def canary_audit(
     jobs = Jobs(n_jobs, backend, seed)
     check_whole("runs", runs, FEWEST)
     worlds = neighbours(table, canary, schema, relation, seed)
-    statistic = Statistic(score, None if score else Agreement(table, fitting(table, canary, schema), schema))
+    statistic = partial(vector_of, score, None if score else Agreement(table, fitting(table, canary, schema), schema))
     inside, outside = measure(fit, statistic, worlds, runs, jobs, progress)
     bound = epsilon_from_vectors(inside, outside, delta, confidence)
     person = "a made-up person" if len(canary) == 1 else f"a made-up person of {len(canary)} rows"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -148,24 +147,17 @@ def _texts(column: pd.Series) -> NDArray[np.object_]:
 Score = Callable[[Any], Any]
 
 
-class Statistic:
-    """From an output to a vector."""
-
-    def __init__(self, score: Score | None, agreement: Agreement | None) -> None:
-        self._score = score
-        self._agreement = agreement
-
-    def __call__(self, output: Any) -> Floats:
-        """Return the vector of one output."""
-        said = "the output is no table, number or array of numbers ({}); say with score= what to look at in it"
-        if self._score is not None:
-            said = "the score failed, or is no number or array of numbers ({})"
-        with quiet(said, InputError):
-            if self._score is not None:
-                output = self._score(output)
-            elif isinstance(output, pd.DataFrame) and self._agreement is not None:
-                output = self._agreement(output)
-            return np.asarray(output, dtype=np.float64).ravel()
+def vector_of(score: Score | None, agreement: Agreement | None, output: Any) -> Floats:
+    """Return an output as numbers: by a score of the user's, of a table what agrees with a canary, else as it is."""
+    said = "the output is no table, number or array of numbers ({}); say with score= what to look at in it"
+    if score is not None:
+        said = "the score failed, or is no number or array of numbers ({})"
+    with quiet(said, InputError):
+        if score is not None:
+            output = score(output)
+        elif isinstance(output, pd.DataFrame) and agreement is not None:
+            output = agreement(output)
+        return np.asarray(output, dtype=np.float64).ravel()
 
 
 def matrix(vectors: Sequence[Floats], width: int) -> Floats:
@@ -359,38 +351,35 @@ def _rate(successes: int, n: int, confidence: float) -> Rate:
 _SAME = 9  # decimals in which two rules are equally good
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Rule:
-    """Guess "in" where the score is at least the threshold, or below it. Thresholds follow from rows: none is shown."""
+Rule = Callable[[Floats], int]
+"""From scores to in how many runs the canary is said to be in: where the score is at least a threshold, or below it."""
 
-    threshold: float
-    upward: bool
 
-    def __repr__(self) -> str:
-        return f"Rule(upward={self.upward})"
-
-    def finds(self, scores: Floats) -> int:
-        """Return in how many runs the canary is said to be in."""
-        return int(((scores >= self.threshold) == self.upward).sum())
+def rule_of(threshold: float, *, upward: bool) -> Rule:
+    """Return the rule of a threshold, and of whether high scores speak for the canary."""
+    return lambda scores: int(((scores >= threshold) == upward).sum())
 
 
 def choose_rule(inside: Floats, outside: Floats, delta: float, confidence: float) -> Rule:
-    """Return the rule with the largest bound on these runs."""
+    """Return the rule with the largest bound on these runs; of equally good thresholds the one in the middle.
+
+    Where both directions are equally good, nothing speaks for either: the rule never says "in".
+    """
     values = np.unique(np.concatenate([inside, outside]))
     with np.errstate(invalid="ignore"):  # scores may be infinite
         middle = values[:-1] / 2 + values[1:] / 2
     thresholds = np.where(middle > values[:-1], middle, values[1:])
     if not len(thresholds):
-        return Rule(math.inf, upward=True)
+        return rule_of(math.inf, upward=True)
     (low, _), (_, high) = (clopper_pearson_table(len(scores), confidence) for scores in (inside, outside))
     over_in, over_out = (len(s) - np.searchsorted(np.sort(s), thresholds, "left") for s in (inside, outside))
     upward = log_ratios(low[over_in], high[over_out], delta).round(_SAME)
     downward = log_ratios(low[len(inside) - over_in], high[len(outside) - over_out], delta).round(_SAME)
     if upward.max() == downward.max():
-        return Rule(math.inf, upward=True)
+        return rule_of(math.inf, upward=True)
     gains = upward if upward.max() > downward.max() else downward
     best = np.flatnonzero(gains == gains.max())
-    return Rule(float(thresholds[best[len(best) // 2]]), upward=bool(upward.max() > downward.max()))
+    return rule_of(float(thresholds[best[len(best) // 2]]), upward=bool(upward.max() > downward.max()))
 
 
 def epsilon_from_scores(
@@ -431,7 +420,7 @@ def epsilon_from_scores(
 
 def bound_of(rule: Rule, inside: Floats, outside: Floats, delta: float, confidence: float) -> EpsilonBound:
     """Count what a rule finds in runs that it was not chosen on."""
-    return epsilon_bound(rule.finds(inside), len(inside), rule.finds(outside), len(outside), delta, confidence)
+    return epsilon_bound(rule(inside), len(inside), rule(outside), len(outside), delta, confidence)
 
 
 _OUT_OF_REACH_IN_ONE = 8.0

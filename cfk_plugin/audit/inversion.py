@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.audit.result import AuditResult, crowd_figures, mean
-from cfk_plugin.audit.setting import Crowd, Mask, Places, Rows, Setting, is_random, regions_of, simulation_seed, variant
+from cfk_plugin.audit.setting import Crowd, Mask, Places, Rows, Setting, regions_of, simulation_seed, variant
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import InputError
@@ -62,7 +62,7 @@ def inversion(
     """
     if rerun not in SCENARIOS:
         raise InputError(f"rerun must be one of {', '.join(SCENARIOS)}")
-    if is_random(setting):
+    if setting.is_random:
         return _simulated(setting, rerun, simulations)
     releases = setting.releases
     if everybody is None:
@@ -85,18 +85,16 @@ def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> lis
 
     Where only eligible people count, who has another outcome is struck out with rerun="own".
     """
-    key = ("inversion", rerun)
-    if key not in setting.memory:
+    if rerun not in setting.survivors:
         if everybody and rerun == "own":
-            regions = everybodys_regions(setting)
+            regions = setting.regions
             left = [np.array([regions[row] == r.region for row in r.rows], dtype=bool) for r in setting.releases]
         else:
             left = _same_region(setting, setting.crowd, setting.places, rerun)
         if rerun == "own" and setting.anonymizer.policy_.counts_eligible:
             left = [a & b for a, b in zip(left, _releasable(setting), strict=True)]
-        setting.memory[key] = left
-    found: list[Mask] = setting.memory[key]
-    return found
+        setting.survivors[rerun] = left
+    return setting.survivors[rerun]
 
 
 def _also_known(setting: Setting, left: list[Mask]) -> dict[str, float]:
@@ -113,7 +111,7 @@ def _releasable(setting: Setting) -> list[Mask]:
 
 def _of_everyone(setting: Setting) -> dict[str, float]:
     """Count for every person of the population, and not for releases alone, who gets the same region."""
-    regions = everybodys_regions(setting)
+    regions = setting.regions
     known = {region: i for i, region in enumerate(dict.fromkeys(r for r in regions if r is not None))}
     group = np.array([-1 if region is None else known[region] for region in regions], dtype=np.int64)
     fixed = not setting.anonymizer.goal_.is_opposite
@@ -131,14 +129,6 @@ def _of_everyone(setting: Setting) -> dict[str, float]:
     if fixed:
         figures |= crowd_figures(_per_person(setting, group, np.flatnonzero(desired)), setting.k, "desired_k_effective")
     return figures
-
-
-def everybodys_regions(setting: Setting) -> list[Region | None]:
-    """Return the region that the algorithm gives to every training row, found out once."""
-    if "everybody" not in setting.memory:
-        setting.memory["everybody"] = regions_of(setting.anonymizer, setting.population.frame)
-    found: list[Region | None] = setting.memory["everybody"]
-    return found
 
 
 def _per_person(setting: Setting, group: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -22,7 +22,6 @@ from cfk_plugin.audit.setting import (
     Releases,
     Rows,
     Setting,
-    is_random,
     simulation_seed,
     variant,
 )
@@ -151,7 +150,7 @@ def model_filter(setting: Setting, *, with_inversion: bool = True) -> AuditResul
     figures = {
         **crowd_figures(counts, setting.k, "k_consistent"),
         "struck_out": float((1 - counts / releases.sizes).mean()) if len(releases) else math.nan,
-        **(_combined(setting, left) if with_inversion and not is_random(setting) else {}),
+        **(_combined(setting, left) if with_inversion and not setting.is_random else {}),
     }
     control = setting.control(lambda _, places: places.spread(setting.desired(places, releases)))
     return setting.result("model_filter", MODEL_FILTER, chance, figures, control)
@@ -397,7 +396,7 @@ def _borders(sizes: Rows, counts: Rows, hits: list[bool | None]) -> dict[str, fl
 
 def _against_inversion(setting: Setting, chance: np.ndarray) -> dict[str, float]:
     """Compare with guessing among whom the algorithm maps to the region; nothing where it is randomised."""
-    if is_random(setting):
+    if setting.is_random:
         return {}
     mapped = setting.releases.found(survivors(setting, "own"))
     if not len(mapped):
@@ -476,7 +475,7 @@ def again(setting: Setting) -> Again:
     An algorithm that draws random numbers gets a fresh seed every turn; any other gets another policy, never a weaker
     one: the objective changes, and every third turn k grows by a fifth.
     """
-    random = is_random(setting)
+    random = setting.is_random
 
     def release(counterfactuals: pd.DataFrame, turn: int) -> Explanations:
         if turn == 0:

@@ -347,7 +347,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
+class MembershipAttack:
     """One attack."""
 
     scenario: str
@@ -358,15 +358,15 @@ class Attack:
 
 _ASKS = "Receives one counterfactual of a person who got the undesired outcome, knows nothing of the model, "
 
-ATTACKS: Mapping[str, Attack] = MappingProxyType(
+ATTACKS: Mapping[str, MembershipAttack] = MappingProxyType(
     {
-        "membership_cfd": Attack(
+        "membership_cfd": MembershipAttack(
             f"{_ASKS}and takes the person for a member of the training table if the counterfactual is far away.",
             True,
             False,
             lambda seen: distance_scores(seen.distance, seen.found, seen.direction),
         ),
-        "membership_cfd_lrt": Attack(
+        "membership_cfd_lrt": MembershipAttack(
             f"{_ASKS}trains the same kind of service on other people of the population, and takes the person for a "
             "member if the counterfactual is farther away than those services say.",
             True,
@@ -375,21 +375,21 @@ ATTACKS: Mapping[str, Attack] = MappingProxyType(
                 seen.distance, seen.found, seen.shadow_distance, seen.shadow_found, seen.direction
             ),
         ),
-        "membership_loss": Attack(
+        "membership_loss": MembershipAttack(
             "Sees the model's confidence in a person whose true outcome is known, and takes the person for a member of "
             "the training table if the model is sure of that outcome.",
             False,
             False,
             lambda seen: confidence_scores(seen.confidence, seen.outcome),
         ),
-        "membership_loss_lrt": Attack(
+        "membership_loss_lrt": MembershipAttack(
             "Sees the model's confidence in a person whose true outcome is known, trains the same kind of model on "
             "other people of the population, and takes the person for a member if the model is surer of that outcome.",
             False,
             True,
             lambda seen: confidence_ratio_scores(seen.confidence, seen.shadow_confidence, seen.outcome),
         ),
-        "membership_random": Attack(
+        "membership_random": MembershipAttack(
             "Knows nothing and takes people for members of the training table by a coin.",
             False,
             False,
@@ -402,7 +402,7 @@ ATTACKS: Mapping[str, Attack] = MappingProxyType(
 DEFAULT = tuple(name for name in ATTACKS if name != "membership_random")
 
 
-def choose_attacks(names: Sequence[str] | None) -> dict[str, Attack]:
+def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
     """Return attacks by name, in the order of `ATTACKS`."""
     chosen = DEFAULT if names is None else tuple(names)
     if unknown := [name for name in chosen if name not in ATTACKS]:
@@ -435,7 +435,9 @@ def shared_figures(target: Found, n_shadows: int, allowed: tuple[float, float] |
     return figures
 
 
-def measure(name: str, attack: Attack, seen: Seen, members: int, shared: dict[str, float]) -> tuple[AuditResult, Curve]:
+def measure(
+    name: str, attack: MembershipAttack, seen: Seen, members: int, shared: dict[str, float]
+) -> tuple[AuditResult, Curve]:
     """Return what an attack reached, and its curve."""
     scores = attack.scores(seen)
     roc = measure_roc(scores[:members], scores[members:], seen.seed)
@@ -643,7 +645,7 @@ def membership(
     kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
-    """Attack a service by asking who is in its training table.
+    """MembershipAttack a service by asking who is in its training table.
 
     The owner trains on one part of the sample. Members of that part and other people, all of whom the service gives the
     undesired outcome, are told apart by the attacker, who has a third part to train shadow services on.

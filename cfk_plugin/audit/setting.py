@@ -325,9 +325,26 @@ class Setting(AuditRows):
         return self.places.spread(self.desired(self.places, self.releases))
 
     @cached_property
-    def memory(self) -> dict[object, Any]:
-        """What one attack found out and another needs as well."""
+    def survivors(self) -> dict[str, list[Mask]]:
+        """Who inside each region is mapped to it, by how the algorithm is run again; inversion fills it."""
         return {}
+
+    @cached_property
+    def regions(self) -> list[Region | None]:
+        """The region that the algorithm gives to every training row."""
+        return regions_of(self.anonymizer, self.population.frame)
+
+    @cached_property
+    def is_random(self) -> bool:
+        """Whether the algorithm draws random numbers: known of built-in ones, else tried with other seeds."""
+        if self.anonymizer.policy_.guarantee != "nominal":
+            return False  # everybody's region is fixed, whatever the seed
+        if self.anonymizer.method_ in _RANDOM:
+            return _RANDOM[self.anonymizer.method_]
+        raw = self.raw.take(self.releases.at).reset_index(drop=True)
+        usual = regions_of(self.anonymizer, raw) if len(raw) else []
+        others = (variant(self.anonymizer, seed=simulation_seed(self, -turn)) for turn in range(_SEEDS))
+        return len(raw) > 0 and any(regions_of(other, raw) != usual for other in others)
 
     @cached_property
     def row_labels(self) -> NDArray[Any]:
@@ -419,23 +436,6 @@ def regions_of(anonymizer: KAnonymizer, records: pd.DataFrame) -> list[Region | 
     for start in range(0, len(records), _MAPPED):
         found += anonymizer.regions_of(records.iloc[start : start + _MAPPED].reset_index(drop=True))
     return found
-
-
-def is_random(setting: Setting) -> bool:
-    """Say whether the algorithm draws random numbers: known of built-in ones, else tried with other seeds."""
-    if setting.anonymizer.policy_.guarantee != "nominal":
-        return False  # everybody's region is fixed, whatever the seed
-    if setting.anonymizer.method_ in _RANDOM:
-        return _RANDOM[setting.anonymizer.method_]
-    known: dict[object, Any] = setting.memory
-    if "random" not in known:
-        raw = setting.raw.take(setting.releases.at).reset_index(drop=True)
-        usual = regions_of(setting.anonymizer, raw) if len(raw) else []
-        known["random"] = len(raw) > 0 and any(
-            regions_of(variant(setting.anonymizer, seed=simulation_seed(setting, -turn)), raw) != usual
-            for turn in range(_SEEDS)
-        )
-    return bool(known["random"])
 
 
 def simulation_seed(setting: Setting, turn: int) -> int:
