@@ -40,7 +40,7 @@ from cfk_plugin.audit.epsilon_bounds import (
     unseen_scores,
     vector_of,
 )
-from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, check_whole, metrics
+from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, check_whole, ends, metrics
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, InputError, quiet
@@ -328,7 +328,7 @@ class EpsilonAudit(LoggedReport):
         own |= {} if self.needed is None else {"needed": self.needed}
         for name, rate in (("tpr", self.tpr), ("fpr", self.fpr)):
             if rate is not None:
-                own |= {name: rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}
+                own |= ends(name, rate)
         coin = Rate(0.5, 0.5, 0.5, self.main.n)
         figures = {**own, **self.figures}
         return AuditResult(self.attack, self.scenario, self.main, coin, None, figures, self.seed, self.main.n)

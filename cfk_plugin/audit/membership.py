@@ -24,9 +24,10 @@ from cfk_plugin.audit.result import (
     AuditResult,
     Curve,
     Rate,
-    Roc,
     check_seed,
     check_whole,
+    ends,
+    mean,
     measure_roc,
     rate,
 )
@@ -469,14 +470,9 @@ def _control(others: Floats, seed: int) -> Rate:
 def _unanswered(seen: Seen, members: int, shadows: bool) -> dict[str, float]:
     """Return who got no answer, and what that fact alone tells."""
     inside, outside = seen.found[:members], seen.found[members:]
-    alone: Roc = measure_roc(inside.astype(float), outside.astype(float), seen.seed)
-    figures = {
-        "unanswered_members": 1 - float(inside.mean()) if len(inside) else np.nan,
-        "unanswered_others": 1 - float(outside.mean()) if len(outside) else np.nan,
-        "unanswered_auc": alone.auc.value,
-        "unanswered_auc_low": alone.auc.low,
-        "unanswered_auc_high": alone.auc.high,
-    }
+    alone = measure_roc(inside.astype(float), outside.astype(float), seen.seed).auc
+    figures = {"unanswered_members": 1 - mean(inside), "unanswered_others": 1 - mean(outside)}
+    figures |= ends("unanswered_auc", alone)
     if shadows and seen.shadow_found.size:
         figures["shadows_answering"] = float(seen.shadow_found.sum(axis=0).mean())
     return figures

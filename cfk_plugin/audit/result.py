@@ -565,11 +565,11 @@ class Roc:
         """Return everything but the area by the names of ``docs/reference/audits.md``."""
         found = {
             "balanced_accuracy_max": self.balanced_accuracy_max,
-            **_ends("balanced_accuracy", self.balanced_accuracy),
+            **ends("balanced_accuracy", self.balanced_accuracy),
         }
         for point in self.points:
             name = f"tpr_at_{point.allowed:g}".replace(".", "_")
-            found |= _ends(name, point.tpr)
+            found |= ends(name, point.tpr)
             found |= {f"{name}_fpr": point.fpr.value, f"{name}_fpr_high": point.fpr.high}
         sizes = {"members": float(self.members), "others": float(self.others)}
         return found | sizes | {"detectable_auc": detectable_auc(self.members, self.others)}
@@ -698,5 +698,6 @@ def _point(inside: Codes, outside: Codes, allowed: float) -> OperatingPoint:
     return OperatingPoint(allowed, tpr, Rate(alarms / n, *clopper_pearson(alarms, n), n))
 
 
-def _ends(name: str, found: Rate) -> dict[str, float]:
+def ends(name: str, found: Rate) -> dict[str, float]:
+    """Return a rate and the ends of its interval as figures."""
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -31,7 +31,7 @@ from cfk_plugin.audit.extraction import (
     outcomes,
     train,
 )
-from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, measure_roc, rate
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, ends, measure_roc, rate
 from cfk_plugin.audit.targets import AuditRun, Found, Kept, Mask, Piece, Rows, Sample, Target
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import is_numeric, to_numbers
@@ -308,11 +308,9 @@ def _membership_result(attack: str, scores: Scores, rocs: Mapping[str, Roc], tar
     n = found["explained"].n
     figures: dict[str, float] = {}
     for way, name in (("explained", ""), ("alone", "_alone")):
-        area = rocs[way].auc
-        figures |= {f"auc{name}": area.value, f"auc{name}_low": area.low, f"auc{name}_high": area.high}
+        figures |= ends(f"auc{name}", rocs[way].auc)
         figures[f"fidelity{name}"] = float(target[f"fidelity_{way}"])
-    alone = found["alone"]
-    figures |= {"accuracy_alone": alone.value, "accuracy_alone_low": alone.low, "accuracy_alone_high": alone.high}
+    figures |= ends("accuracy_alone", found["alone"])
     return AuditResult(
         attack=f"membership_surrogate_{attack}",
         scenario=_SCENARIOS[attack],
