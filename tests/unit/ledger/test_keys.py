@@ -37,7 +37,7 @@ def _no_key_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
         (3, 3.0, np.int8(3), np.float32(3), "3", Decimal("3.0")),
         (1.5, np.float64(1.5), "1.5", Decimal("1.50")),
         (True, np.bool_(True), "True"),
-        (None, float("nan"), np.nan, pd.NA, pd.NaT, np.datetime64("NaT")),
+        (None, float("nan"), np.nan, pd.NA, pd.NaT, np.datetime64("NaT", "ns")),
         ("a", np.str_("a")),
         (date(2020, 1, 2), pd.Timestamp("2020-01-02"), np.datetime64("2020-01-02"), "2020-01-02", "2020-01-02 00:00"),
         (pd.Timestamp("2020-01-02 01:00", tz="Europe/Brussels"), "2020-01-02T00:00:00Z", "2020-01-02 01:00:00+01:00"),
