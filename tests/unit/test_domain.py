@@ -121,6 +121,19 @@ def test_inside_takes_the_ends_of_fractions():
     assert domain.inside(Interval(0.3, 0.7)).sum() == 4  # the seventh is 0.7000000000000001: read literally, outside
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.array([-1e308, 1e308]), "wider range"),
+        (np.array([2**53 + 1, 5], dtype="int64"), "'x'"),
+        (np.array([np.inf, 1.0]), "infinite"),
+    ],
+)
+def test_numbers_that_float64_does_not_hold_are_refused(values, said):
+    with pytest.raises(PopulationError, match=said):
+        domain_of(values)
+
+
 def test_ordinal_levels_keep_their_order_and_need_to_be_declared():
     domain, column = domain_of([2.0, 1.0], ordinal={"x": [1, 2, 3]})
     assert domain.encode(column)[0].tolist() == [1, 0]

@@ -78,11 +78,21 @@ def test_schemas_with_hierarchies_compare_and_hash():
         ({"quasi_identifiers": ["city"], "bounds": {"city": (1, 3)}}, "city"),
         ({"quasi_identifiers": ["city"], "ordinal": {"city": ["A", "A"]}}, "city"),
         ({"quasi_identifiers": ["city"], "ordinal": {"other": ["A"]}}, "other"),
+        ({"quasi_identifiers": ["age"], "weights": {"age": 0}}, "positive sum"),
+        ({"quasi_identifiers": ["age"], "whole": ["city"]}, "city"),
     ],
 )
 def test_errors_name_the_column(options, named):
     with pytest.raises(SchemaError, match=named):
         Schema.from_frame(FRAME, **options)
+
+
+def test_an_attribute_is_there_once():
+    schema = Schema.from_frame(FRAME, quasi_identifiers=["age"])
+    with pytest.raises(SchemaError, match="'wage'"):
+        schema["wage"]
+    with pytest.raises(SchemaError, match="same name"):
+        Schema((*schema.attributes, schema["age"]))
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,13 @@ def test_discernibility():
     assert metrics.discernibility([3, 10], n_suppressed=2, n_people=100) == 213
     assert metrics.discernibility([3, 10], n_suppressed=4, n_people=17, form="squared") == 109 + 68
     assert metrics.discernibility([]) == 0
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="n_people"):
         metrics.discernibility([3], n_suppressed=1)
+    for wrong in ({"class_sizes": [-1]}, {"class_sizes": [3], "n_suppressed": -1, "n_people": 9}):
+        with pytest.raises(InputError, match=">= 0"):
+            metrics.discernibility(**wrong)
+    with pytest.raises(InputError, match="form"):
+        metrics.discernibility([3], form="cubed")
 
 
 def test_classification_metric_forgives_ties():

@@ -70,6 +70,18 @@ def test_dtypes_do_not_matter():
     assert metrics.t_closeness(pd.Series([1, 2], dtype="Int64"), [1.0, 2.0], ordered=True) == 0
 
 
+@pytest.mark.parametrize(("inside", "everybody", "said"), [([], ["a"], "at least one"), (["a"], [], "at least one")])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_distributions_of_nobody_are_refused(inside, everybody, said, ordered):
+    with pytest.raises(InputError, match=said):
+        metrics.t_closeness(inside, everybody, ordered)
+
+
+def test_texts_have_no_order():
+    with pytest.raises(InputError, match="ordered values"):
+        metrics.t_closeness(["a"], ["a", "b"], ordered=True)
+
+
 def test_l_diversity():
     even = metrics.l_diversity(["a", "b", "c", "d"])
     assert (even.distinct, even.recursive) == (4, pytest.approx(1 / 3))

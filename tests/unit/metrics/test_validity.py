@@ -73,3 +73,8 @@ def test_a_failing_model_does_not_quote_rows(population):
     with pytest.raises(ModelError) as error:
         pureness(WHOLE, ROW, population, bad, True)
     assert "424242" not in str(error.value)
+
+
+def test_nothing_drawn_is_no_pureness(population):
+    with pytest.raises(InputError, match="at least 1"):
+        pureness(WHOLE, ROW, population, low, True, method="sample", n=0)
