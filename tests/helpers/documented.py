@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from cfk_plugin.report.document import (
     Bars,
@@ -107,6 +108,14 @@ def table(rows: int, **changes: object) -> Table:
     return replace(made, **changes)
 
 
+def chart(
+    name: str, title: str, description: str, picture: Bars | Intervals | Curves, columns: Any, rows: Any
+) -> Chart:
+    """A chart and its table, of which all columns but the first are numbers."""
+    table = Table(f"{name}-table", title, columns, rows, numeric=range(1, len(columns)))
+    return Chart(name, title, description, picture, table)
+
+
 def bars(categories: int, series: int = 1) -> Chart:
     """A chart of so many bars."""
     labels = ATTRIBUTES[:categories]
@@ -116,25 +125,15 @@ def bars(categories: int, series: int = 1) -> Chart:
     missing: list[list[float | None]] = [list(of_series) for of_series in values]
     if categories > 2:
         missing[0][2], texts[0][2] = None, "not measured"
-    identity = f"bars-{categories}-{series}"
-    return Chart(
-        id=identity,
-        title="Information loss by attribute",
-        description=f"The first of {categories} attributes pays most; the loss falls from one to the next.",
-        picture=Bars(
-            categories=labels,
-            series=list(zip(names, missing, strict=True)),
-            texts=texts,
-            axis="NCP: 0 is the value itself, 1 the whole range",
-            top=1.0,
-        ),
-        table=Table(
-            id=f"{identity}-table",
-            caption="Information loss by attribute",
-            columns=["Attribute", *names],
-            rows=[(label, *(text[place] for text in texts)) for place, label in enumerate(labels)],
-            numeric=range(1, series + 1),
-        ),
+    axis = "NCP: 0 is the value itself, 1 the whole range"
+    rows = [(label, *(text[place] for text in texts)) for place, label in enumerate(labels)]
+    return chart(
+        f"bars-{categories}-{series}",
+        "Information loss by attribute",
+        f"The first of {categories} attributes pays most; the loss falls from one to the next.",
+        Bars(labels, list(zip(names, missing, strict=True)), texts, axis, top=1.0),
+        ["Attribute", *names],
+        rows,
     )
 
 
@@ -146,23 +145,14 @@ def intervals() -> Chart:
         ("Alleinerziehende über 60 Jahre in Thüringen", 0.9, 0.871, 0.93),
         ("Other groups", 1.0, 0.964, 1.0),
     ]
-    return Chart(
-        id="groups",
-        title="Pureness by group",
-        description="One group of four lies below the floor with its whole interval.",
-        picture=Intervals(
-            rows=rows,
-            texts=[f"{at:.3g} ({low:.3g}–{high:.3g})" for _, at, low, high in rows],
-            axis="Pureness",
-            lines=[("floor of the policy", 0.95), ("all", 0.97)],
-        ),
-        table=Table(
-            id="groups-table",
-            caption="Pureness by group",
-            columns=["Group", "Pureness", "95 % from", "to"],
-            rows=[(name, *(f"{number:.3g}" for number in numbers)) for name, *numbers in rows],
-            numeric=[1, 2, 3],
-        ),
+    texts = [f"{at:.3g} ({low:.3g}–{high:.3g})" for _, at, low, high in rows]
+    return chart(
+        "groups",
+        "Pureness by group",
+        "One group of four lies below the floor with its whole interval.",
+        Intervals(rows, texts, "Pureness", [("floor of the policy", 0.95), ("all", 0.97)]),
+        ["Group", "Pureness", "95 % from", "to"],
+        [(name, *(f"{number:.3g}" for number in numbers)) for name, *numbers in rows],
     )
 
 
@@ -171,48 +161,34 @@ def frontier() -> Chart:
     ks = (2, 3, 5, 8, 10, 12, 15, 20, 25, 30)
     ncp = [(float(k), round(0.04 * k**0.6, 4)) for k in ks]
     pureness = [(float(k), round(1 - 0.004 * k, 4)) for k in ks]
-    return Chart(
-        id="frontier",
-        title="What a larger k would cost",
-        description="From k = 2 to k = 30 the information loss grows from 0.06 to 0.31, and pureness falls to 0.88.",
-        picture=Curves(
-            series=[("NCP (lower is better)", ncp), ("pureness (higher is better)", pureness)],
-            x="k: people who share a release",
-            y="Share",
-            verticals=[("policy: k = 10", 10.0)],
-        ),
-        table=Table(
-            id="frontier-table",
-            caption="NCP and pureness by k, on the same queries",
-            columns=["k", "NCP", "Pureness"],
-            rows=[(str(k), f"{a:.3g}", f"{b:.3g}") for k, (_, a), (_, b) in zip(ks, ncp, pureness, strict=True)],
-            numeric=[0, 1, 2],
-        ),
+    lines = [("NCP (lower is better)", ncp), ("pureness (higher is better)", pureness)]
+    return chart(
+        "frontier",
+        "What a larger k would cost",
+        "From k = 2 to k = 30 the information loss grows from 0.06 to 0.31, and pureness falls to 0.88.",
+        Curves(lines, "k: people who share a release", "Share", verticals=[("policy: k = 10", 10.0)]),
+        ["k", "NCP", "Pureness"],
+        [(str(k), f"{a:.3g}", f"{b:.3g}") for k, (_, a), (_, b) in zip(ks, ncp, pureness, strict=True)],
     )
 
 
 def risk() -> Chart:
     """A chart of steps with lines both ways."""
     steps = [(0.0, 1.0), (0.02, 0.83), (0.04, 0.41), (0.0625, 0.22), (0.0833, 0.05), (0.0909, 0.0), (0.12, 0.0)]
-    return Chart(
-        id="risk",
-        title="Share of releases above a risk",
-        description="No release has a prosecutor risk above 0.0909; 5 % lie above 0.0833.",
-        picture=Curves(
-            series=[("releases", steps)],
-            x="Prosecutor risk: 1 divided by the people who match",
-            y="Share of releases above it",
+    return chart(
+        "risk",
+        "Share of releases above a risk",
+        "No release has a prosecutor risk above 0.0909; 5 % lie above 0.0833.",
+        Curves(
+            [("releases", steps)],
+            "Prosecutor risk: 1 divided by the people who match",
+            "Share of releases above it",
             steps=True,
             verticals=[("EMA", 0.09), ("1/k", 0.1)],
             horizontals=[("tolerated share", 0.05)],
         ),
-        table=Table(
-            id="risk-table",
-            caption="Share of releases with a risk above x",
-            columns=["x", "Share above"],
-            rows=[(f"{x:.3g}", f"{share:.3g}") for x, share in steps],
-            numeric=[0, 1],
-        ),
+        ["x", "Share above"],
+        [(f"{x:.3g}", f"{share:.3g}") for x, share in steps],
     )
 
 
@@ -228,25 +204,20 @@ def roc() -> Chart:
     bound = [min(1.0, 2.71828 * rate) for rate in rates]
     names = ("a coin", "most that epsilon admits", "the same, as published")
     guides = ([(0.001, 0.001), (1.0, 1.0)], zip(rates, bound, strict=True), [(0.001, 0.633), (1.0, 1.0)])
-    return Chart(
-        id="roc",
-        title="Members found, by false alarms",
-        description="One attack finds 6 % of the members at 0.1 % false alarms, the others find as many of both.",
-        picture=Curves(
-            series=[(name, list(zip(rates, curve, strict=True))) for name, curve in curves.items()],
+    return chart(
+        "roc",
+        "Members found, by false alarms",
+        "One attack finds 6 % of the members at 0.1 % false alarms, the others find as many of both.",
+        Curves(
+            [(name, list(zip(rates, curve, strict=True))) for name, curve in curves.items()],
+            "share of others taken for members (FPR)",
+            "share of members found (TPR)",
             guides=[(name, list(points)) for name, points in zip(names, guides, strict=True)],
             legend=[*curves, *names],
-            x="share of others taken for members (FPR)",
-            y="share of members found (TPR)",
             logarithmic=True,
         ),
-        table=Table(
-            id="roc-table",
-            caption="Members found at few false alarms",
-            columns=["Attack", "Found at 10 %", "at 1 %", "at 0.1 %"],
-            rows=[(name, *(f"{curve[place]:.3g}" for place in (20, 10, 0))) for name, curve in curves.items()],
-            numeric=[1, 2, 3],
-        ),
+        ["Attack", "Found at 10 %", "at 1 %", "at 0.1 %"],
+        [(name, *(f"{curve[place]:.3g}" for place in (20, 10, 0))) for name, curve in curves.items()],
     )
 
 
