@@ -356,8 +356,10 @@ def _measure_table(
         found = workspace.measurement(key)
         if found is None:
             if prepared is None:
-                prepared = prepare(table, config, workspace.summary(config), jobs=processes)
-                workspace.keep_summary(config, prepared.summary)
+                known = workspace.summary(config)
+                prepared = prepare(table, config, known, jobs=processes)
+                if known is None:
+                    workspace.keep_summary(config, prepared.summary)
             started = time.perf_counter()
             found = measure(prepared, job, effective=experiment.effective)
             workspace.keep(key, found)

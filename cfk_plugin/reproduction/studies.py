@@ -35,18 +35,12 @@ Ends = tuple[float | None, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What has to be measured, and the columns that come out.
+    """What has to be measured, and the rows that come out of a measurement, which all have the same columns.
 
-    Attributes
-    ----------
-    jobs : callable
-        From tables, and the most explanations of GRASP, to jobs; none where the study is of none of the tables.
-    columns : callable
-        From a measurement to its rows, which all have the same columns: shares in [0, 1], 95 % bootstrap intervals,
-        None where there is nothing to average or too little for an interval.
+    Shares are in [0, 1], intervals at 95 % by bootstrap; None is where there is nothing to average, or too little.
     """
 
-    jobs: Callable[[Sequence[str], int], list[Job]]
+    jobs: Callable[[Sequence[str], int], list[Job]]  # of tables, and the most explanations of GRASP
     columns: Callable[[Measurement], Iterator[Columns]]
 
     def rows(self, measured: Mapping[str, Measurement]) -> list[Columns]:
