@@ -12,7 +12,7 @@ import pandas as pd
 from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.intervals import bootstrap, wilson
 from cfk_plugin.report.attacks import audited, roc_curves
-from cfk_plugin.report.data import Amount, Distribution, Group, Metric
+from cfk_plugin.report.data import NOT_MEASURED, Amount, Distribution, Group, Metric
 from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, LEAST, Control, Kind
 
 if TYPE_CHECKING:
@@ -450,21 +450,14 @@ def _logged(found: Mapping[str, Any] | None) -> Amount:
 
 def _intersection(attacks: tuple[Attack, ...], control: Control) -> Distribution | None:
     """People who are left after several releases for one record."""
-    found = next((attack for attack in attacks if attack.id == "intersection"), None)
-    if found is None:
+    figures = next((attack.figures for attack in attacks if attack.id == "intersection"), {})
+    left = {f"{turn}": figures.get(f"k_after_{turn}_min", NOT_MEASURED).value for turn in _TURNS}
+    amounts = {
+        turn: control.amount(Amount(value=value), "class_size", f"distributions.intersection.{turn}")
+        for turn, value in left.items()
+        if value is not None
+    }
+    if not amounts:
         return None
-    left = list(_left(found))
-    if not left:
-        return None
-    amounts = tuple(
-        control.amount(Amount(value=value), "class_size", f"distributions.intersection.{turn}") for turn, value in left
-    )
-    labels = tuple(f"{turn}" for turn, _ in left)
-    return Distribution(id="intersection", section=6, labels=labels, series={"fewest people left": amounts})
-
-
-def _left(attack: Attack) -> Iterator[tuple[int, float]]:
-    for turn in _TURNS:
-        amount = attack.figures.get(f"k_after_{turn}_min")
-        if amount is not None and amount.value is not None:
-            yield turn, amount.value
+    series = {"fewest people left": tuple(amounts.values())}
+    return Distribution(id="intersection", section=6, labels=tuple(amounts), series=series)
