@@ -149,6 +149,13 @@ def test_verdicts_stand_in_the_order_of_the_counterfactuals() -> None:
     assert ks == [(YOUNG, 4, 0.75), None, (old, 2, 1.0), (YOUNG, 4, 1.0), (old, 2, 1.0)]
 
 
+def test_more_regions_than_are_remembered_are_counted_like_any() -> None:
+    regions = [Region({**YOUNG.parts, "age": Interval(20, 23 + i / 100)}) for i in range(300)]
+    found = verdicts([*regions, *regions[:3]], OWN.iloc[np.zeros(303, dtype=int)])
+    assert found[:3] == found[300:] == verdicts(regions[:3], OWN.iloc[[0, 0, 0]])
+    assert {v.certificate.k for v in found if not isinstance(v, Suppressed)} == {4, 5}  # one more from an end of 24 on
+
+
 # --- what the policy asks for ----------------------------------------------------------------------------------
 
 
