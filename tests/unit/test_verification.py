@@ -447,7 +447,6 @@ class OtherTuple(tuple[Any, ...]):
         {"grade": Interval("low", "high", levels=("low", "low"))},
         {"grade": Interval("low", "top", levels=("high", "top"))},
     ],
-    ids=str,
 )
 def test_parts_that_are_none_are_not_rebuilt(changes: dict[str, Any]) -> None:
     assert rebuilt(**changes) is None
