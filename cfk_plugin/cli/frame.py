@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Group(TyperGroup):
+class OneLineErrors(TyperGroup):
     """Says what is wrong with the usage in one line, as with every other error."""
 
     def main(
@@ -51,7 +51,7 @@ class Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Group,
+    cls=OneLineErrors,
     help="Privacy for counterfactual explanations: protect them, verify them, see what is at stake.\n\n"
     "Exit codes: 0 pass, 1 fail, 2 usage or error, 3 review.",
     add_completion=False,
