@@ -295,7 +295,10 @@ def test_without_axes_a_figure_is_made(explanations: Explanations, population: P
 
     plt.switch_backend("agg")
     drawn = [plot_risk(explanations), plot_ncp_by_attribute(explanations, population), plot_frontier(costs)]
-    for ax in [*drawn, plot_groups(gaps())[0]]:
+    drawn.append(plot_groups(gaps())[0])
+    assert len({id(ax.figure) for ax in drawn}) == len(drawn)  # each has a figure of its own
+    for ax in drawn:
+        assert ax.has_data()
         ax.figure.canvas.draw()
         plt.close(ax.figure)
 
