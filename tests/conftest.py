@@ -40,15 +40,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 
-FULL_SEARCH = {"benchmarks", "docs", "paper", "property"}
-"""Tests that are about how good regions are, or that show what a user sees."""
-
-
 @pytest.fixture(autouse=True)
 def short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Search for groups a tenth as long, which no guarantee depends on, where their quality is not the matter."""
-    folder = request.path.relative_to(REPOSITORY / "tests").parts[0]
-    if folder not in FULL_SEARCH and request.node.get_closest_marker("slow") is None:
+    if not any(request.node.get_closest_marker(name) for name in ("full_search", "slow")):
         monkeypatch.setattr("cfk_plugin.protection.groups._STEPS", 6)
 
 

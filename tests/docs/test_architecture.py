@@ -16,6 +16,8 @@ import pytest
 import cfk_plugin
 from cfk_plugin import Ledger, Population, Schema, protect
 
+pytestmark = pytest.mark.full_search
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = Path(cfk_plugin.__file__).parent
 PAGE = (REPOSITORY / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")

@@ -10,6 +10,8 @@ import pytest
 
 from cfk_plugin.report.inputs import PRESETS, HumanInputs, thresholds
 
+pytestmark = pytest.mark.full_search
+
 GOVERNANCE = Path(__file__).resolve().parents[2] / "docs" / "governance"
 WRITTEN = runpy.run_path(str(GOVERNANCE / "make_pages.py"))["pages"]()
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.full_search
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 

@@ -30,6 +30,8 @@ from cfk_plugin import (
 from cfk_plugin.metrics import Chance, Estimate, Support, Utility
 from cfk_plugin.release.results import SUPPRESSION_REASONS
 
+pytestmark = pytest.mark.full_search
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = [*REPOSITORY.glob("*.md"), REPOSITORY / "adapters" / "README.md", *DOCS.rglob("*.md")]

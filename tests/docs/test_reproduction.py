@@ -14,6 +14,8 @@ from cfk_plugin.reproduction.plots import draw
 from cfk_plugin.reproduction.results import Aggregate, Results, Row, Verdict, published
 from cfk_plugin.reproduction.studies import STUDIES
 
+pytestmark = pytest.mark.full_search
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, SAID, KEPT = (DOCS / "explanation" / f"reproduction.{ending}" for ending in ("md", "md.j2", "json"))
 FIGURES = "../assets/reproduction/"

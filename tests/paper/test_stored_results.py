@@ -22,6 +22,8 @@ import pytest
 from cfk_plugin import Explanations, GeneralizedCounterfactual, KAnonymizer, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
 
+pytestmark = pytest.mark.full_search
+
 STORED = Path(__file__).with_name("stored_results.json")
 KEY = b"a key of the stored results"
 LEVELS = ["low", "mid", "high", "top"]

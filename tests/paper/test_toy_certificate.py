@@ -11,6 +11,8 @@ from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, Phrase,
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.protection import ExactProtector, GraspProtector
 
+pytestmark = pytest.mark.full_search
+
 
 class PaperRegion:
     """Proposes the region of the paper's Figure 2: Fiona joined with Gina."""

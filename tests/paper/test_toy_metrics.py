@@ -10,6 +10,8 @@ from cfk_plugin import metrics
 from cfk_plugin.data.region import Interval
 from cfk_plugin.release.results import Phrase, sentence
 
+pytestmark = pytest.mark.full_search
+
 
 @pytest.fixture(scope="module")
 def population():

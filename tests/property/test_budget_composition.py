@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import BudgetAccountant
 from cfk_plugin.errors import BudgetError
+
+pytestmark = pytest.mark.full_search
 
 unhurried = settings(deadline=None)  # books are a database, in memory as well
 SHARE = Fraction(1, 2**52)  # by which a float may lie beside its decimal, at most

@@ -12,6 +12,8 @@ import pytest
 
 from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema
 
+pytestmark = pytest.mark.full_search
+
 POLICIES: list[dict[str, Any]] = [
     {"objective": "ncp"},
     {"objective": "pureness"},

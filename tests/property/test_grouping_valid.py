@@ -19,6 +19,8 @@ from cfk_plugin.protection.groups import group_cells
 from cfk_plugin.protection.hull import begin, coordinates, extend_group_hull, joined_group_hull, prices, room_for_hull
 from reference import hull_cost
 
+pytestmark = pytest.mark.full_search
+
 
 @dataclass
 class Case:

@@ -12,6 +12,8 @@ from cfk_plugin import Population, Schema
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.log import example_of, refuse_training_rows
 
+pytestmark = pytest.mark.full_search
+
 BINS = [0.0, 1_000.0, 2_000.0, 4_000.0]
 LEVELS = ["low", "mid", "high"]
 

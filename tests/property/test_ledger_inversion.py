@@ -21,6 +21,8 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.rule import Candidate, ReleasedRegion, decide
 
+pytestmark = pytest.mark.full_search
+
 Seen = tuple[Region | None, ...]
 
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+
+pytestmark = pytest.mark.full_search
 
 Case = tuple[pd.DataFrame, Schema, pd.DataFrame, PrivacyPolicy]
 

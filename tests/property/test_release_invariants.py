@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Population, PrivacyPolicy, Region, Schema, Suppressed
 
+pytestmark = pytest.mark.full_search
+
 LEVELS = ["low", "mid", "high"]
 CITIES = list("ABCDEFG")
 TREE = {city: ["north" if city < "D" else "south"] for city in CITIES}

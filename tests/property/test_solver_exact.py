@@ -14,6 +14,8 @@ from cfk_plugin.protection.axes import INTERVAL, NOMINAL, Axis, AxisArrays, Cell
 from cfk_plugin.protection.solver import solve
 from reference import hull_cost
 
+pytestmark = pytest.mark.full_search
+
 
 @dataclass
 class Case:
