@@ -15,7 +15,7 @@ from cfk_plugin.report.data import ReportData
 from cfk_plugin.report.statements import load
 from parsed import problems
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "governance" / "example-report.json"
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "governance" / "example-report.json"
 DP = {
     "guarantee": "none",
     "covers": "the answers",

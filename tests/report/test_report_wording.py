@@ -15,7 +15,7 @@ REPORT = Path(cfk_plugin.report.__file__).parent
 TEMPLATES = sorted(path for path in (REPORT / "templates").rglob("*") if path.is_file())
 TEXTS = sorted((REPORT / "texts").glob("*.yaml"))
 MODULES = sorted(REPORT.rglob("*.py"))
-PAGES = sorted((Path(__file__).resolve().parents[3] / "docs" / "governance").rglob("*.md"))
+PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "governance").rglob("*.md"))
 CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.S)  # Jinja has a filter of the name `safe`
 
 # Word to the pattern that finds it. Each is a promise that no figure of a report supports.
