@@ -43,11 +43,11 @@ NOT_RUN = {
     "make ": "sets up an environment of its own",
     ".venv/bin/python tests/benchmarks": "runs for minutes, on tables that are not here",
     "pip install": "changes the environment",
-    "cfk demo": "run by tests/integration/test_demo.py",
+    "cfk demo": "run by tests/cli/test_demo.py",
     "--jobs 2 -o reproduction": "runs for an hour, on tables that are not here",
     "models:/": "needs a model registry",
-    "mlflow models serve": "run by tests/integration/test_serving.py",
-    "curl ": "asks a server; see tests/integration/test_serving.py",
+    "mlflow models serve": "run by tests/serving/test_serving.py",
+    "curl ": "asks a server; see tests/serving/test_serving.py",
 }
 """Beginnings or parts of console lines that are not run here, each with the reason."""
 

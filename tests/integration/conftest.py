@@ -2,5 +2,4 @@
 
 from __future__ import annotations
 
-from local_spark import spark, spark_console  # noqa: F401 - fixtures
 from postgres_server import postgres_server, postgres_url  # noqa: F401 - fixtures
