@@ -1,4 +1,4 @@
-"""A new and empty ledger on each kind of database."""
+"""A new and empty ledger on each kind of database, and a spool of the test's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.records.spool import Shipper, shipper
 from postgres_server import postgres_server, postgres_url  # noqa: F401 - fixtures
 
 Open = Callable[..., Ledger]
@@ -45,3 +46,24 @@ def open_ledger(url: str, key: bytes) -> Iterator[Open]:
 @pytest.fixture
 def ledger(open_ledger: Open) -> Ledger:
     return open_ledger()
+
+
+@pytest.fixture(autouse=True)
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
+    return tmp_path / "spool"
+
+
+@pytest.fixture(autouse=True)
+def _no_shipper_of_before(spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    shippers: dict[Any, Shipper] = {}
+    monkeypatch.setattr("cfk_plugin.records.spool._shippers", shippers)
+    monkeypatch.setattr("cfk_plugin.records.logger._default", [])
+    yield
+    for each in shippers.values():
+        each.close(0)
+
+
+@pytest.fixture
+def own_shipper() -> Shipper:
+    return shipper()

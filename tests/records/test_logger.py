@@ -376,7 +376,7 @@ observe(explanations(), track=True)
 
 
 def run_script(tmp_path: Path, uri: str) -> None:
-    path = [str(Path(__file__).parents[2] / "helpers"), str(Path(__file__).parents[3])]
+    path = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
     subprocess.run(
         [sys.executable, "-c", SCRIPT.format(path=path)],
         check=True,

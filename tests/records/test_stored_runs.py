@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from cfk_plugin import PrivacyReport
 from cfk_plugin.cli import app
 
-STORED = Path(__file__).parents[2] / "stored" / "runs"
+STORED = Path(__file__).parents[1] / "stored" / "runs"
 
 
 def imported(name: str) -> str:

@@ -37,7 +37,7 @@ from cfk_plugin.records.spool import (
 )
 from spooled import explanations, kept, released
 
-HELPERS, ROOT = Path(__file__).parents[2] / "helpers", Path(__file__).parents[3]
+HELPERS, ROOT = Path(__file__).parents[1] / "helpers", Path(__file__).parents[2]
 
 
 def gone() -> str:
