@@ -1,6 +1,10 @@
+"""What a report of attacks says, where it goes, and that no value of a row goes with it."""
+
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import pickle
 import secrets
 from pathlib import Path
@@ -11,13 +15,12 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.audit import ATTACKS, AuditReport, Setting, nearest_row, run_linkage_audit, steering
-from cfk_plugin.audit.linkage import policy_of
-from cfk_plugin.errors import InputError, NotFittedError, PolicyError, TrackingError
+from cfk_plugin.audit import ATTACKS, AuditReport, AuditResult, Rate, Setting, rate, run_linkage_audit, to_frame
+from cfk_plugin.errors import InputError, NotFittedError, TrackingError
+from cfk_plugin.metrics import clopper_pearson
 
 N = 90
 QUASI = ["age", "town", "seen"]
-FEATURES = [*QUASI, "pay", "note"]
 
 
 def table() -> pd.DataFrame:
@@ -39,24 +42,17 @@ TABLE = table()
 CUT = int(TABLE["pay"].median()) - 17
 TRAIN, HOLDOUT = TABLE.head(60).reset_index(drop=True), TABLE.tail(30).reset_index(drop=True)
 SCHEMA = Schema.from_frame(TABLE, quasi_identifiers=QUASI)
-VALUES = {
-    *TABLE["age"].astype(str),
-    *TABLE["pay"].astype(str),
-    *TABLE["town"],
-    *TABLE["note"],
-    *TABLE["seen"].astype(str),
-    *(value.isoformat() for value in TABLE["seen"]),
-}
+VALUES = {value for name in TABLE for value in TABLE[name].astype(str)} | {time.isoformat() for time in TABLE["seen"]}
 
 
 def rich(rows: pd.DataFrame) -> np.ndarray:
     return (rows["pay"] > CUT).to_numpy()
 
 
-def setting(guarantee: str = "nominal", **options: Any) -> Setting:
+def setting(guarantee: str = "nominal", counterfactuals: pd.DataFrame | None = None, **options: Any) -> Setting:
     policy = PrivacyPolicy(k=4, guarantee=guarantee, objective="ncp")  # type: ignore[arg-type]
     anonymizer = KAnonymizer(policy=policy, seed=2).fit(Population.from_frame(TRAIN, SCHEMA), rich, True)
-    return Setting(anonymizer, TRAIN[rich(TRAIN)].head(5), **options)
+    return Setting(anonymizer, TRAIN[rich(TRAIN)].head(5) if counterfactuals is None else counterfactuals, **options)
 
 
 @pytest.fixture(scope="module")
@@ -69,36 +65,77 @@ def assert_no_canary(text: str) -> None:
     assert not [value for value in VALUES if value in text]
 
 
-def test_all_attacks_run_and_a_report_holds_no_value(report: AuditReport) -> None:
+# --- rates and results -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ([1, 1, 0, 1], clopper_pearson(3, 4)),
+        ([0.1] * 20, clopper_pearson(2, 20)),  # equal probabilities have no width of zero
+        ([0.11] * 20, (clopper_pearson(2, 20).low, clopper_pearson(3, 20).high)),  # rounded outwards
+        ([], (0.0, 1.0)),
+    ],
+)
+def test_a_rate_of_right_guesses_or_equal_chances_has_the_exact_interval(values: list[float], ends: Any) -> None:
+    found = rate(values)
+    assert (found.n, (found.low, found.high)) == (len(values), tuple(ends))
+    assert found.value == pytest.approx(np.mean(values) if values else math.nan, nan_ok=True)
+
+
+def test_a_rate_of_other_chances_is_a_seeded_bootstrap() -> None:
+    found = rate([0.1, 0.2, 0.5, 1.0, 0.1, 0.3], seed=1)
+    assert found == rate([0.1, 0.2, 0.5, 1.0, 0.1, 0.3], seed=1)
+    assert found.low < found.value < found.high
+
+
+def result(main: Rate, baseline: Rate, control: Rate | None = None, **figures: float) -> AuditResult:
+    return AuditResult("guessing", "Guesses.", main, baseline, control, figures, seed=3, n=main.n)
+
+
+def test_a_result_says_when_the_attack_did_not_work_cannot_be_changed_and_travels() -> None:
+    weak, strong = (result(rate([chance] * 50), rate([0.1] * 50), k=3.0, unknown=math.nan) for chance in (0.1, 1.0))
+    assert (weak.worked, strong.worked, strong.warning) == (False, True, None)
+    assert "no evidence of protection" in str(weak.warning)
+    assert not result(rate([]), rate([])).worked
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        weak.n = 4  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        weak.figures["k"] = 4.0  # type: ignore[index]
+    assert json.loads(json.dumps(weak.to_dict(), allow_nan=False))["figures"] == {"k": 3.0, "unknown": None}
+    frame = to_frame([weak, result(rate([1.0]), rate([0.0]), rate([0.5, 0.2]))])
+    assert frame["figures.k"].tolist()[0] == 3.0
+    assert frame["control"].isna().tolist() == [True, False]
+    assert {"main", "main_low", "main_high", "baseline", "worked", "n"} <= set(frame)
+
+
+# --- a report of attacks on regions ----------------------------------------------------------------------------------
+
+
+def test_all_attacks_run_hold_no_value_and_are_the_same_with_the_same_seed(report: AuditReport) -> None:
     assert [result.attack for result in report] == list(ATTACKS)
-    assert_no_canary(report.to_json())
-    assert_no_canary(repr(report) + str(report.results) + report.to_frame().to_csv())
+    assert_no_canary(report.to_json() + repr(report) + str(report.results) + report.to_frame().to_csv())
     assert json.loads(report.to_json())["verdict"] == report.verdict
+    assert run_linkage_audit(setting(holdout=HOLDOUT)).to_json() == report.to_json()
 
 
 @pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
-def test_other_guarantees_hold_no_value_either(guarantee: str) -> None:
+def test_other_guarantees_hold_no_value_either_and_promise_more(guarantee: str) -> None:
     found = run_linkage_audit(setting(guarantee, holdout=HOLDOUT))
     assert_no_canary(found.to_json())
-    assert found.verdict in ("pass", "review")
-    if found.released:
-        assert found.verdict == "pass"
-        assert found["inversion_own"].figures["everyone_k_effective_min"] >= 4
+    assert (found.verdict, found.released) in (("pass", 5), ("review", 0))
+    promised = {check.name for check in found.checks}
+    assert promised >= {"linkage/k_min", "inversion_own/k_effective_min", "inversion_own/everyone_k_effective_min"}
+    assert ("model_filter/k_consistent_min" in promised) == (guarantee == "catalogue")
 
 
-def test_settings_show_and_give_away_nothing() -> None:
+def test_a_setting_shows_nothing_and_refuses_to_be_pickled() -> None:
     one = setting(holdout=HOLDOUT, queries=TRAIN[rich(TRAIN)].head(5))
     run_linkage_audit(one, ["linkage", "inversion_released"])
-    for thing in (one, one.crowd, one.releases, one.releases[0], one.places):
-        assert_no_canary(f"{thing!r} {thing}")
-    for thing in (one, one.crowd):
-        with pytest.raises(InputError, match="refuses to be pickled") as caught:
-            pickle.dumps(thing)
-        assert_no_canary(str(caught.value))
-
-
-def test_the_same_seed_gives_the_same_report(report: AuditReport) -> None:
-    assert run_linkage_audit(setting(holdout=HOLDOUT)).to_json() == report.to_json()
+    assert_no_canary(f"{one!r} {one} {one.explanations!r}")
+    with pytest.raises(InputError, match="refuses to be pickled") as caught:
+        pickle.dumps(one)
+    assert_no_canary(str(caught.value))
 
 
 def test_attacks_are_chosen_by_name_and_progress_is_told() -> None:
@@ -112,105 +149,45 @@ def test_attacks_are_chosen_by_name_and_progress_is_told() -> None:
         found["steering"]
 
 
-def test_more_counterfactuals_than_the_limit_are_sampled() -> None:
-    one = Setting(setting().anonymizer, TRAIN[rich(TRAIN)], seed=3, limit=4)
-    again = Setting(setting().anonymizer, TRAIN[rich(TRAIN)], seed=3, limit=4)
-    assert len(one.raw) == 4
+def test_more_counterfactuals_than_the_limit_are_sampled_by_seed() -> None:
+    one, again = (setting(counterfactuals=TRAIN[rich(TRAIN)], seed=3, limit=4) for _ in range(2))
     pd.testing.assert_frame_equal(one.raw, again.raw)
-    assert run_linkage_audit(one, ["linkage"]).asked == 4
+    assert run_linkage_audit(one, ["linkage"]).asked == len(one.raw) == 4
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "missing feature": ({"counterfactuals": TRAIN[QUASI]}, r"counterfactuals: missing columns \['pay', 'note'\]"),
-    "holdout without one": ({"holdout": TRAIN[QUASI]}, "holdout: missing columns"),
-    "no table": ({"counterfactuals": [1]}, "counterfactuals must be a pandas DataFrame, got list"),
-    "queries of another length": ({"queries": TRAIN.head(2)}, "2 queries for 5 counterfactuals"),
-    "negative seed": ({"seed": -1}, "seed must be a whole number of at least 0"),
-    "limit of none": ({"limit": 0}, "limit must be a whole number of at least 1"),
-}
-
-
-@pytest.mark.parametrize(("changes", "message"), WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"counterfactuals": TRAIN[QUASI]}, r"counterfactuals: missing columns \['pay', 'note'\]"),
+        ({"holdout": TRAIN[QUASI]}, "holdout: missing columns"),
+        ({"counterfactuals": [1]}, "counterfactuals must be a pandas DataFrame, got list"),
+        ({"queries": TRAIN.head(2)}, "2 queries for 5 counterfactuals"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
+        ({"limit": 0}, "limit must be a whole number of at least 1"),
+    ],
+)
 def test_wrong_settings_are_refused(changes: dict[str, Any], message: str) -> None:
-    good = {"anonymizer": setting().anonymizer, "counterfactuals": TRAIN.head(5)}
     with pytest.raises(InputError, match=message):
-        Setting(**{**good, **changes})
-
-
-def test_an_anonymizer_that_is_not_fitted_is_refused() -> None:
+        setting(**{"counterfactuals": TRAIN.head(5), **changes})
     with pytest.raises(NotFittedError):
         Setting(KAnonymizer(), TRAIN)
 
 
-def test_nothing_released_is_review() -> None:
-    one = Setting(setting("reciprocal").anonymizer, TRAIN[~rich(TRAIN)].head(3))
-    found = run_linkage_audit(one)
-    assert (found.asked, found.released, found.verdict) == (3, 0, "review")
-    assert all(not result.worked for result in found)
-    json.loads(found.to_json())
-
-
-def test_a_promise_that_was_not_tested_is_review_and_a_broken_one_is_fail() -> None:
-    assert run_linkage_audit(setting("reciprocal"), ["linkage"]).verdict == "review"
-    one = setting("reciprocal")
+def test_nothing_released_or_not_tested_is_review_and_a_broken_promise_is_fail() -> None:
+    nothing = run_linkage_audit(setting("reciprocal", TRAIN[~rich(TRAIN)].head(3)))
+    assert (nothing.asked, nothing.released, nothing.verdict) == (3, 0, "review")
+    assert not any(result.worked for result in nothing)
+    json.loads(nothing.to_json())
+    one, other = setting("reciprocal"), setting()
+    assert run_linkage_audit(one, ["linkage"]).verdict == "review"
     assert run_linkage_audit(one, ["linkage", "inversion_own"]).verdict == "pass"
-    other = setting()  # regions made one by one, under a policy that promises a partition
-    other.anonymizer.policy_ = one.anonymizer.policy_
+    other.anonymizer.policy_ = one.anonymizer.policy_  # regions made one by one, under a policy of a partition
     found = run_linkage_audit(other, ["linkage", "inversion_own"])
     assert found.verdict == "fail"
     assert [check.holds for check in found.checks] == [True, False, False]
 
 
-def test_changed_policies_are_never_weaker() -> None:
-    policy = PrivacyPolicy(k=10, objective="ncp")
-    changed = [policy_of(policy, turn, 1000) for turn in range(1, 10)]
-    assert all(p.k >= 10 for p in changed)
-    assert len({(p.k, p.objective) for p in changed} | {(10, "ncp")}) == 10
-    assert max(policy_of(policy, turn, 12).k for turn in range(1, 10)) == 12
-
-
-def test_the_explainer_attacked_by_default_returns_the_nearest_row() -> None:
-    one = setting()
-    ask = nearest_row(one.anonymizer)
-    wanted = TRAIN[rich(TRAIN)].reset_index(drop=True)
-    answers = ask(wanted.head(3))
-    assert [entry.released["pay"] for entry in answers.released] == wanted["pay"].head(3).tolist()
-    assert steering(one, ask).main == steering(setting()).main
-
-
-def test_opposite_goals_need_the_queries() -> None:
-    policy = PrivacyPolicy(k=4, guarantee="nominal", objective="ncp")
-    anonymizer = KAnonymizer(policy=policy).fit(Population.from_frame(TRAIN, SCHEMA), rich, "opposite")
-    good, bad = TRAIN[rich(TRAIN)].head(4), TRAIN[~rich(TRAIN)].head(4)
-    found = run_linkage_audit(Setting(anonymizer, good, bad, holdout=HOLDOUT))
-    alone = run_linkage_audit(Setting(anonymizer, good))
-    assert found["model_filter"].figures["k_consistent_min"] == alone["model_filter"].figures["k_consistent_min"]
-    assert found.released == 4
-    with pytest.raises(PolicyError, match="catalogue"):
-        anonymizer.explain(bad)
-
-
-def test_bins_withheld_and_missing_values_are_attacked_as_well() -> None:
-    random = np.random.default_rng(1)
-    frame = pd.DataFrame(
-        {
-            "age": np.where(random.random(80) < 0.2, np.nan, random.integers(20, 60, 80)),
-            "town": random.choice(["A", "B", None], 80),  # type: ignore[arg-type]
-            "pay": np.where(random.random(80) < 0.2, np.nan, random.integers(0, 100, 80)),
-            "note": random.choice(["x", "y", "z", None], 80, p=[0.6, 0.3, 0.05, 0.05]),  # type: ignore[arg-type]
-        }
-    )
-    schema = Schema.from_frame(frame, quasi_identifiers=["age", "town"], bins={"pay": [0, 50, 100]})
-    policy = PrivacyPolicy(k=6, private_values="bins", rare_values="withhold")
-    anonymizer = KAnonymizer(policy=policy).fit(
-        Population.from_frame(frame, schema), lambda r: r["pay"].isna() < 2, True
-    )
-    found = run_linkage_audit(Setting(anonymizer, frame.head(20), holdout=frame.tail(20)))
-    assert found.released == 20
-    assert found.verdict == "pass"
-    # Half a table shares a bin: private values alone name nobody.
-    assert found["uniqueness"].figures["private_matches_min"] > 1
-    assert found["linkage"].n == found["linkage"].main.n == 20
+# --- MLflow ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_report_is_logged_under_its_own_names(report: AuditReport, mlflow_store: str) -> None:
@@ -218,21 +195,14 @@ def test_a_report_is_logged_under_its_own_names(report: AuditReport, mlflow_stor
 
     run_id = report.log(run_name="audit", tags={"stage": "test"})
     run = mlflow.get_run(run_id)
-    assert run.info.status == "FINISHED"
     assert run.data.metrics["audit/linkage/k_min"] == report["linkage"].figures["k_min"]
     assert run.data.metrics["audit/model_filter/main_high"] == report["model_filter"].main.high
     assert "audit/homogeneity/share/pay" in run.data.metrics
     assert run.data.params["audit.seed"] == "0"
-    assert run.data.tags["cfk.audit.verdict"] == "pass"
-    assert run.data.tags["stage"] == "test"
+    assert (run.info.status, run.data.tags["cfk.audit.verdict"], run.data.tags["stage"]) == ("FINISHED", "pass", "test")
     path = Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="cfk/audit-linkage.json"))
     assert json.loads(path.read_text(encoding="utf-8")) == report.to_dict()
     assert_no_canary(f"{run.data}")
-
-
-def test_a_report_goes_to_the_active_run_or_a_named_experiment(report: AuditReport, mlflow_store: str) -> None:
-    import mlflow
-
     with mlflow.start_run() as active:
         assert report.log() == active.info.run_id
         assert mlflow.get_run(active.info.run_id).info.status == "RUNNING"
@@ -241,12 +211,9 @@ def test_a_report_goes_to_the_active_run_or_a_named_experiment(report: AuditRepo
     assert report.log(other.info.run_id) == other.info.run_id
 
 
-def test_a_server_that_is_down_is_said_at_once(report: AuditReport) -> None:
+def test_a_store_that_is_down_or_refuses_is_one_error(report: AuditReport, mlflow_store: str) -> None:
     with pytest.raises(TrackingError, match="does not answer"):
         report.log(tracking_uri="http://127.0.0.1:9")
-
-
-def test_a_store_that_refuses_is_one_error(report: AuditReport, mlflow_store: str) -> None:
     with pytest.raises(TrackingError, match="MLflow did not take the report"):
         report.log("no-such-run")
 
@@ -255,8 +222,8 @@ def test_column_names_become_names_that_mlflow_takes(mlflow_store: str) -> None:
     import mlflow
 
     frame = TRAIN.rename(columns={"pay": "pay (€/year)"})
-    policy = PrivacyPolicy(k=4, guarantee="nominal", objective="ncp")
     population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=QUASI))
-    anonymizer = KAnonymizer(policy=policy).fit(population, lambda rows: rows["age"] > 0, True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee="nominal", objective="ncp"))
+    anonymizer.fit(population, lambda rows: rows["age"] > 0, True)
     run_id = run_linkage_audit(Setting(anonymizer, frame.head(3)), ["homogeneity"]).log()
     assert "audit/homogeneity/share/pay __/year_" in mlflow.get_run(run_id).data.metrics
