@@ -28,21 +28,14 @@ if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress as Told
     from cfk_plugin.release.explanations import Explanations
 
-_SCHEMA_KEYS: Mapping[str, type | tuple[type, ...]] = {
-    "quasi_identifiers": list,
-    "sensitive": list,
-    "identifiers": list,
-    "nominal": list,
-    "subject": (str, type(None)),
-    "target": (str, type(None)),
-    "ordinal": dict,
-    "hierarchies": dict,
-    "weights": dict,
-    "bounds": dict,
-    "bins": dict,
-    "categories": dict,
-    "nullable": list,
-    "whole": list,
+_LIST = (list,), "a list of columns"
+_NAME = (str, type(None)), "a column name"
+_SETTING = (dict,), "an object, column to setting"
+_SCHEMA_KEYS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("quasi_identifiers", "sensitive", "identifiers", "nominal"), _LIST),
+    **dict.fromkeys(("subject", "target"), _NAME),
+    **dict.fromkeys(("ordinal", "hierarchies", "weights", "bounds", "bins", "categories"), _SETTING),
+    **dict.fromkeys(("nullable", "whole"), _LIST),
 }
 _DIGITS = 40  # of a whole number in JSON
 _FEW = 20  # more outcomes than these are hardly labels, and are not shown
@@ -72,28 +65,27 @@ def read_bytes(path: Path) -> bytes:
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:
     """Read a JSON object from bytes, strictly: no key twice, no number that is none."""
-    where = ""
+    found, fault = None, "no object at the top"
     try:
-        with quiet("cannot be read", InputError, let=_UnfitError):
-            found = json.loads(
-                content.decode("utf-8"),
-                object_pairs_hook=_once,
-                parse_constant=_finite,
-                parse_float=_finite,
-                parse_int=_whole,
-            )
+        found = json.loads(
+            content.decode("utf-8"),
+            object_pairs_hook=_once,
+            parse_constant=_finite,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
     except _UnfitError as error:
-        where = str(error)
-    except InputError:
-        where = _place(content)
-    if where:
-        raise InputError(f"{path}: not valid JSON ({where})")
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: not valid JSON (no object at the top)")
+        fault = str(error)
+    except json.JSONDecodeError as error:  # its own text quotes the file
+        fault = f"line {error.lineno}, column {error.colno}"
+    except (ValueError, RecursionError) as error:
+        fault = type(error).__name__
+    if not isinstance(found, dict):  # raised here: what was caught must not be its context
+        raise InputError(f"{path}: not valid JSON ({fault})")
     return found
 
 
-class _UnfitError(InputError):
+class _UnfitError(Exception):
     """JSON that parsers read differently, or that holds something that is no number."""
 
 
@@ -116,17 +108,6 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _place(content: bytes) -> str:
-    """Say where JSON ends to be some; the parser's own text quotes it."""
-    try:
-        json.loads(content.decode("utf-8"))
-    except json.JSONDecodeError as error:
-        return f"line {error.lineno}, column {error.colno}"
-    except (ValueError, RecursionError) as error:
-        return type(error).__name__
-    return "cannot be read"
-
-
 def read_schema(path: Path, train: pd.DataFrame) -> Schema:
     """Read a schema file: the arguments of `Schema.from_frame` as JSON."""
     content = read_json(path)
@@ -135,9 +116,8 @@ def read_schema(path: Path, train: pd.DataFrame) -> Schema:
     if "quasi_identifiers" not in content:
         raise SchemaError(f"{path}: quasi_identifiers is missing; list the publicly known columns")
     for name, value in content.items():
-        if not isinstance(value, _SCHEMA_KEYS[name]):
-            kind = {list: "a list of columns", dict: "an object, column to setting"}
-            expected = kind.get(_SCHEMA_KEYS[name], "a column name")  # type: ignore[call-overload]
+        kind, expected = _SCHEMA_KEYS[name]
+        if not isinstance(value, kind):
             raise SchemaError(f"{path}: {name} must be {expected}")
     try:
         with quiet("a setting has the wrong form", SchemaError, let=CFKError):
@@ -165,7 +145,10 @@ def load_model(location: str) -> Any:
     """
     path = Path(location)
     if ":/" in location or path.is_dir():
-        return _load_mlflow(location)
+        import mlflow
+
+        with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
+            return mlflow.pyfunc.load_model(location)
     _exists(path)
     if path.suffix.lower() not in _MODEL_FILES:
         raise ModelError(f"{path}: not a model; give a {' or '.join(_MODEL_FILES)} file, or an MLflow model URI")
@@ -176,13 +159,6 @@ def load_model(location: str) -> Any:
     if not hasattr(model, "predict") and not callable(model):
         raise ModelError(f"{path}: holds a {type(model).__name__}, which has no predict method")
     return model
-
-
-def _load_mlflow(location: str) -> Any:
-    import mlflow
-
-    with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
-        return mlflow.pyfunc.load_model(location)
 
 
 def check_output(
@@ -203,14 +179,14 @@ def check_report(path: Path | None) -> None:
 
 
 def write_report(path: Path, text: str) -> None:
-    with _writing(path):
+    with writing(path):
         path.write_text(text, encoding="utf-8")
 
 
 def write_released(path: Path, explanations: Explanations) -> None:
     """Write explanations as their file name says: CSV, Parquet or JSON."""
     kind = path.suffix.lower()
-    with _writing(path):
+    with writing(path):
         if kind == ".json":
             path.write_text(explanations.to_json(indent=1), encoding="utf-8")
         elif kind == ".parquet":
@@ -220,7 +196,8 @@ def write_released(path: Path, explanations: Explanations) -> None:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Name a place that cannot be written after all."""
     try:
         yield
     except OSError as error:

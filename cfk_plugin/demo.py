@@ -9,6 +9,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.table import Table
 
-from cfk_plugin._files import progress_bar
 from cfk_plugin._protect import protect
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -27,8 +27,11 @@ from cfk_plugin.release.results import Phrase
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from cfk_plugin.hookspecs import Progress
     from cfk_plugin.release.explanations import Explanations
     from cfk_plugin.report.privacy_report import PrivacyReport
+
+    Bar = Callable[[str, Console], AbstractContextManager[Progress]]
 
 
 LOW, HIGH = 0, 1
@@ -322,8 +325,8 @@ def _figure(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def run(*, k: int, patients: int, folder: Path, console: Console) -> int:
-    """Tell the story; return the exit code."""
+def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar) -> int:
+    """Tell the story; return the exit code. `progress` draws a bar while explainers work."""
     policy = PrivacyPolicy(k=k)
     folder.mkdir(parents=True, exist_ok=True)
     with quiet():
@@ -334,7 +337,7 @@ def run(*, k: int, patients: int, folder: Path, console: Console) -> int:
     introduce(data, population, k, console)
     acts = []
     for name, play in explainers(console).items():
-        with quiet(), progress_bar(f"explaining with {name}", console) as told:
+        with quiet(), progress(f"explaining with {name}", console) as told:
             acts.append(play(name, data, population, policy, told))
     for act in acts:
         show(act, data.queries, population, console)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cfk_plugin.cli import options as opt
 from cfk_plugin.cli.frame import app, command, console
-from cfk_plugin.cli.options import KeyFile, LedgerUrl, SchemaFile
 from cfk_plugin.errors import InputError, LedgerError, quiet
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ app.add_typer(spool, name="spool")
 
 
 @command("create", "cfk ledger create ledger.db\ncfk ledger create postgresql://cfk@db.example.org/privacy", ledger)
-def ledger_create(url: LedgerUrl, key_file: KeyFile = None) -> int:
+def ledger_create(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     """Make a new ledger, once; nothing else does. One that is there is not touched."""
     from cfk_plugin.records.ledger import Ledger
 
@@ -43,9 +43,9 @@ def ledger_create(url: LedgerUrl, key_file: KeyFile = None) -> int:
 
 @command("verify", "cfk ledger verify ledger.db\ncfk ledger verify ledger.db --head DIGEST", ledger)
 def ledger_verify(
-    url: LedgerUrl,
+    url: opt.LedgerUrl,
     head: Annotated[str | None, typer.Option(help="A head that was printed before, and kept elsewhere.")] = None,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
 ) -> int:
     """Check that no release or spend was taken away, added or changed. Exit code 0 when none was, else 1."""
     from cfk_plugin.records.chain import BrokenLedgerError
@@ -62,7 +62,7 @@ def ledger_verify(
 
 
 @command("upgrade", "cfk ledger upgrade ledger.db", ledger)
-def ledger_upgrade(url: LedgerUrl, key_file: KeyFile = None) -> int:
+def ledger_upgrade(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     """Give a ledger that an earlier version wrote its chain. Stop the servers that use it first."""
     from cfk_plugin.records.ledger import Ledger
 
@@ -74,7 +74,7 @@ def ledger_upgrade(url: LedgerUrl, key_file: KeyFile = None) -> int:
 
 
 @command("status", "cfk ledger status ledger.db", ledger)
-def ledger_status(url: LedgerUrl, key_file: KeyFile = None) -> int:
+def ledger_status(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     """Show how many records and releases a ledger holds."""
     from cfk_plugin.records.ledger import Ledger
 
@@ -91,9 +91,9 @@ def _show_status(found: Status) -> int:
 
 @command("export", "cfk ledger export ledger.db -o audit.csv", ledger, kept="the file that was begun is not whole")
 def ledger_export(
-    url: LedgerUrl,
+    url: opt.LedgerUrl,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the rows go, .csv or .jsonl.")],
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
 ) -> int:
     """Write what was released, when and how often: handles, hashes, counts and times, no value."""
     from cfk_plugin.records.ledger import COLUMNS, Ledger
@@ -120,11 +120,11 @@ def ledger_export(
 
 @command("forget", "cfk ledger forget ledger.db -s schema.json --rows person.csv --train train.csv", ledger)
 def ledger_forget(
-    url: LedgerUrl,
-    schema: SchemaFile,
+    url: opt.LedgerUrl,
+    schema: opt.SchemaFile,
     rows: Annotated[Path, typer.Option(help="Rows that are to be forgotten, as in the training table.")],
     train: Annotated[Path | None, typer.Option(help="Training rows: their columns and types are then used.")] = None,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
 ) -> int:
     """Erase records from a ledger; what is on record for others stays."""
     from cfk_plugin._files import read_schema, read_table
@@ -174,8 +174,8 @@ def _as_trained(path: Path, train: pd.DataFrame) -> pd.DataFrame:
 
 @command("show", "cfk budget show ledger.db\ncfk budget show ledger.db --json", budget)
 def budget_show(
-    url: LedgerUrl,
-    key_file: KeyFile = None,
+    url: opt.LedgerUrl,
+    key_file: opt.KeyFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, with every ceiling and every fit.")] = False,
 ) -> int:
     """Show every account: its ceiling, what was spent, what is left."""
@@ -220,11 +220,11 @@ def _plain_account(account: Account) -> dict[str, Any]:
 
 @command("raise", "cfk budget raise ledger.db --account patients --epsilon 5", budget)
 def budget_raise(
-    url: LedgerUrl,
+    url: opt.LedgerUrl,
     account: Annotated[str, typer.Option(help="Scope, or another name that was given.")],
     epsilon: Annotated[float | None, typer.Option(help="New ceiling of the sum of all ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="New ceiling of the sum of all δ.")] = None,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
 ) -> int:
     """Raise the ceiling of an account: people may lose more than was said before. Earlier ceilings stay on record."""
     from cfk_plugin.records.budget import raise_ceiling

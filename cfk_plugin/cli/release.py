@@ -10,21 +10,8 @@ import numpy as np
 import typer
 from rich.markup import escape
 
+from cfk_plugin.cli import options as opt
 from cfk_plugin.cli.frame import command, console
-from cfk_plugin.cli.options import (
-    Counterfactuals,
-    Desired,
-    Experiment,
-    Factuals,
-    Guarantee,
-    K,
-    Method,
-    Model,
-    Policy,
-    SchemaFile,
-    Track,
-    Train,
-)
 from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
 
 if TYPE_CHECKING:
@@ -34,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from cfk_plugin.cli.recount import Recount
     from cfk_plugin.data.population import Population
     from cfk_plugin.release.explanations import Explanations
+    from cfk_plugin.release.recount import Recount
 
 
 @command(
@@ -50,14 +37,15 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where the MLflow store is written.")] = Path(),
 ) -> int:
     """Protect the explanations of real patients, before and after, and log them to MLflow."""
+    from cfk_plugin._files import progress_bar
     from cfk_plugin.demo import run
 
-    return run(k=k, patients=patients, folder=folder, console=console())
+    return run(k=k, patients=patients, folder=folder, console=console(), progress=progress_bar)
 
 
 @command("schema", "cfk schema train.csv -o schema.json")
 def schema(
-    train: Train,
+    train: opt.Train,
     output: Annotated[Path | None, typer.Option("--output", "-o", help=".json; on stdout without it.")] = None,
 ) -> int:
     """Write a schema to fill in, and show what is known of the columns: how each is read, and how much it singles out.
@@ -137,28 +125,28 @@ def _share_alone(codes: NDArray[np.int64]) -> float:
     kept="nothing was written; what a ledger has on record by now stays there",
 )
 def protect(
-    train: Train,
-    counterfactuals: Counterfactuals,
-    schema: SchemaFile,
-    model: Model,
-    desired: Desired = "opposite",
+    train: opt.Train,
+    counterfactuals: opt.Counterfactuals,
+    schema: opt.SchemaFile,
+    model: opt.Model,
+    desired: opt.Desired = "opposite",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help=".json, .csv or .parquet; JSON on stdout without it."),
     ] = None,
-    factuals: Factuals = None,
-    k: K = None,
-    guarantee: Guarantee = None,
-    method: Method = "auto",
-    policy: Policy = None,
+    factuals: opt.Factuals = None,
+    k: opt.K = None,
+    guarantee: opt.Guarantee = None,
+    method: opt.Method = "auto",
+    policy: opt.Policy = None,
     objective: Annotated[
         str | None, typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness")
     ] = None,
     min_pureness: Annotated[float | None, typer.Option(help="Withhold what is less pure.")] = None,
     max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = None,
     ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None,
-    track: Track = False,
-    experiment: Experiment = None,
+    track: opt.Track = False,
+    experiment: opt.Experiment = None,
 ) -> int:
     """Turn raw counterfactuals into k-anonymous explanations.
 
@@ -220,9 +208,9 @@ def verify(
     key: Annotated[Path | None, typer.Option(help="Public key of whoever signed; what is not signed fails.")] = None,
     signature: Annotated[Path | None, typer.Option(help="Default: RELEASED.sig.")] = None,
     policy: Annotated[Path | None, typer.Option(help="JSON with the policy that it must have been made under.")] = None,
-    k: K = None,
+    k: opt.K = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="As for protect; pureness is asked again.")] = None,
-    desired: Desired = "opposite",
+    desired: opt.Desired = "opposite",
     rerun: Annotated[bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")] = False,
 ) -> int:
     """Check released explanations: form, signature, people, values, and what the certificates say.
@@ -231,10 +219,10 @@ def verify(
     released, the table is another one, or prototypes, which cannot be counted. What was not checked is said.
     """
     from cfk_plugin._files import load_model, parse_json, read_bytes, read_policy, read_schema, read_table, wanted
-    from cfk_plugin.cli.recount import Judge, examine
-    from cfk_plugin.cli.released_file import require_version
     from cfk_plugin.data.population import Population
     from cfk_plugin.release import signing
+    from cfk_plugin.release.recount import Judge, examine
+    from cfk_plugin.release.released_file import require_version
 
     if k is not None and k < 2:
         raise PolicyError(f"k must be a whole number >= 2, got {k}")

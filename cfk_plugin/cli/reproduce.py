@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cfk_plugin.reproduction.run import OnEvent
 
 _MINUTE, _HOUR = 60, 3600
+_DECIDE = {"tables", "methods", "ks", "studies", "limit", "grasp_limit", "effective", "grid", "explainer", "seed"}
 
 
 @command(
@@ -28,6 +29,7 @@ _MINUTE, _HOUR = 60, 3600
     kept="the same command goes on from what is in the folder",
 )
 def reproduce(
+    context: typer.Context,
     data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz and NAME.json; else OpenML.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results, page and plots.")] = Path(
         "reproduction"
@@ -58,7 +60,6 @@ def reproduce(
     from cfk_plugin.reproduction.run import FIGURES, PAGE
 
     usual = Experiment()
-    numbers = {"limit": limit, "grasp_limit": grasp_limit, "effective": effective, "seed": seed}
     asked = Experiment(
         tables=_names(tables, usual.tables),
         methods=_names(methods, usual.methods),
@@ -66,18 +67,20 @@ def reproduce(
         studies=() if studies == "none" else _names(studies, usual.studies),
         grid=grid,
         explainer=explainer,
-        **numbers,
+        limit=limit,
+        grasp_limit=grasp_limit,
+        effective=effective,
+        seed=seed,
     )
     _check_folder(output)
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _own_store(output)
     place = Place(output=output, data=data, cache=cache, experiment=experiment, tracking_uri=uri)
     # The command that asks for the same figures, whatever folders and processes.
-    given = {"tables": tables, "methods": methods, "k": None if asked.ks == usual.ks else ks, "studies": studies}
-    for name in ("limit", "grasp_limit", "effective", "grid", "explainer", "seed"):
-        value = getattr(asked, name)
-        given[name.replace("_", "-")] = None if value == getattr(usual, name) else str(value)
     parts = ["cfk reproduce", *(["--data FOLDER"] if data is not None else [])]
-    parts += [f"--{name} {value}" for name, value in given.items() if value is not None]
+    for option in context.command.params:
+        value = context.params[str(option.name)]
+        if option.name in _DECIDE and value not in (None, option.default):
+            parts.append(f"{option.opts[0]} {value}")
     try:
         with _progress(asked, jobs) as on_event:
             results = run(asked, place, command=" ".join(parts), jobs=jobs, told=on_event)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cfk_plugin.cli import options as opt
 from cfk_plugin.cli.frame import command, console
-from cfk_plugin.cli.options import Experiment, K, Track
 from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def serve(
     bundle: Annotated[Path | None, typer.Option(help="Sealed population with its policy (KAnonymizer.seal).")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model that is explained.")] = None,
     desired: Annotated[str | None, typer.Option("--desired", "-d", help="The outcome wanted, or 'opposite'.")] = None,
-    k: K = None,
+    k: opt.K = None,
     ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None,
-    track: Track = False,
-    experiment: Experiment = None,
+    track: opt.Track = False,
+    experiment: opt.Experiment = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 5001,
     timeout: Annotated[float, typer.Option(help="Seconds after which a request is answered with 504.", min=0.1)] = 60,

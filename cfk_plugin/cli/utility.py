@@ -8,21 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cfk_plugin.cli import options as opt
 from cfk_plugin.cli.audit import audit, keep
 from cfk_plugin.cli.frame import command, console
-from cfk_plugin.cli.options import (
-    Counterfactuals,
-    Desired,
-    Experiment,
-    Factuals,
-    Guarantee,
-    Method,
-    Model,
-    Policy,
-    SchemaFile,
-    Track,
-    Train,
-)
 from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,14 +26,14 @@ if TYPE_CHECKING:
     audit,
 )
 def audit_utility(
-    train: Train,
+    train: opt.Train,
     queries: Annotated[Path, typer.Argument(help="Every query asked, CSV or Parquet.")],
     counterfactuals: Annotated[
         Path, typer.Argument(help="One row per query, or with a column 'query': its position, from 0.")
     ],
-    schema: SchemaFile,
-    model: Model,
-    desired: Desired = "opposite",
+    schema: opt.SchemaFile,
+    model: opt.Model,
+    desired: opt.Desired = "opposite",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
     holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: chance.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
@@ -146,25 +134,25 @@ def _interval(estimate: Estimate | None, to: str = " to ") -> str:
     audit,
 )
 def audit_frontier(
-    train: Train,
-    counterfactuals: Counterfactuals,
-    schema: SchemaFile,
-    model: Model,
-    desired: Desired = "opposite",
+    train: opt.Train,
+    counterfactuals: opt.Counterfactuals,
+    schema: opt.SchemaFile,
+    model: opt.Model,
+    desired: opt.Desired = "opposite",
     ks: Annotated[str | None, typer.Option(help="The k to try, with commas between; 2 to 30 without it.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the figures go, .json.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Where the plot goes, .png, .svg or .pdf.")] = None,
-    factuals: Factuals = None,
+    factuals: opt.Factuals = None,
     k: Annotated[int | None, typer.Option("--k", help="The k in use: a line in the plot.")] = None,
-    guarantee: Guarantee = None,
-    method: Method = "auto",
-    policy: Policy = None,
+    guarantee: opt.Guarantee = None,
+    method: opt.Method = "auto",
+    policy: opt.Policy = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare with no protection and with Mondrian over the whole table.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
-    track: Track = False,
-    experiment: Experiment = None,
+    track: opt.Track = False,
+    experiment: opt.Experiment = None,
 ) -> int:
     """Measure what every k would cost: information loss, pureness and what is withheld, on the same counterfactuals.
 
@@ -204,14 +192,13 @@ def audit_frontier(
 def _plot(path: Path, found: Frontier) -> None:
     from matplotlib.figure import Figure
 
+    from cfk_plugin._files import writing
     from cfk_plugin.plots import plot_frontier
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     plot_frontier(found, ax=figure.add_subplot())
-    try:
+    with writing(path):
         figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
 
 
 def _show_frontier(found: Frontier, out: Console) -> None:

@@ -1,0 +1,387 @@
+"""A file of released explanations by itself: what may stand in it, and whether it agrees with itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import chain, islice, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
+from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy
+from cfk_plugin.data.region import Region, json_value, part_from_dict, to_text
+from cfk_plugin.data.values import to_number
+from cfk_plugin.errors import InputError, PolicyError, quiet
+from cfk_plugin.release.explanations import SCHEMA_VERSION
+from cfk_plugin.release.results import Policy, PrototypeCertificate, PrototypePolicy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfk_plugin.data.population import Population
+
+_MANY = 1000  # problems that are looked for
+_OF_DETECTION = ("unknown_category", "missing_value", "invalid_value", "outside_domain")  # name their columns
+# Reasons that only a policy with this setting leads to.
+_NEEDS = {"ncp_above_ceiling": "max_ncp", "l_diversity": "l", "t_closeness": "t", "homogeneous": "alpha"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong with a file; never what stands there."""
+
+    where: str  # in names of the format and of declared columns, and positions
+    problem: str
+    fails: bool = True  # the file must not be relied on; otherwise a person has to look
+
+
+def require_version(content: Mapping[str, Any]) -> None:
+    """Refuse a file that is none of released explanations, or of another version of the format; say what to do."""
+    version = content.get("schema_version")
+    if not isinstance(content.get("explanations"), list) or version is None:
+        raise InputError("not a file of released explanations: it has no list `explanations` or no `schema_version`")
+    if type(version) is int and version == 1:
+        raise InputError(
+            "schema_version 1, of an earlier release: it does not say how many explanations were asked for, so that "
+            f"none is missed. Write the file anew (schema_version {SCHEMA_VERSION}), or verify it with that release"
+        )
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise InputError(f"its schema_version is not {SCHEMA_VERSION}; verify it with the release that wrote it")
+
+
+def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
+    """Compare a file with the JSON Schema, which lists every key that may occur; `columns` may be named."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 1.0 is none
+    form = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))
+    known = {key for part in [form, *form["$defs"].values()] for key in part.get("properties", {})}
+    found: list[Finding] = []
+    with quiet("the file cannot be compared with the JSON Schema", InputError):
+        errors = extend(Draft202012Validator, type_checker=types)(form).iter_errors(content)
+        found = [Finding(_place(e.absolute_path, {*known, *columns}), _said(e)) for e in islice(errors, _MANY)]
+    return sorted(set(found), key=lambda finding: (finding.where, finding.problem))
+
+
+def _place(path: Sequence[Any], known: set[str]) -> str:
+    """Write a place; a name that is not one of the format's or a declared column's could be a value."""
+    steps = [step if not isinstance(step, str) or step in known else "(a name that is not known)" for step in path]
+    if len(steps) > 1 and steps[0] == "explanations":
+        return ", ".join([f"explanation {steps[1]}", ".".join(map(str, steps[2:]))]).removesuffix(", ")
+    return ".".join(map(str, steps)) or "top"
+
+
+def _said(error: Any) -> str:
+    """Say what was expected; the error's own message quotes what is there."""
+    rule, expected = error.validator, error.validator_value
+    if rule == "required":
+        return f"lacks {', '.join(name for name in expected if name not in error.instance)}"
+    if rule == "type":
+        return f"is not of type {expected if isinstance(expected, str) else ' or '.join(expected)}"
+    if rule in ("additionalProperties", "unevaluatedProperties"):
+        return "has a key that the format does not know"
+    if rule in ("enum", "const"):
+        return "is none of the values that the format has for it"
+    return "has something twice" if rule == "uniqueItems" else "is not what the format allows"
+
+
+def policy_of(content: Mapping[str, Any]) -> Policy | None:
+    """Return the policy that a file of the right form says it was made under; None for one that cannot be."""
+    settings = content["policy"]
+    try:
+        return PrototypePolicy(**settings) if "epsilon" in settings else PrivacyPolicy(**settings)
+    except PolicyError:
+        return None
+
+
+def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding]:
+    """Yield what contradicts itself in a file of the right form; no population is needed to see it."""
+    yield from _of_numbering(content)
+    certificates = {}
+    for i, entry in enumerate(content["explanations"]):
+        where = f"explanation {i}"
+        if entry["status"] == "released":
+            certificates[where] = entry["certificate"]
+            continue
+        if entry["columns"] and entry["reason"] not in _OF_DETECTION:
+            yield Finding(where, "names columns, which its reason never does")
+        setting = _NEEDS.get(entry["reason"])
+        if setting is not None and getattr(policy, setting, None) is None:
+            yield Finding(where, f"its reason needs {setting} in the policy, which is not set")
+    first: Mapping[str, Any] = next(iter(certificates.values()), {})
+    for name in first if isinstance(policy, PrototypePolicy) else ("population", "method"):
+        if any(certificate[name] != first[name] for certificate in certificates.values()):
+            yield Finding(f"certificate.{name}", "is not the same everywhere")  # prototypes are of one fit
+    for where, said in certificates.items():
+        wrong = _of_region(said, policy) if isinstance(policy, PrivacyPolicy) else _of_prototype(said, policy)
+        yield from (Finding(f"{where}, certificate", problem) for problem, holds in wrong.items() if holds)
+
+
+def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
+    asked, found = content["asked"], [entry["query"] for entry in content["explanations"]]
+    queries = [each["query"] for each in asked]
+    if any(a >= b for a, b in pairwise(queries)):
+        yield Finding("asked", "names a query twice, or not in order")
+    expected = sum(each["explanations"] for each in asked)
+    if expected != len(found):
+        yield Finding("explanations", f"are {len(found)}, and {expected} were asked for")
+    elif list(chain.from_iterable([each["query"]] * each["explanations"] for each in asked)) != found:
+        yield Finding("explanations", "are for other queries, or in another order, than asked for")
+    if queries != list(range(len(queries))):
+        yield Finding("asked", "queries are not numbered 0, 1, 2, ...: this is a part of what was asked", fails=False)
+
+
+def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy) -> dict[str, bool]:
+    """Say what a certificate of a region may say that cannot be, whatever the region, and which of it this one does."""
+    low, share, high = (said[name] for name in ("pureness_low", "pureness", "pureness_high"))
+    fixed = policy.guarantee != "nominal"  # then nothing was searched for, and nothing is proved
+    searched = said["method"] != policy.guarantee or said["optimal"] or said["gap"] is not None
+    return {
+        "policy_hash is not the SHA-256 of the policy in the file": said["policy_hash"] != policy.sha256,
+        "guarantee is not the policy's": said["guarantee"] != policy.guarantee,
+        "not_stopped is not what the guarantee does not stop": said["not_stopped"]
+        != list(NOT_STOPPED[policy.guarantee]),
+        "method, optimal or gap are not those of a region that was fixed beforehand": fixed and searched,
+        "method is not one of a nominal guarantee": not fixed and said["method"] in NOT_STOPPED,
+        "optimal, with a gap": said["optimal"] and said["gap"] != 0,
+        "pureness is outside of its own interval, or exact with one": not low <= share <= high
+        or (said["exact"] and not low == share == high),
+        "pureness of a region that was fixed beforehand is never 0": fixed and share == 0,
+        "pureness_low is below the policy's min_pureness": policy.min_pureness is not None
+        and low < policy.min_pureness,
+        "ncp is above the policy's max_ncp": policy.max_ncp is not None and said["ncp"] > policy.max_ncp,
+    }
+
+
+def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str, bool]:
+    """Do the same for a certificate of prototypes."""
+    fields = {name: value for name, value in said.items() if name != "covers"}
+    try:
+        certificate = PrototypeCertificate(**{**fields, "inferred": tuple(said["inferred"])})
+    except ValueError:
+        return {"guarantees what its other fields contradict": True}
+    rows, published = policy.rows_per_person, policy.method == "dpc"
+    person = "one person" if rows == 1 else f"one person with up to {rows} rows"
+    unit = (person, f"tables that differ by {person}, added or removed")
+    claim = ("one row, as claimed", "tables that differ in one row, as claimed")
+    mechanism, drawn = said["mechanism"], policy.method == "dp" and not certificate.seeded
+    return {
+        "states another budget or model than the policy": not policy.allows(certificate)
+        or (certificate.epsilon, certificate.delta) != (policy.epsilon, policy.delta),
+        "guarantees something else than was asked for": certificate.guarantee not in (policy.guarantee, "none"),
+        "guarantees nothing, and does not say why": certificate.guarantee == "none"
+        and drawn
+        and not certificate.inferred,
+        "unit or neighbours are not those of the policy": (certificate.unit, certificate.neighbours)
+        != (claim if published else unit),
+        "covers is not what its other fields come to": certificate.covers != said["covers"],
+        "mechanism is not the policy's": mechanism.startswith("functional mechanism") != published
+        or mechanism.startswith("seeded noise") != (certificate.seeded and policy.method == "dp")
+        or (drawn and ("Gaussian" in mechanism) != (policy.delta > 0)),
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Released:
+    """One released region of a file, read and fit to be counted."""
+
+    where: str
+    entry: Mapping[str, Any]  # as it stands in the file
+    region: Region
+    rows: NDArray[np.int64]  # of the population, inside
+    # Codes that each private attribute stands for: of what is released exactly one, `UNKNOWN` for a number that no row
+    # has; those of the bin; all, where it is withheld.
+    axes: Mapping[str, NDArray[np.int32]]
+    exact: Mapping[str, Any]  # private attributes that are released as they are
+
+    @classmethod
+    def of(cls, where: str, entry: Mapping[str, Any], population: Population) -> Released:
+        """Read an entry without faults."""
+        region = Region({n: part_from_dict(entry["region"][n]) for n in population.schema.quasi_identifiers})
+        axes = {name: _codes(entry, population.domains[name]) for name in population.schema.private}
+        exact = {name: value for name, value in entry["released"].items() if not isinstance(value, dict)}
+        return cls(where, entry, region, population.members(region), axes, exact)
+
+
+def read(
+    content: Mapping[str, Any], population: Population, policy: PrivacyPolicy
+) -> tuple[list[Released], list[Finding]]:
+    """Return the released regions of a file that can be counted, and what is wrong with the others."""
+    found, wrong = [], []
+    for i, entry in enumerate(content["explanations"]):
+        if entry["status"] == "suppressed":
+            continue
+        where = f"explanation {i}"
+        faults = [*_wrong_region(entry["region"], population), *_wrong_private(entry, population, policy)]
+        wrong += [Finding(where, fault) for fault in faults]
+        if not faults:
+            found.append(Released.of(where, entry, population))
+    return found, wrong
+
+
+def wrong_columns(content: Mapping[str, Any], population: Population) -> Iterator[Finding]:
+    """Yield where a file names other columns than the schema's features."""
+    features = population.schema.features
+    if sorted(content["columns"]) != sorted(features):
+        yield Finding("columns", f"are not the features {', '.join(features)}")
+    elif content["columns"] != list(features):
+        yield Finding("columns", "are in another order than in the table", fails=False)
+    for i, entry in enumerate(content["explanations"]):
+        named = entry.get("columns", []) + entry.get("certificate", {}).get("inferred", [])
+        if not set(named) <= set(features) or len(set(named)) != len(named):
+            yield Finding(f"explanation {i}", "names a column that is no feature, or one twice")
+
+
+def wrong_prototypes(content: Mapping[str, Any], population: Population) -> Iterator[Finding]:
+    """Yield prototypes that are no rows of the declared domain."""
+    features = population.schema.features
+    for i, entry in enumerate(content["explanations"]):
+        if entry["status"] == "suppressed":
+            continue
+        if set(entry["prototype"]) != set(features):
+            yield Finding(f"explanation {i}", f"its prototype is not of the features {', '.join(features)}")
+            continue
+        for name, value in entry["prototype"].items():
+            if not _is_declared(value, population.domains[name]):
+                yield Finding(f"explanation {i}, prototype.{name}", "is not in the domain that the schema declares")
+
+
+def _wrong_region(parts: Mapping[str, Any], population: Population) -> Iterator[str]:
+    quasi = population.schema.quasi_identifiers
+    if set(parts) != set(quasi):
+        yield f"its region is not over the quasi-identifiers {', '.join(quasi)}"
+        return
+    for name in quasi:
+        domain = population.domains[name]
+        with quiet(f"the region of {name} cannot be read", InputError):
+            fits = _is_range(parts[name], domain) if domain.is_interval else _is_set(parts[name], domain)
+        if not fits:
+            yield f"its region of {name} is none of a {domain.attribute.kind} attribute"
+
+
+def _is_range(part: Mapping[str, Any], domain: Domain) -> bool:
+    if part["kind"] != "interval" or (part.get("missing", False) and not domain.has_missing):
+        return False
+    low, high, levels = part["low"], part["high"], part.get("levels")
+    ordinal = domain.attribute.kind == "ordinal"
+    if low is None or high is None:  # missing values alone are inside
+        return low is high and part.get("missing", False) and levels == ([] if ordinal else None)
+    if not ordinal:
+        numbers = levels is None and all(_is_number(end, domain) for end in (low, high))
+        return numbers and to_number(low) <= to_number(high)
+    line = list(domain.values)
+    if not levels or not {*levels, low, high} <= set(line):
+        return False
+    first = line.index(levels[0])
+    return bool(levels == line[first : first + len(levels)]) and [low, high] == [levels[0], levels[-1]]
+
+
+def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
+    if part["kind"] != "set":
+        return False
+    values = [value for value in part["values"] if value is not None]
+    codes = {domain.code(value) for value in values}
+    if UNKNOWN in codes or len(codes) != len(values) or (None in part["values"] and not domain.has_missing):
+        return False
+    hierarchy = domain.attribute.hierarchy
+    if hierarchy is None or not values:
+        return True
+    inside = [to_text(value) for value in values]
+    node = hierarchy.values_under(hierarchy.cover(inside)) if None not in part["values"] else hierarchy.leaves
+    return set(inside) == set(node)
+
+
+def _wrong_private(entry: Mapping[str, Any], population: Population, policy: PrivacyPolicy) -> Iterator[str]:
+    released, withheld, schema = entry["released"], entry["withheld"], population.schema
+    shared = {attribute.name for attribute in schema.attributes} - set(schema.private)
+    for name in released:
+        if name in shared:
+            yield f"releases {name} exactly"
+        elif name not in schema.private:
+            yield "releases a column that is not in the schema"
+        elif name in withheld:
+            yield f"releases {name}, said to be withheld"
+        elif not _is_released(released[name], population.domains[name], policy):
+            yield f"releases {name} otherwise than as {_form(population.domains[name], policy)}"
+    may_withhold = policy.rare_values == "withhold" or _coarsens(policy)
+    for name in withheld:
+        if name not in schema.private:
+            yield "withholds a column that is no private attribute"
+        elif not may_withhold and not _must_be_binned(population.domains[name], policy):
+            yield f"withholds {name}, which the policy does not"
+    if lost := [name for name in schema.private if name not in released and name not in withheld]:
+        yield f"says nothing of {', '.join(lost)}"
+
+
+def _coarsens(policy: PrivacyPolicy) -> bool:
+    return policy.alpha is not None and policy.on_homogeneous == "coarsen"
+
+
+def _must_be_binned(domain: Domain, policy: PrivacyPolicy) -> bool:
+    return policy.private_values == "bins" and domain.attribute.bins is not None
+
+
+def _form(domain: Domain, policy: PrivacyPolicy) -> str:
+    if _must_be_binned(domain, policy):
+        return "a bin"
+    return f"a value of a {'date' if domain.is_date else domain.attribute.kind} attribute in its domain"
+
+
+def _is_released(value: Any, domain: Domain, policy: PrivacyPolicy) -> bool:
+    """Say whether a private value has a form that the policy releases, and is one that the attribute can have."""
+    binned = _must_be_binned(domain, policy) and value is not None
+    if isinstance(value, dict):
+        return (binned or _coarsens(policy)) and value in _bins(domain)
+    if binned:
+        return False
+    if value is None:
+        return domain.has_missing
+    if domain.attribute.kind != "numeric":
+        return domain.is_open or domain.code(value) != UNKNOWN
+    low, high = domain.attribute.bounds or (-np.inf, np.inf)
+    return _is_number(value, domain) and low <= to_number(value) <= high
+
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?)?")
+
+
+def _is_number(value: Any, domain: Domain) -> bool:
+    """Say whether a value is a number, or where the column has dates a date; not a text that could be read as one."""
+    if domain.is_date:
+        return isinstance(value, str) and _DATE.fullmatch(value) is not None and bool(np.isfinite(to_number(value)))
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_declared(value: Any, domain: Domain) -> bool:
+    """Say whether a prototype's value is in the domain that is declared, or else in that of the table."""
+    attribute = domain.attribute
+    if value is None:
+        return attribute.nullable
+    if attribute.kind != "numeric":
+        listed = attribute.categories or attribute.levels or (attribute.hierarchy and attribute.hierarchy.leaves)
+        return to_text(value) in {to_text(known) for known in listed} if listed else domain.code(value) != UNKNOWN
+    edges = attribute.bins or attribute.bounds or (domain.values[0], domain.values[-1])
+    return _is_number(value, domain) and bool(edges[0] <= to_number(value) <= edges[-1])
+
+
+def _bins(domain: Domain) -> list[dict[str, Any]]:
+    """Return the declared bins of an attribute as files have them."""
+    parts = [bin_part(domain, at) for at in range(len(domain.attribute.bins or ()) - 1)]
+    return [{"low": json_value(part.low), "high": json_value(part.high)} for part in parts]
+
+
+def _codes(entry: Mapping[str, Any], domain: Domain) -> NDArray[np.int32]:
+    """Return the codes that a private attribute stands for."""
+    name = domain.attribute.name
+    if name in entry["withheld"]:
+        return np.arange(domain.size, dtype=np.int32)
+    value = entry["released"][name]
+    if isinstance(value, dict):
+        return np.arange(*bin_codes(domain, _bins(domain).index(value)), dtype=np.int32)
+    return domain.encode_values([value])[0]
