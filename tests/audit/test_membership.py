@@ -1,26 +1,28 @@
-"""The whole audit on linear models: counterfactuals are exact, and the leak grows with the number of features."""
+"""Membership: scores recounted from scripted answers, leaks of linear models, the game, and other people's attacks."""
 
 from __future__ import annotations
 
-import json
 import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
-from cfk_plugin.audit.membership import ATTACKS, HypercubePopulation, Parts, membership
-from cfk_plugin.audit.result import AttackReport
+from cfk_plugin.audit.membership import HypercubePopulation, membership, play
+from cfk_plugin.audit.result import AttackReport, measure_roc
 from cfk_plugin.audit.targets import Answers, Sample
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.metrics import auc_interval
 from small_owner import LinearOwner, LinearService
 
-CFD, CFD_LRT = "membership_cfd", "membership_cfd_lrt"
-FEW = HypercubePopulation(d=10)
-LEAKING = HypercubePopulation(d=800).draw(2000, seed=1)
+CFD, CFD_LRT, LOSS, LOSS_LRT = (f"membership_{name}" for name in ("cfd", "cfd_lrt", "loss", "loss_lrt"))
 OWNER = LinearOwner()
 
 
@@ -28,132 +30,146 @@ def attack(sample: Sample, owner: Any = OWNER, **settings: Any) -> AttackReport:
     return membership(owner, sample, **{"n_train": 200, "distance": "l1", **settings})
 
 
-@pytest.fixture(scope="module")
-def leaking() -> AttackReport:
-    return attack(LEAKING, n_train=400, epsilon=0.05)
+# --- scores, recounted -----------------------------------------------------------------------------------------------
+
+SHADOWS = 3
 
 
 @dataclass
-class Counted:
-    """A linear owner that counts whom it trains on and what it is asked."""
+class Scripted:
+    """Says of everybody what their row holds for the training at hand: the owner's own, then one for each shadow."""
 
-    name: str = "counted"
+    name: str = "scripted"
     trained: list[Sample] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
+    asked: list[pd.DataFrame] = field(default_factory=list)
 
-    def train(self, people: Sample, seed: int) -> CountedService:
+    def train(self, people: Sample, seed: int) -> ScriptedService:
         self.trained.append(people)
-        inner = LinearOwner().train(people, seed)
-        return CountedService(inner.weights, inner.intercept, asked=self.asked)
+        return ScriptedService(len(self.trained) - 1, self.asked)
 
 
-@dataclass(frozen=True)
-class CountedService(LinearService):
-    asked: list[int] = field(default_factory=list)
+@dataclass
+class ScriptedService:
+    turn: int
+    asked: list[pd.DataFrame]
+
+    def desired(self, X: pd.DataFrame) -> np.ndarray:
+        return X[f"desired{self.turn}"].to_numpy() > 0.5
+
+    def confidence(self, X: pd.DataFrame) -> np.ndarray:
+        return X[f"confidence{self.turn}"].to_numpy()
 
     def explain(self, X: pd.DataFrame) -> Answers:
-        self.asked.append(len(X))
-        return super().explain(X)
+        if not self.turn:
+            self.asked.append(X)
+        rows = X.assign(place=X["place"] + X[f"distance{self.turn}"])
+        found = X[f"found{self.turn}"].to_numpy() > 0.5
+        rows.loc[~found, "place"] = np.nan
+        return Answers(rows, found)
 
 
-def test_the_leak_of_a_linear_model_grows_with_the_number_of_features(leaking: AttackReport) -> None:
-    low = attack(FEW.draw(2000, seed=1), n_train=400)
-    assert low[CFD].main.low < 0.5 < low[CFD].main.high
-    assert low[CFD_LRT].main.low < 0.5 < low[CFD_LRT].main.high
-    assert not low[CFD_LRT].worked
-    for name in (CFD, CFD_LRT):
-        assert leaking[name].main.low > 0.5  # larger distances are members
-        assert leaking[name].worked
-    assert leaking[CFD_LRT].main.low > low[CFD_LRT].main.high
-    assert leaking[CFD_LRT].main.value > leaking[CFD].main.value
-    assert leaking["membership_loss_lrt"].worked
-    turned = attack(LEAKING, n_train=400, direction="smaller", attacks=[CFD, CFD_LRT])
-    for name in (CFD, CFD_LRT):
-        assert turned[name].main.value == pytest.approx(1 - leaking[name].main.value)
+def scripts(n: int, seed: int, *, wide: int = 0, equal: bool = False) -> Sample:
+    """Return people with gaps, distances of 0, shadows that agree or say nothing, and models that are certain."""
+    random, X = np.random.default_rng(seed), pd.DataFrame({"place": np.arange(n) * 0.25, "id": np.arange(n) * 1.0})
+    for turn in range(SHADOWS + 1):
+        X[f"desired{turn}"] = 1.0 * (random.random(n) < (0.3 if turn else 0.2))
+        X[f"found{turn}"] = 1.0 * (random.random(n) < 0.8)
+        X[f"distance{turn}"] = random.choice([0.5] if equal and turn else [0.0, 0.25, 0.5, 1.0, 3.0], n)
+        X[f"confidence{turn}"] = random.choice([0.0, 0.2, 0.5, 0.8, 0.95, 1.0], n)
+    return Sample(X.join(pd.DataFrame(0.0, X.index, [f"x{j}" for j in range(wide)])), random.random(n) < 0.5)
 
 
-def test_nobody_is_found_among_people_who_are_no_members(leaking: AttackReport) -> None:
-    for result in leaking:
-        assert result.control is not None
-        assert result.control.low < 0.5 < result.control.high
-        assert result.control.n == result.figures["others"]
-    coin = attack(LEAKING, n_train=400, attacks=["membership_random"])["membership_random"]
-    assert coin.main.low < 0.5 < coin.main.high
+def middle_for_nan(scores: np.ndarray) -> np.ndarray:
+    known = np.sort(scores[~np.isnan(scores)])
+    return np.where(np.isnan(scores), known[len(known) // 2] if len(known) else 0.0, scores)
 
 
-def test_figures_say_what_was_measured(leaking: AttackReport) -> None:
-    figures = leaking[CFD_LRT].figures
-    assert figures["members"] + figures["others"] == leaking[CFD_LRT].n
-    assert (figures["shadows"], leaking[CFD].figures["shadows"]) == (8, 0)
-    assert figures["train_accuracy"] == 1 > figures["test_accuracy"] > 0.9
-    assert 0.5 < figures["detectable_auc"] < 0.65
-    assert (figures["unanswered_members"], figures["unanswered_others"], figures["unanswered_auc"]) == (0, 0, 0.5)
-    assert 0 < figures["shadows_answering"] <= 8
-    assert figures["tpr_at_0_1_low"] < figures["tpr_at_0_1"] < figures["tpr_at_0_1_high"]
-    assert math.isnan(figures["tpr_at_0_001"])
-    assert "unanswered_members" not in leaking["membership_loss"].figures
+def standardised(own: np.ndarray, shadows: np.ndarray) -> np.ndarray:
+    """Return (own - mean) / deviation over the shadows of each person, NaN being none; as documented where it is 0."""
+    several = (~np.isnan(shadows)).sum(axis=0) > 1
+    with warnings.catch_warnings(action="ignore"):
+        mean, deviation = np.nanmean(shadows, axis=0), np.nanstd(shadows, axis=0)
+    everybodys = math.sqrt((deviation[several] ** 2).mean())
+    deviation = np.where(several & (deviation > 1e-9), deviation, everybodys)
+    return np.where(deviation > 1e-9, (own - mean) / np.maximum(deviation, 1e-9), 1e300 * np.sign(own - mean))
 
 
-def test_a_claim_that_does_not_hold_is_exceeded(leaking: AttackReport) -> None:
-    figures = leaking[CFD_LRT].figures
-    assert figures["bound_tight"] == pytest.approx(1 / (1 + math.exp(-0.1)))  # 0.05 for one more or less counts twice
-    assert figures["bound_paper"] > figures["bound_tight"]
-    assert figures["exceeds_bound"] == 1
-    assert {"bound_tight", "bound_paper"} < set(leaking.curves)
-    wide = attack(LEAKING, n_train=400, epsilon=3.0, relation="replace-one", attacks=[CFD])
-    assert wide[CFD].figures["exceeds_bound"] == 0
-    assert wide.settings["relation"] == "replace-one"
-    assert "bound_tight" not in attack(FEW.draw(300, seed=1), n_train=80, attacks=[CFD])[CFD].figures
+def logit(confidence: np.ndarray, outcome: np.ndarray) -> np.ndarray:
+    of_truth = np.clip(np.where(outcome, confidence, 1 - confidence), 1e-8, 1 - 1e-8)
+    return np.log(of_truth / (1 - of_truth))
 
 
-def test_the_report_is_plain_and_seeded(leaking: AttackReport) -> None:
-    again = attack(LEAKING, n_train=400, epsilon=0.05)
-    assert again.results == leaking.results
-    assert attack(LEAKING, n_train=400, seed=1)[CFD].main != leaking[CFD].main
-    assert leaking.kind == "membership"
-    assert leaking.subject == "linear"
-    assert leaking.policy is None  # its owner protects nothing
-    assert set(leaking.curves) >= {result.attack for result in leaking}
-    assert json.loads(leaking.to_json())["settings"]["n_train"] == 400
-    assert all(result.scenario.endswith(".") and result.scenario.count(".") == 1 for result in leaking)
+def recounted(X: pd.DataFrame, outcome: np.ndarray) -> dict[str, np.ndarray]:
+    turns = range(SHADOWS + 1)
+    answered = [X[f"found{t}"].to_numpy() * (1 - X[f"desired{t}"].to_numpy() if t else 1) > 0 for t in turns]
+    distance = np.array([np.where(answered[t], X[f"distance{t}"], np.nan) for t in turns])
+    logs = np.log(np.where(distance == 0, np.nanmin(distance[distance > 0]) / 2, distance))
+    losses = np.array([logit(X[f"confidence{t}"].to_numpy(), outcome) for t in turns])
+    return {
+        CFD: middle_for_nan(distance[0]),
+        CFD_LRT: middle_for_nan(standardised(logs[0], logs[1:])),
+        LOSS: losses[0],
+        LOSS_LRT: standardised(losses[0], losses[1:]),
+    }
 
 
-def test_no_person_is_in_two_parts_and_shadows_differ() -> None:
-    owner = Counted()
-    attack(FEW.draw(1000, seed=3), owner, n_shadows=3)
-    seen = [set(people.X.iloc[:, 0]) for people in owner.trained]
-    assert [len(people) for people in seen] == [200] * 4
-    assert all(not seen[0] & shadow for shadow in seen[1:])
-    assert len({frozenset(shadow) for shadow in seen[1:]}) == 3
+@pytest.mark.parametrize(
+    ("script", "settings"),
+    [
+        ({"seed": 0}, {}),
+        ({"seed": 1}, {"direction": "smaller"}),
+        ({"seed": 2, "wide": 130}, {"distance": None}),
+        ({"seed": 3, "equal": True}, {}),
+    ],
+    ids=["l1", "smaller", "HEOM of many columns", "no spread"],
+)
+def test_figures_are_those_of_documented_scores_of_whoever_was_asked_about(
+    script: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    owner, sample = Scripted(), scripts(400, **script)
+    report = attack(sample, owner, n_train=150, n_shadows=SHADOWS, attacked=90, **settings)
+    people = pd.concat(owner.asked)
+    ids = people["id"].astype(int).to_numpy()
+    member = np.isin(ids, owner.trained[0].X["id"])
+    assert member.sum() == 90
+    assert (people["desired0"] == 0).all()  # who has the desired outcome has nothing to ask
+    for name, scores in recounted(people, sample.y[ids]).items():
+        found, turned = report[name], settings.get("direction") == "smaller" and "cfd" in name
+        area = roc_auc_score(member, scores)
+        rounding = 0.01 if "wide" in script else 1e-9  # of ties, where distances are divided by ranges
+        assert found.main.value == pytest.approx(1 - area if turned else area, abs=rounding), name
+        assert (found.main.low, found.main.high) == pytest.approx(
+            auc_interval(*(np.sort(-scores[who] if turned else scores[who]) for who in (member, ~member))), abs=rounding
+        )
+        assert (found.figures["members"], found.figures["others"], found.n) == (90, (~member).sum(), len(people))
+    figures = report[CFD_LRT].figures
+    assert figures["unanswered_members"] == pytest.approx(1 - people["found0"][member].mean())
+    assert figures["unanswered_auc"] == pytest.approx(roc_auc_score(member, people["found0"]))
+    m, n = 90, (~member).sum()
+    assert figures["detectable_auc"] == pytest.approx(0.5 + 2.8 * math.sqrt((m + n + 1) / (12 * m * n)), abs=1e-3)
+    table = owner.trained[0]
+    assert figures["train_accuracy"] == pytest.approx(((table.X["desired0"] > 0.5) == table.y).mean())
+    assert "unanswered_members" not in report[LOSS].figures
 
 
-def test_a_small_pool_trains_smaller_shadows_and_says_so() -> None:
-    report = attack(FEW.draw(300, seed=3), n_train=150)
+def test_an_area_that_is_called_detectable_is_detected_four_times_of_five() -> None:
+    random, m, n, audits = np.random.default_rng(4), 120, 100, 300
+    shift = math.sqrt(2) * stats.norm.ppf(0.5 + 2.8 * math.sqrt((m + n + 1) / (12 * m * n)))
+    seen = sum(auc_interval(random.normal(shift, 1, m), random.normal(0, 1, n)).low > 0.5 for _ in range(audits))
+    assert 0.7 < seen / audits < 0.89
+
+
+def test_no_person_is_in_two_parts_and_a_small_pool_trains_smaller_shadows() -> None:
+    owner = Scripted()
+    report = attack(scripts(300, 0), owner, n_train=150, n_shadows=SHADOWS)
+    table, *shadows = (set(people.X["id"]) for people in owner.trained)
+    others = set(pd.concat(owner.asked)["id"]) - table
+    assert [len(table), *map(len, shadows)] == [150, 80, 80, 80]
+    assert len({frozenset(shadow) for shadow in shadows}) == SHADOWS
+    assert not (table | others) & set().union(*shadows)
     assert (report.settings["n_others"], report.settings["n_pool"], report.settings["shadow_size"]) == (50, 100, 80)
-    parts = Parts.cut(FEW.draw(1000, seed=3))
-    assert [len(part) for part in (parts.table, parts.others, parts.pool)] == [300, 233, 467]
-    assert parts.shadow_size == 300
-
-
-def test_silence_is_counted_and_tells_nothing() -> None:
-    report = attack(LEAKING, LinearOwner(silent=0.5), n_train=400)
-    for name in (CFD, CFD_LRT):
-        figures = report[name].figures
-        assert figures["unanswered_members"] == pytest.approx(0.5, abs=0.01)
-        assert figures["unanswered_others"] == pytest.approx(0.5, abs=0.01)
-        assert figures["unanswered_auc_low"] < 0.5 < figures["unanswered_auc_high"]
-        assert report[name].main.value > 0.5
-    mute = attack(LEAKING, LinearOwner(silent=1.0), n_train=400, attacks=[CFD, CFD_LRT])
-    assert [result.main.value for result in mute] == [0.5, 0.5]
-    assert mute[CFD].figures["tpr_at_0_1"] == 0
-
-
-def test_nothing_is_measured_where_nobody_is_refused() -> None:
-    report = attack(FEW.draw(300, seed=3), LinearOwner(lenient=1e6), n_train=100)
-    for result in report:
-        assert math.isnan(result.main.value)
-        assert (result.main.low, result.main.high, result.worked) == (0, 1, False)
-    json.loads(report.to_json())
+    by_default = membership(Scripted(), scripts(1000, 0), n_shadows=SHADOWS, distance="l1").settings
+    assert [by_default[name] for name in ("n_train", "n_others", "n_pool", "shadow_size")] == [300, 233, 467, 300]
 
 
 @pytest.mark.parametrize(
@@ -168,73 +184,251 @@ def test_nothing_is_measured_where_nobody_is_refused() -> None:
         ({"attacks": ["cfd"]}, "membership_cfd"),
         ({"attacks": []}, "at least one"),
         ({"epsilon": -1.0}, "epsilon"),
-        ({"seed": -1}, "seed"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_trained(settings: dict[str, Any], said: str) -> None:
-    owner = Counted()
+    owner = Scripted()
     with pytest.raises(InputError, match=said):
-        attack(FEW.draw(300, seed=3), owner, **settings)
+        attack(scripts(300, 0), owner, **settings)
     assert not owner.trained
 
 
+def test_l1_is_for_numbers_and_another_distance_is_brought() -> None:
+    sample = scripts(300, 0)
+    named = Sample(sample.X.assign(town="Ghent"), sample.y)
+    with pytest.raises(InputError, match="numbers"):
+        attack(named, Scripted(), n_train=100, n_shadows=SHADOWS)
+    brought = attack(
+        named, Scripted(), n_train=100, n_shadows=SHADOWS, distance=lambda a, b: abs(a["place"] - b["place"])
+    )
+    assert brought[CFD].main == attack(sample, Scripted(), n_train=100, n_shadows=SHADOWS)[CFD].main
+
+
+# --- linear models, whose counterfactuals are exact ------------------------------------------------------------------
+
+FEW = HypercubePopulation(d=10)
+LEAKING = HypercubePopulation(d=800).draw(2000, seed=1)
+
+
+@pytest.fixture(scope="module")
+def leaking() -> AttackReport:
+    return attack(LEAKING, n_train=400, epsilon=0.05)
+
+
+def test_the_leak_of_a_linear_model_grows_with_the_number_of_features(leaking: AttackReport) -> None:
+    low = attack(FEW.draw(2000, seed=1), n_train=400)
+    for name in (CFD, CFD_LRT):
+        assert low[name].main.low < 0.5 < low[name].main.high
+        assert leaking[name].main.low > 0.5  # larger distances are members
+        assert (low[name].worked, leaking[name].worked) == (False, True)
+    assert leaking[CFD_LRT].main.low > low[CFD_LRT].main.high
+    assert leaking[CFD_LRT].main.value > leaking[CFD].main.value
+    assert leaking[LOSS_LRT].worked
+
+
+def test_nobody_is_found_among_people_who_are_no_members(leaking: AttackReport) -> None:
+    for result in leaking:
+        assert result.control is not None
+        assert result.control.low < 0.5 < result.control.high
+        assert result.control.n == result.figures["others"]
+    coin = attack(LEAKING, n_train=400, attacks=["membership_random"])["membership_random"]
+    assert coin.main.low < 0.5 < coin.main.high
+
+
+def test_a_claim_that_does_not_hold_is_exceeded(leaking: AttackReport) -> None:
+    figures = leaking[CFD_LRT].figures
+    assert figures["bound_tight"] == pytest.approx(1 / (1 + math.exp(-0.1)))  # 0.05 for one more or less counts twice
+    assert figures["bound_paper"] > figures["bound_tight"]
+    assert figures["exceeds_bound"] == 1
+    assert {"bound_tight", "bound_paper"} < set(leaking.curves)
+    wide = attack(LEAKING, n_train=400, epsilon=3.0, relation="replace-one", attacks=[CFD])
+    assert (wide[CFD].figures["exceeds_bound"], wide.settings["relation"]) == (0, "replace-one")
+    assert "bound_tight" not in attack(FEW.draw(300, seed=1), n_train=80, attacks=[CFD])[CFD].figures
+
+
+def test_silence_is_counted_and_tells_nothing() -> None:
+    half, mute = (attack(LEAKING, LinearOwner(silent=s), n_train=400, attacks=[CFD, CFD_LRT]) for s in (0.5, 1.0))
+    for result in half:
+        assert result.figures["unanswered_members"] == pytest.approx(0.5, abs=0.01)
+        assert result.figures["unanswered_auc_low"] < 0.5 < result.figures["unanswered_auc_high"]
+        assert result.main.value > 0.5
+    assert [(result.main.value, result.figures["tpr_at_0_1"]) for result in mute] == [(0.5, 0), (0.5, 0)]
+
+
+def test_nothing_is_measured_where_nobody_is_refused() -> None:
+    for result in attack(FEW.draw(300, seed=3), LinearOwner(lenient=1e6), n_train=100):
+        assert math.isnan(result.main.value)
+        assert (result.main.low, result.main.high, result.worked) == (0, 1, False)
+
+
 def test_a_service_that_answers_fewer_is_refused() -> None:
+    class Cut(LinearService):
+        def explain(self, X: pd.DataFrame) -> Answers:
+            answers = super().explain(X)
+            return Answers(answers.rows.head(1), answers.found[:1])
+
     class Short(LinearOwner):
         def train(self, people: Sample, seed: int) -> Any:
             inner = super().train(people, seed)
-
-            class Cut(LinearService):
-                def explain(self, X: pd.DataFrame) -> Answers:
-                    answers = super().explain(X)
-                    return Answers(answers.rows.head(1), answers.found[:1])
-
             return Cut(inner.weights, inner.intercept)
 
     with pytest.raises(InputError, match="one to each"):
         attack(FEW.draw(300, seed=3), Short(), n_train=100)
 
 
-class Copying:
-    """Remembers its table, is sure of whom it has seen, and answers with the nearest row that it gives the outcome."""
-
-    name = "copying"
-
-    def train(self, people: Sample, seed: int) -> Copying:
-        memory = Copying()
-        memory.people, memory.heom = people, Heom.fit(people.X)
-        return memory
-
-    people: Sample
-    heom: Heom
-
-    def confidence(self, X: pd.DataFrame) -> np.ndarray:
-        nearest, apart = self.heom.nearest(X, self.people.X)
-        return np.where(self.people.y[nearest[:, 0]], 1.0, 0.0) * (1 - apart[:, 0])
-
-    def desired(self, X: pd.DataFrame) -> np.ndarray:
-        return np.asarray(self.confidence(X) >= 0.5)
-
-    def explain(self, X: pd.DataFrame) -> Answers:
-        desired = self.people.X[self.people.y]
-        at = self.heom.nearest(X, desired)[0][:, 0]
-        found = X["town"].to_numpy() != "Ghent"
-        rows = desired.iloc[at].set_axis(X.index).astype(object)
-        rows.loc[~found] = None
-        return Answers(rows, found)
+@pytest.mark.slow
+def test_at_the_size_of_the_paper_leaks_grow_with_features_and_the_ratio_test_leads_at_few_alarms() -> None:
+    few, many = (
+        attack(HypercubePopulation(d=d).draw(20_000, seed=1), n_train=5_000, attacked=5_000, attacks=[CFD, CFD_LRT])
+        for d in (100, 5000)
+    )
+    assert few[CFD].main.low < 0.5 < few[CFD].main.high
+    assert many[CFD].main.low > few[CFD].main.high
+    assert many[CFD_LRT].main.low > max(few[CFD_LRT].main.high, many[CFD].main.high)
+    assert many[CFD_LRT].figures["tpr_at_0_01_low"] > max(many[CFD].figures["tpr_at_0_01_high"], 0.01)
+    assert few[CFD_LRT].main.high < 0.53
 
 
-def test_mixed_tables_with_gaps_are_attacked_alike() -> None:
-    random, n = np.random.default_rng(3), 600
-    town = pd.Series(random.choice(["Antwerp", "Ghent", "Bruges"], n), dtype="category")
-    age, pay = random.integers(18, 80, n), np.where(random.random(n) < 0.1, np.nan, random.normal(40, 10, n))
-    sample = Sample(pd.DataFrame({"age": age, "town": town, "pay": pay}), random.random(n) < 0.4)
-    report = membership(Copying(), sample, n_shadows=3)
-    figures = report[CFD_LRT].figures
-    assert figures["unanswered_members"] == pytest.approx(1 / 3, abs=0.1)
-    assert figures["train_accuracy"] > 0.95 > figures["test_accuracy"]
-    assert report["membership_loss"].worked
-    assert report.settings["distance"] == "heom"
+# --- made-up populations, and the game -------------------------------------------------------------------------------
 
 
-def test_every_attack_has_a_name_that_tells_its_kind() -> None:
-    assert all(name.startswith("membership_") for name in ATTACKS)
+@pytest.mark.parametrize("d", [2, 150])
+def test_two_clouds_of_unit_variance_stand_at_vertices_of_a_cube(d: int) -> None:
+    people = HypercubePopulation(d=d, separation=4.0, seed=3).draw(20_000, seed=1)
+    X = people.X.to_numpy()
+    centres = np.array([X[people.y == kind].mean(axis=0) for kind in (False, True)])
+    for kind in (False, True):
+        assert np.abs(X[people.y == kind].std(axis=0) - 1).max() < 5 / math.sqrt(20_000)
+    assert np.linalg.norm(centres[0] - centres[1]) == pytest.approx(4.0, rel=0.02)
+    assert np.ptp(np.abs(centres)) < 10 / math.sqrt(10_000)  # every coordinate is half a side from the middle
+    towards = (X - centres.mean(axis=0)) @ (centres[1] - centres[0])
+    assert ((towards > 0) == people.y).mean() == pytest.approx(stats.norm.cdf(2.0), abs=0.006)
+    assert people.y.mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_populations_are_seeded_and_impossible_ones_are_refused() -> None:
+    one = HypercubePopulation(d=20)
+    assert one.draw(5, 1).X.equals(HypercubePopulation(d=20).draw(5, 1).X)
+    assert not one.draw(5, 1).X.equals(one.draw(5, 2).X)
+    assert not one.draw(5, 1).X.equals(HypercubePopulation(d=20, seed=1).draw(5, 1).X)
+    for wrong in ({"d": 1}, {"d": 5, "separation": 0.0}, {"d": 5, "separation": math.inf}):
+        with pytest.raises(InputError):
+            HypercubePopulation(**wrong)
+
+
+WIDE, N = HypercubePopulation(d=120), 60
+
+
+def apart(person: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
+    return np.abs(person.to_numpy() - rows.to_numpy()).sum(axis=1)
+
+
+def test_played_coins_agree_with_the_balanced_accuracy_over_everybody() -> None:
+    def adversary(person: pd.DataFrame, answer: Answers) -> bool:
+        assert (len(person), len(answer.found)) == (1, 1)
+        return bool(answer.found[0]) and float(apart(person, answer.rows)[0]) >= 12
+
+    def everybody(seed: int) -> float:
+        table, others = WIDE.draw(N, [seed, 5]), WIDE.draw(400, [seed, 6])
+        service, rates = OWNER.train(table, seed), []
+        for people in (table, others):
+            refused = people.X[~service.desired(people.X)]
+            rates.append(float((apart(refused, service.explain(refused).rows) >= 12).mean()))
+        return (rates[0] + 1 - rates[1]) / 2
+
+    played, expected = (
+        play(OWNER, WIDE.draw, adversary, n_train=N, rounds=120, seed=2),
+        np.mean([*map(everybody, range(25))]),
+    )
+    assert played.n == 120
+    assert played.low <= expected <= played.high
+    assert expected > 0.55
+
+
+def test_a_member_is_in_the_table_and_half_of_the_coins_are_heads() -> None:
+    tables: list[Sample] = []
+    heads: list[bool] = []
+
+    def draw(n: int, random: np.random.Generator) -> Sample:
+        people = WIDE.draw(n, random)
+        if n > 1:
+            tables.append(people)
+        return people
+
+    def adversary(person: pd.DataFrame, answer: Answers) -> bool:
+        heads.append(bool((tables[-1].X.to_numpy() == person.to_numpy()).all(axis=1).any()))
+        assert float(apart(person, answer.rows)[0]) > 0  # everybody asked about was refused
+        return heads[-1]
+
+    assert play(OWNER, draw, adversary, n_train=20, rounds=60).value == 1
+    assert 15 < sum(heads) < 45
+    always: Callable[..., bool] = lambda person, answer: True  # noqa: E731
+    assert play(OWNER, WIDE.draw, always, n_train=20, rounds=60).value == pytest.approx(sum(heads) / 60)
+
+
+def test_a_game_about_nobody_is_refused() -> None:
+    with pytest.raises(InputError, match="nobody to ask about"):
+        play(LinearOwner(lenient=1e6), WIDE.draw, lambda person, answer: True, n_train=20, rounds=5)
+    with pytest.raises(InputError, match="rounds"):
+        play(OWNER, WIDE.draw, lambda person, answer: True, n_train=20, rounds=0)
+
+
+# --- a second opinion ------------------------------------------------------------------------------------------------
+
+
+def art(name: str) -> Any:
+    with warnings.catch_warnings(action="ignore"):  # it warns of every framework that is not there
+        pytest.importorskip("art", reason="adversarial-robustness-toolbox is not installed", exc_type=ImportError)
+        return pytest.importorskip(f"art.{name}")
+
+
+def test_another_toolbox_finds_as_many_members_at_few_alarms() -> None:
+    score = art("metrics.privacy.worst_case_mia_score")
+    random = np.random.default_rng(0)
+    members, others = random.normal(0.7, 1, 300), random.normal(0, 1, 200)
+    points = [point for point in measure_roc(members, others).points if point.reason is None]
+    labels = np.repeat([1, 0], [300, 200])
+    rates = score.get_roc_for_multi_fprs(np.r_[members, others], labels, [point.allowed for point in points])
+    assert [point.allowed for point in points] == [0.1, 0.01]
+    for point, fpr, tpr in zip(points, *rates[:2], strict=True):
+        assert fpr <= point.fpr.value + 1e-12  # it knows corners of the curve alone
+        assert point.tpr.low <= tpr <= point.tpr.value + 1e-12
+
+
+def test_the_learned_attack_of_another_toolbox_is_ours_on_losses() -> None:
+    inference = art("attacks.inference.membership_inference")
+    estimators = art("estimators.classification.scikitlearn")
+    parts: list[Sample] = []
+    asked: list[pd.DataFrame] = []
+
+    class Recorded(LinearOwner):
+        def train(self, people: Sample, seed: int) -> Any:
+            parts.append(people)
+            service = super().train(people, seed)
+            return RecordedService(service.weights, service.intercept, seen=asked)
+
+    @dataclass(frozen=True)
+    class RecordedService(LinearService):
+        seen: Any = None
+
+        def explain(self, X: pd.DataFrame) -> Answers:
+            self.seen.append(X)
+            return super().explain(X)
+
+    sample = HypercubePopulation(d=800, separation=4.0).draw(2000, seed=1)
+    ours = attack(sample, Recorded(), n_train=400, attacked=400, attacks=[CFD, LOSS])[LOSS]
+    people = pd.concat(asked)
+    member, y = (
+        people["x0"].isin(parts[0].X["x0"]).to_numpy(),
+        pd.Series(sample.y.astype(int), sample.X["x0"])[people["x0"]].to_numpy(),
+    )
+    fitted = LogisticRegression(max_iter=200, tol=1e-3).fit(parts[0].X.to_numpy(), parts[0].y)
+    theirs = inference.MembershipInferenceBlackBox(
+        estimators.ScikitlearnLogisticRegression(fitted), input_type="prediction", attack_model_type="lr"
+    )
+    X, learnt = people.to_numpy(), np.random.default_rng(0).random(len(people)) < 0.5
+    inside, outside, judged = learnt & member, learnt & ~member, ~learnt
+    theirs.fit(X[inside], y[inside], X[outside], y[outside])
+    chance = theirs.infer(X[judged], y[judged], probabilities=True).reshape(-1)
+    assert ours.main.low <= roc_auc_score(member[judged], chance) <= ours.main.high
+    assert ours.main.low > 0.5
