@@ -1,6 +1,7 @@
+"""Regions as the ledger keeps them: equal after the round trip, and one text for equal ones."""
+
 from __future__ import annotations
 
-import json
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,33 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region
-from cfk_plugin.data.schema import Schema
+from cfk_plugin import Interval, Population, Region, Schema
+from cfk_plugin.data.region import Part
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.rule import decode, encode, identity
 
 PARTS: dict[str, Part] = {
-    "integers": Interval(24, 27),
-    "floats": Interval(24.0, 27.5),
     "numpy": Interval(np.int64(3), np.float64(4.1)),
-    "precise": Interval(0.1 + 0.2, 1e300),
     "large": Interval(2**60 + 1, 2**61 + 1),
-    "or missing": Interval(1, 2, missing=True),
     "missing alone": Interval(None, None, missing=True),
     "levels": Interval("low", "mid", levels=("low", "mid")),
     "timestamps": Interval(pd.Timestamp("2020-01-01"), pd.Timestamp("2021-12-31 23:59:59.123456789")),
     "zone": Interval(pd.Timestamp("2020-01-01", tz="Europe/Brussels"), pd.Timestamp("2020-07-01", tz="UTC")),
-    "datetimes": Interval(datetime(2020, 1, 1), datetime(2021, 1, 1, 12, 30)),  # noqa: DTZ001 - without a zone
     "numpy dates": Interval(np.datetime64("2020-01-01"), np.datetime64("2021-01-01T12:30")),
-    "dates": Interval(date(2020, 1, 1), date(2021, 1, 1)),
-    "decimals": Interval(Decimal("1.10"), Decimal("2")),
-    "texts": frozenset({"Antwerp", "Gent\u0000'\";--", "Zürich", "3", ""}),
     "text and number": frozenset({"3", 3}),
-    "mixed": frozenset({1.5, "a", None, date(2020, 1, 1)}),
-    "booleans": frozenset({True, False}),
-    "missing category": frozenset({None}),
-    "days": frozenset({pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-02")}),
 }
 
 
@@ -48,69 +36,50 @@ def test_region_reads_back_equal(name: str) -> None:
     assert back == region
     assert list(back) == ["b", "a"]
     assert identity(back) == identity(region)
-    assert json.loads(encode(region))
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (Interval(24, 27), Interval(24.0, np.int32(27))),
-        (Interval(Decimal("1.5"), 2), Interval(1.5, Decimal("2.0"))),
-        (frozenset({3, 4.0}), frozenset({3.0, 4})),
-        (frozenset({True}), frozenset({1})),
-        (Interval(0.0, 1), Interval(-0.0, 1)),
-        (Interval(datetime(2020, 1, 1), 1), Interval(pd.Timestamp("2020-01-01"), 1)),  # noqa: DTZ001
-        (
-            frozenset({pd.Timestamp("2020-01-01 01:00", tz="Europe/Brussels")}),
-            frozenset({pd.Timestamp("2020-01-01", tz="UTC")}),
-        ),
-    ],
-)
-def test_equal_regions_have_one_identity(one: Part, other: Part) -> None:
-    assert Region({"a": one}) == Region({"a": other})
-    assert identity(Region({"a": one, "b": one})) == identity(Region({"b": other, "a": other}))
+EQUAL: list[tuple[Part, Part]] = [
+    (Interval(24, 27), Interval(24.0, np.int32(27))),
+    (Interval(Decimal("1.5"), 2), Interval(1.5, Decimal("2.0"))),
+    (frozenset({3, 4.0}), frozenset({3.0, 4})),
+    (frozenset({True}), frozenset({1})),
+    (Interval(0.0, 1), Interval(-0.0, 1)),
+    (Interval(datetime(2020, 1, 1), 1), Interval(pd.Timestamp("2020-01-01"), 1)),  # noqa: DTZ001
+    (
+        frozenset({pd.Timestamp("2020-01-01 01:00", tz="Europe/Brussels")}),
+        frozenset({pd.Timestamp("2020-01-01", tz="UTC")}),
+    ),
+]
+DIFFERENT: list[tuple[Part, Part]] = [
+    (Interval(24, 27), Interval(24, 27, missing=True)),
+    (Interval(3, 3), frozenset({3})),
+    (frozenset({"3"}), frozenset({3})),
+    (frozenset({None}), frozenset({"None"})),
+    (frozenset({"2020-01-01"}), frozenset({date(2020, 1, 1)})),
+    (Interval(0.1, 1), Interval(0.1 + 1e-17 + 2e-17, 1)),
+    (Interval("a", "b", levels=("a", "b")), Interval("a", "b")),
+    (Interval(2**60, 2**61), Interval(2**60 + 1, 2**61)),
+]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (Interval(24, 27), Interval(24, 28)),
-        (Interval(24, 27), Interval(24, 27, missing=True)),
-        (Interval(3, 3), frozenset({3})),
-        (frozenset({"3"}), frozenset({3})),
-        (frozenset({None}), frozenset({"None"})),
-        (frozenset({"2020-01-01"}), frozenset({date(2020, 1, 1)})),
-        (Interval(0.1, 1), Interval(0.1 + 1e-17 + 2e-17, 1)),
-        (Interval("a", "b", levels=("a", "b")), Interval("a", "b")),
-        (Interval(2**60, 2**61), Interval(2**60 + 1, 2**61)),
-    ],
-)
-def test_different_regions_differ(one: Part, other: Part) -> None:
-    assert Region({"a": one}) != Region({"a": other})
-    assert identity(Region({"a": one})) != identity(Region({"a": other}))
+@pytest.mark.parametrize("same", [True, False])
+def test_equal_regions_have_one_text_and_others_another(same: bool) -> None:
+    for one, other in EQUAL if same else DIFFERENT:
+        assert (Region({"a": one}) == Region({"a": other})) == same
+        texts = {identity(Region({"a": one, "b": one})), identity(Region({"b": other, "a": other}))}
+        assert (len(texts) == 1) == same, (one, other)
 
 
-scalars = st.one_of(
-    st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(), st.booleans(), st.none(), st.dates()
-)
-parts = st.one_of(
-    st.frozensets(scalars, min_size=1, max_size=5),
-    st.builds(Interval, st.integers() | st.floats(-1e9, 1e9), st.integers() | st.floats(-1e9, 1e9), st.booleans()),
-)
+numbers = st.integers() | st.floats(-1e300, 1e300) | st.decimals(allow_nan=False, allow_infinity=False, places=3)
+scalars = st.one_of(numbers, st.text(), st.booleans(), st.none(), st.dates())
+parts = st.one_of(st.frozensets(scalars, min_size=1, max_size=5), st.builds(Interval, numbers, numbers, st.booleans()))
 regions = st.dictionaries(st.text(), parts, min_size=1, max_size=4).map(Region)
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may have other work
 
-
-@unhurried
-@given(regions)
-def test_any_region_reads_back_equal(region: Region) -> None:
-    assert decode(encode(region)) == region
-
-
-@unhurried
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may have other work
 @given(regions, regions)
-def test_identity_is_equality(one: Region, other: Region) -> None:
+def test_any_region_reads_back_equal_and_its_text_is_equality(one: Region, other: Region) -> None:
+    assert decode(encode(one)) == one
     assert (identity(one) == identity(other)) == (one == other)
 
 
@@ -138,7 +107,7 @@ def test_the_texts_are_those_that_ledgers_hold_already() -> None:
     )
 
 
-@pytest.mark.parametrize("value", [("canary",), b"canary", pd.Interval(1, 2), float("inf"), 1 + 2j])
+@pytest.mark.parametrize("value", [("canary",), b"canary", pd.Interval(1, 2), float("inf"), 1 + 2j, Decimal("NaN")])
 def test_what_would_not_read_back_is_refused_without_its_value(value: Any) -> None:
     with pytest.raises(LedgerError, match="cannot keep") as caught:
         encode(Region({"a": frozenset({value})}))
@@ -158,19 +127,13 @@ def test_a_real_population_counts_the_same_after_the_round_trip() -> None:
     frame = pd.DataFrame(
         {
             "born": pd.date_range("1980-01-01", periods=60, freq="97D"),
-            "age": np.arange(60) % 40,
             "zip": pd.Series([2000, 9000, None] * 20, dtype="Int64"),
             "member": [True, False] * 30,
         }
     )
-    schema = Schema.from_frame(frame, quasi_identifiers=["born", "age", "zip", "member"], nominal=["zip"])
-    population = Population.from_frame(frame, schema)
-    region = Region(
-        {
-            "born": Interval(frame["born"].iloc[3], frame["born"].iloc[40]),
-            "age": Interval(np.int64(2), np.int64(35)),
-            "zip": frozenset({9000, None}),
-            "member": frozenset({True}),
-        }
+    population = Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=["born", "zip", "member"], nominal=["zip"])
     )
+    born = Interval(frame["born"].iloc[3], frame["born"].iloc[40])
+    region = Region({"born": born, "zip": frozenset({9000, None}), "member": frozenset({True})})
     assert population.count(decode(encode(region))) == population.count(region) > 0
