@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 import reported
-from attacked import membership
 from browsing import browser
-from cfk_plugin.report.build import build
-from cfk_plugin.report.compose import compose
+from cfk_plugin import PrivacyReport
 from cfk_plugin.report.data import Edition
 from cfk_plugin.report.render import render_html
 from documented import brief, document
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+EDITIONS: tuple[Edition, ...] = ("internal", "external")
 
 
 @pytest.fixture(scope="session")
@@ -46,26 +46,20 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(tmp_path_factory.mktemp("report") / "short.html", render_html(brief(), print_edition=True))
 
 
-@pytest.fixture(scope="session")
-def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_store: Path) -> dict[str, str]:
     """Return the address of a report of troubled runs, as it is composed, in each edition."""
-    table = reported.rows(200)
-    table.loc[:20, ["k", "ncp", "pureness", "pureness_low", "pureness_high"]] = np.nan
-    table.loc[:20, ["status", "reason"]] = ["suppressed", "pureness_below_floor"]
+    table = reported.withheld(reported.rows(200), 20, "pureness_below_floor")
     table.loc[30, "k"] = 3
-    about = {"policy": reported.POLICY.to_dict(), "population": "f" * 64, "subject": "protected"}
     shifts = {"membership_cfd": 0.1, "membership_cfd_lrt": 0.5, "membership_loss": 1.0}
     audits = [reported.audit(name) for name in ("linkage", "extraction_known_2000", "attribute_inference_linkage/zip")]
-    audits += [membership(shifts, 500, **of).to_dict() for of in ({"epsilon": 1.0, **about}, {"subject": "nice"})]
+    subjects = ({"epsilon": 1.0, **reported.OF_POLICY, "subject": "protected"}, {"subject": "nice"})
+    audits += [json.loads(reported.membership(shifts, 500, **of).to_json()) for of in subjects]
     folder = tmp_path_factory.mktemp("composed")
-    editions: tuple[Edition, ...] = ("internal", "external")
-    return {
-        edition: write(
-            folder / f"{edition}.html",
-            render_html(compose(build(reported.evidence(reported.run(table, audits=audits)), edition=edition))),
-        )
-        for edition in editions
-    }
+    with reported.store(folder, _empty_mlflow_store):
+        run_id = reported.run(table, audits=audits)
+        pages = {edition: PrivacyReport.of_runs(run_id, edition=edition).to_html() for edition in EDITIONS}
+    return {edition: write(folder / f"{edition}.html", page) for edition, page in pages.items()}
 
 
 def write(path: Path, html: str) -> str:

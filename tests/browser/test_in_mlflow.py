@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 import mlflow
 import pytest
 
-import reported
-from cfk_plugin.report.build import build
-from cfk_plugin.report.compose import compose
-from cfk_plugin.report.delivery import log_report
-from cfk_plugin.report.render import render_html
+from cfk_plugin import PrivacyReport
 from tracking_server import tracking_server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "governance" / "example-report.json"
 
 
 def test_mlflow_shows_the_report_in_its_own_page(started: Browser, tmp_path: Path) -> None:
@@ -26,9 +23,8 @@ def test_mlflow_shows_the_report_in_its_own_page(started: Browser, tmp_path: Pat
         server.start()
         client = mlflow.MlflowClient(tracking_uri=server.url)
         run = client.create_run(client.create_experiment("credit"))
-        data = build(reported.evidence(), inputs=reported.inputs())
-        texts = {"html": render_html(compose(data)), "json": data.to_json()}
-        log_report(data, texts, [run.info.run_id], tracking_uri=server.url)
+        data = PrivacyReport.read(EXAMPLE).data
+        PrivacyReport(data, (run.info.run_id,), server.url).log()
         page = started.new_page(viewport={"width": 1600, "height": 1000})
         said: list[str] = []
         where = f"{server.url}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts/cfk/report.html"

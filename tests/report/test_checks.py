@@ -1,389 +1,377 @@
-"""Checks: each passes when nothing is wrong, and says what is when something is."""
+"""Evidence of which one thing is wrong, and the check that must say so: no other one does."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import reported
-from cfk_plugin import PrivacyPolicy
-from cfk_plugin.report.build import build
-from cfk_plugin.report.checks import draws_needed, verdict
-from cfk_plugin.report.data import Check, ReportData
-from cfk_plugin.report.runs import Evidence
+from cfk_plugin import PrivacyPolicy, PrivacyReport
+from cfk_plugin.report.data import ReportData
+from reported import ATTACKS, audit, audits
 
-ALL = {
-    "k_min",
-    "k_desired_min",
-    "k_effective_min",
-    "k_intersection",
-    "native_leak",
-    "attribute_disclosure",
-    "pureness",
-    "ncp",
-    "verification",
-    "records",
-    "untracked",
-    "schema_declared",
-    "group_gap",
-    "human_inputs",
-    *(f"attack_{name}" for name in reported.ATTACKS),
+pytestmark = pytest.mark.usefixtures("store")
+REGIONS = (
+    "k_min k_desired_min k_effective_min k_intersection native_leak attribute_disclosure pureness ncp verification"
+)
+OTHERS = "records untracked schema_declared group_gap human_inputs"
+ALL = {*REGIONS.split(), *OTHERS.split(), *(f"attack_{name}" for name in ATTACKS)}
+RAW = {"policy": None, "population": None, "subject": "nice"}  # an explainer without protection
+CRITERIA = ("singling out", "linkability", "inference")
+
+
+@pytest.fixture
+def judge(answers: Path, tmp_path: Path) -> Any:
+    """Return a function that makes the report of a run, with every question answered."""
+
+    def of(table: pd.DataFrame | None = None, *, said: Mapping[str, Any] | None = None, **changes: Any) -> ReportData:
+        options = {name: changes.pop(name) for name in ("preset", "since", "edition") if name in changes}
+        inputs = answers if said is None else reported.inputs(tmp_path / "inputs.yaml", **said)
+        return PrivacyReport.of_runs(reported.run(table, **changes), inputs=inputs, **options).data
+
+    return of
+
+
+def found(data: ReportData) -> dict[str, str]:
+    """Return what every check says that did not pass."""
+    return {check.id: check.status for check in data.checks if check.status != "pass"}
+
+
+def verdict(statuses: Mapping[str, str]) -> str:
+    return "fail" if "fail" in statuses.values() else "review" if statuses else "pass"
+
+
+def test_everything_passes_when_nothing_is_wrong(judge: Any) -> None:
+    data = judge()
+    assert {found.id for found in data.checks} == ALL
+    assert (found(data), data.verdict) == ({}, "pass")
+    assert {row["criterion"]: row["status"] for row in data.criteria} == {
+        "singling out": "review",  # whoever knows a salary finds the row by it: a person has to judge
+        "linkability": "pass",
+        "inference": "review",
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"k": 11}, {"k_min": "fail"}),
+        ({"k_desired": 11}, {"k_desired_min": "fail"}),
+        ({"k_effective": 3}, {"k_effective_min": "fail"}),
+        ({"k_intersection": 11}, {"k_intersection": "fail"}),
+        ({"k": 11, "ncp": 0.0}, {"k_min": "fail", "native_leak": "fail"}),
+        ({"disclosure": 0.51}, {"attribute_disclosure": "fail"}),
+        ({"pureness": 0.49, "pureness_low": 0.49}, {"pureness": "fail"}),
+        ({"pureness": 0.6, "pureness_low": 0.4}, {"pureness": "review"}),
+    ],
+)
+def test_one_wrong_explanation_is_found_and_named(columns: dict[str, Any], says: dict[str, str], judge: Any) -> None:
+    table = reported.rows()
+    table.loc[5, list(columns)] = list(columns.values())
+    data = judge(table)
+    assert (found(data), data.verdict) == (says, verdict(says))
+    steps = {each.id: [name.split("/")[1] for name in each.evidence] for each in data.checks if each.id in says}
+    assert steps == {name: ["5"] for name in says}
+
+
+def test_a_region_that_the_recount_refused_fails_its_protector(judge: Any) -> None:
+    table = reported.withheld(reported.rows(), 0, "verification_failed").assign(refused_k=[3.0, *[np.nan] * 99])
+    data = judge(table)
+    line = next(check for check in data.checks if check.id == "verification")
+    assert found(data) == {"verification": "fail"}
+    assert (line.measured.value, line.threshold.value, len(line.evidence)) == (3, 12, 1)
+
+
+STRICT = dataclasses.replace(reported.POLICY, l=3, t=0.2)
+TEN = PrivacyPolicy(k=10, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
+TENS = dict.fromkeys(("k", "k_desired", "k_effective", "k_intersection"), 10)
+NOMINAL = PrivacyPolicy(k=12, guarantee="nominal", min_pureness=0.5, max_ncp=0.5)
+WOMEN = np.arange(100) % 2 == 1
+TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
+    "l and t hold": ({"l": 3, "t": 0.2}, {"policy": STRICT}, {}),
+    "l and t do not": (
+        {"l": 2, "t": 0.21},
+        {"policy": STRICT},
+        {"l_diversity": "fail", "t_closeness": "fail"},
+    ),
+    "nobody counted l and t": (
+        {"l": np.nan, "t": np.nan},
+        {"policy": STRICT},
+        {"l_diversity": "not_measured", "t_closeness": "not_measured"},
+    ),
+    "nobody counted the eligible": ({"k_desired": np.nan}, {}, {"k_desired_min": "not_measured"}),
+    "nobody counted who is left": ({"k_effective": np.nan}, {}, {"k_effective_min": "not_measured"}),
+    "some were not counted": (
+        {"k_effective": np.where(np.arange(100) == 7, np.nan, 12)},
+        {},
+        {"k_effective_min": "not_measured"},
+    ),
+    "some were not counted, and one is low": (
+        {"k_effective": np.where(np.arange(100) == 7, np.nan, np.where(np.arange(100) == 8, 2, 12))},
+        {},
+        {"k_effective_min": "fail"},
+    ),
+    "nobody counted private values": ({"disclosure": np.nan}, {}, {"attribute_disclosure": "not_measured"}),
+    "no groups": ({"group": np.nan}, {}, {"group_gap": "not_measured"}),
+    "some without a group": (
+        {"group": np.where(np.arange(100) < 21, None, reported.rows()["group"])},
+        {},
+        {"group_gap": "review"},
+    ),
+    "no ledger": ({"ledger": np.nan, "k_intersection": np.nan}, {}, {"k_intersection": "review"}),
+    "a ledger that counts nothing": ({"k_intersection": np.nan}, {}, {"k_intersection": "not_measured"}),
+    "a mean loss above the ceiling": ({"ncp": 0.51}, {}, {"ncp": "fail"}),
+    "a group above the ceiling": (
+        {"ncp": np.where(WOMEN, 0.6, 0.1)},
+        {},
+        {"ncp": "review", "group_gap": "fail"},
+    ),
+    "groups that may differ": (
+        {"pureness": np.random.default_rng(0).choice([0.5, 1.0], 100)},
+        {"said": {"thresholds": {"attribute_disclosure": 0.5, "group_gap": 0.05}}},
+        {"group_gap": "review"},
+    ),
+    "a k of its own": (TENS, {"policy": TEN}, {}),
+    "a k below the preset's": (
+        TENS,
+        {"policy": TEN, "preset": "ema-0070"},
+        dict.fromkeys(("k_min", "k_desired_min", "k_effective_min", "k_intersection"), "fail"),
+    ),
+    "a low k that is accepted": (
+        {"k_desired": 4},
+        {"policy": NOMINAL, "said": {"accepted_risks": {"k_desired_min": "not public"}}},
+        {"k_desired_min": "review"},
+    ),
+    "a low k that nobody accepted": ({"k_desired": 4}, {"policy": NOMINAL}, {"k_desired_min": "fail"}),
+    "a low k that the policy promised": (
+        {"k_desired": 4},
+        {"said": {"accepted_risks": {"k_desired_min": "not public"}}},
+        {"k_desired_min": "fail"},
+    ),
+    "a floor that drawing cannot show": (
+        {"pureness": 1.0, "pureness_low": 0.9638, "pureness_high": 1.0, "exact": False},
+        {"said": {"thresholds": {"pureness": 0.99, "attribute_disclosure": 0.5, "group_gap": 0.3}}},
+        {"pureness": "review"},
+    ),
+    "no limits": (
+        {},
+        {"policy": PrivacyPolicy(k=12, anonymity_set="eligible"), "said": {"thresholds": {"group_gap": 0.3}}},
+        dict.fromkeys(("attribute_disclosure", "pureness", "ncp"), "review"),
+    ),
 }
 
 
-def report(*runs: Any, **options: Any) -> ReportData:
-    return build(reported.evidence(*runs), **({"inputs": reported.inputs()} | options))
-
-
-def check(data: ReportData, name: str) -> Check:
-    return next(found for found in data.checks if found.id == name)
-
-
-def test_everything_passes_when_nothing_is_wrong() -> None:
-    data = report()
-    assert {found.id for found in data.checks} == ALL
-    assert {found.id: found.status for found in data.checks} == dict.fromkeys(ALL, "pass")
-    assert data.verdict == "pass"
-
-
-@pytest.mark.parametrize(
-    ("name", "columns", "status"),
-    [
-        ("k_min", {"k": 11}, "fail"),
-        ("k_desired_min", {"k_desired": 11}, "fail"),
-        ("k_effective_min", {"k_effective": 3}, "fail"),
-        ("k_intersection", {"k_intersection": 11}, "fail"),
-        ("native_leak", {"k": 11, "ncp": 0.0}, "fail"),
-        ("attribute_disclosure", {"disclosure": 0.51}, "fail"),
-        ("pureness", {"pureness": 0.49, "pureness_low": 0.49}, "fail"),
-        ("pureness", {"pureness": 0.6, "pureness_low": 0.4}, "review"),
-        ("ncp", {"ncp": 0.51}, "fail"),
-        ("verification", {"status": "suppressed", "reason": "verification_failed", "refused_k": 3}, "fail"),
-    ],
-)
-def test_one_wrong_explanation_is_found(name: str, columns: dict[str, Any], status: str) -> None:
-    table = reported.rows()
-    for column, value in columns.items():
-        table[column] = table.get(column)
-        if name == "ncp":
-            table[column] = value
-        else:
-            table.loc[5, column] = value
-    if name == "verification":
-        table.loc[5, ["k", "ncp", "pureness"]] = np.nan
-    data = report(reported.run(table))
-    found = check(data, name)
-    assert found.status == status
-    assert data.verdict == status
-    if name != "ncp":
-        assert found.evidence == ("0123456789abcdef0123456789abcdef/5",)
-
-
-@pytest.mark.parametrize(
-    ("name", "lost"),
-    [
-        ("k_desired_min", "k_desired"),
-        ("k_effective_min", "k_effective"),
-        ("attribute_disclosure", "disclosure"),
-        ("group_gap", "group"),
-    ],
-)
-def test_a_column_that_is_missing_is_not_measured(name: str, lost: str) -> None:
-    data = report(reported.run(reported.rows().drop(columns=lost)))
-    assert (check(data, name).status, data.verdict) == ("not_measured", "review")
-
-
-def test_a_figure_that_some_releases_lack_is_not_measured() -> None:
-    table = reported.rows().astype({"k_effective": float})
-    table.loc[7, "k_effective"] = np.nan
-    assert check(report(reported.run(table)), "k_effective_min").status == "not_measured"
-    table.loc[8, "k_effective"] = 2
-    assert check(report(reported.run(table)), "k_effective_min").status == "fail"
-
-
-@pytest.mark.parametrize("lost", ["population", "policy", "audits"])
-def test_an_artifact_that_is_missing_is_never_a_pass(lost: str) -> None:
-    data = report(reported.run(**{lost: None if lost != "audits" else ()}))
-    assert data.verdict != "pass"
-
-
-def test_without_rows_nothing_is_measured() -> None:
-    data = report(dataclasses.replace(reported.run(), rows=None))
-    assert check(data, "k_min").status == "not_measured"
-    assert data.verdict == "review"
-
-
-def test_an_accepted_risk_is_a_review_and_a_broken_promise_is_not() -> None:
-    table = reported.rows()
-    table.loc[5, "k_desired"] = 4
-    accepts = reported.inputs(accepted_risks={"k_desired_min": "outcomes are not public"})
-    assert (
-        check(report(reported.run(table), inputs=accepts), "k_desired_min").status == "fail"
-    )  # promised by "eligible"
-    weaker = PrivacyPolicy(k=12, min_pureness=0.5, max_ncp=0.5)
-    table["policy_hash"] = weaker.sha256
-    assert check(report(reported.run(table, weaker), inputs=accepts), "k_desired_min").status == "review"
-    assert check(report(reported.run(table, weaker)), "k_desired_min").status == "fail"
-
-
-def test_a_preset_asks_for_its_k_of_every_release() -> None:
-    ten = PrivacyPolicy(k=10, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
-    table = reported.rows(policy=ten, k=10, k_desired=10, k_effective=10, k_intersection=10)
-    data = report(reported.run(table, ten))
-    assert (check(data, "k_min").status, check(data, "k_min").threshold.value) == ("pass", 10)
-    ema = check(report(reported.run(table, ten), preset="ema-0070"), "k_min")
-    assert (ema.status, ema.threshold.value) == ("fail", 12)
-    assert "European Medicines Agency" in ema.source
-
-
-def test_no_ledger_and_unknown_recipients_are_reviews() -> None:
-    without = reported.run(reported.rows().drop(columns=["ledger", "k_intersection"]))
-    assert check(report(without), "k_intersection").status == "review"
-    unsaid = reported.inputs(answers={**reported.inputs().answers, "recipients_pool": "unknown"})
-    assert check(report(inputs=unsaid), "k_intersection").status == "review"
-
-
-def test_a_floor_of_99_percent_needs_368_draws() -> None:
-    assert [draws_needed(floor) for floor in (0.9, 0.99, 0.999)] == [36, 368, 3688]
-    table = reported.rows(pureness=1.0, pureness_low=0.9638, pureness_high=1.0, exact=False)
-    floor = reported.inputs({"pureness": 0.99, "attribute_disclosure": 0.5, "group_gap": 0.3})
-    found = check(report(reported.run(table), inputs=floor), "pureness")
-    assert (found.status, found.threshold.value, found.source) == ("review", 0.99, "inputs.yaml")
-    assert "368 draws" in found.text
-
-
-def test_one_group_above_the_ceiling_is_a_review() -> None:
-    table = reported.rows()
-    table["ncp"] = np.where(table["group"] == "women", 0.6, 0.1)
-    data = report(reported.run(table))
-    assert check(data, "ncp").status == "review"
-    assert check(data, "group_gap").status == "fail"
-
-
-def test_a_wide_interval_between_groups_is_a_review() -> None:
-    random = np.random.default_rng(0)
-    table = reported.rows(pureness=random.choice([0.5, 1.0], 100))
-    narrow = reported.inputs({"attribute_disclosure": 0.5, "group_gap": 0.05})
-    assert check(report(reported.run(table), inputs=narrow), "group_gap").status == "review"
-
-
-@pytest.mark.parametrize(("main", "status"), [(0.02, "pass"), (0.065, "review"), (0.2, "fail")])
-def test_attacks_are_judged_over_their_control(main: float, status: str) -> None:
-    audits = [reported.audit(name) for name in ("linkage", "extraction", "attribute_inference")]
-    data = report(reported.run(audits=[*audits, reported.audit("membership", main=main)]))
-    assert check(data, "attack_membership").status == status
-
-
-@pytest.mark.parametrize("about", [{"policy": PrivacyPolicy(k=2).to_dict()}, {"population": "0" * 64}])
-def test_an_audit_of_something_else_is_no_pass(about: dict[str, Any]) -> None:
-    names = ("extraction", "attribute_inference", "membership")
-    right = {"policy": reported.POLICY.to_dict(), "population": "f" * 64}
-    others = [reported.audit(name) | right for name in names]
-    data = report(reported.run(audits=[*others, reported.audit("linkage") | right | about]))
-    assert check(data, "attack_linkage").status == "review"
-    assert {check(data, f"attack_{name}").status for name in names} == {"pass"}
-
-
-@pytest.mark.parametrize(
-    ("about", "main"), [({"policy": None, "population": None, "subject": "nice"}, 0.9), ({"policy": None}, 0.02)]
-)
-def test_an_audit_of_an_explainer_without_protection_says_nothing_of_the_release(
-    about: dict[str, Any], main: float
+@pytest.mark.parametrize(("columns", "changes", "says"), TABLES.values(), ids=TABLES)
+def test_what_is_wrong_in_a_table_is_said_by_its_check(
+    columns: dict[str, Any], changes: dict[str, Any], says: dict[str, str], judge: Any
 ) -> None:
-    for kind in ("membership", "extraction", "attribute_inference"):
-        others = [reported.audit(name) for name in reported.ATTACKS if name != kind]
-        data = report(reported.run(audits=[*others, reported.audit(kind, main=main, **about)]))
-        found = check(data, f"attack_{kind}")
-        assert (found.status, data.verdict) == ("review", "review")
-        assert "not released" in found.text
-        raw = next(attack for attack in data.attacks if attack.id == kind)
-        assert (raw.concerns, raw.covers, raw.judged) == (False, False, True)
+    data = judge(reported.rows(policy=changes.get("policy", reported.POLICY), **columns), **changes)
+    assert (found(data), data.verdict) == (says, verdict(says))
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_an_explainer_without_protection_stands_beside_what_is_released(order: int) -> None:
-    raw = reported.audit("membership_cfd", main=0.9, policy=None, population=None, subject="nice")
-    mine = reported.audit("membership_cfd", subject="protected")
-    others = [reported.audit(name) for name in reported.ATTACKS if name != "membership"]
-    data = report(reported.run(audits=[*others, *[raw, mine][::order]]))
-    assert (check(data, "attack_membership_cfd").status, data.verdict) == ("pass", "pass")
-    shown = {(a.subject, a.judged, a.main.value) for a in data.attacks if a.id == "membership_cfd"}
-    assert shown == {("nice", False, 0.9), ("protected", True, 0.02)}
+LEARNED = reported.population()
+LEARNED["attributes"][0]["bounds"] = "learned"
+PUBLIC = reported.population()
+PUBLIC["attributes"] = PUBLIC["attributes"][:2]
+RUNS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
+    "population": ({"population": None}, {"schema_declared": "not_measured"}, "schema"),
+    "bounds": ({"population": LEARNED}, {"schema_declared": "review"}, "age"),
+    "sensitive": (
+        {"population": PUBLIC, "table": reported.rows(disclosure=np.nan)},
+        {"attribute_disclosure": "review"},
+        "No sensitive attribute",
+    ),
+    "edited": ({"policy.json": {**reported.POLICY.to_dict(), "min_pureness": 0.6}}, {"records": "fail"}, "policy"),
+    "summary": ({"metrics": {"k.min": 40}}, {"records": "review"}, "summary"),
+    "partly in the period": ({"metrics": {"k.min": 40}, "since": "2026-01-01"}, {"records": "review"}, "summary"),
+    "untracked": ({"metrics": {"untracked": 3}}, {"untracked": "review"}, "without a record"),
+    "recipients": ({"said": {"answers": {"recipients_pool": "unknown"}}}, {"k_intersection": "review"}, "pools"),
+    "questions": ({"said": {"sign_off": {}}}, {"human_inputs": "review"}, "section 12"),
+}
 
 
-def test_of_two_subjects_of_the_policy_the_one_that_leaks_is_judged() -> None:
-    audits = [reported.audit("membership_cfd", main=main, subject=str(main)) for main in (0.02, 0.3, 0.03)]
-    data = report(reported.run(audits=audits))
-    assert check(data, "attack_membership_cfd").status == "fail"
-    assert [attack.subject for attack in data.attacks if attack.judged] == ["0.3"]
+@pytest.mark.parametrize(("changes", "says", "words"), RUNS.values(), ids=RUNS)
+def test_what_is_wrong_with_a_run_is_said_by_its_check(
+    changes: dict[str, Any], says: dict[str, str], words: str, judge: Any
+) -> None:
+    data = judge(**changes)
+    assert (found(data), data.verdict) == (says, verdict(says))
+    assert words in next(check.text for check in data.checks if check.id in says)
+    assert data.metric("k_min").value == 12  # what counts is what was recorded
 
 
-def test_a_later_audit_of_the_same_subject_counts() -> None:
-    audits = [reported.audit("membership_cfd", main=main) for main in (0.3, 0.02)]
-    assert check(report(reported.run(audits=audits)), "attack_membership_cfd").status == "pass"
+def test_a_part_of_a_run_is_not_compared_with_its_summary(judge: Any) -> None:
+    assert "records" not in found(judge(metrics={"k.min": 40}, since="2026-10-01T08:10"))
 
 
-def coin(name: str, main: float, control: dict[str, Any] | None = None, **figures: float) -> dict[str, Any]:
+def test_without_explanations_nothing_is_measured(judge: Any) -> None:
+    data = judge(reported.rows(0))
+    regions = {check.id: check.status for check in data.checks if check.id in REGIONS}
+    assert regions.pop("k_intersection") == "review"  # no ledger
+    assert (set(regions.values()), data.verdict) == ({"not_measured"}, "review")
+    assert {row["criterion"]: row["status"] for row in data.criteria}["singling out"] != "pass"
+
+
+def test_a_threshold_says_who_asks_for_it(judge: Any) -> None:
+    table = reported.rows(policy=TEN, **TENS)
+    own, ema = (judge(table, policy=TEN, preset=preset).checks[0] for preset in (None, "ema-0070"))
+    assert (own.threshold.value, own.source) == (10, "the policy of the runs")
+    assert ema.threshold.value == 12
+    assert ema.source.startswith("ema-0070: European Medicines Agency")
+    draws = reported.rows(pureness=1.0, pureness_low=0.9638, pureness_high=1.0, exact=False)
+    for floor, needed in ((0.99, "368 draws"), (0.999, "3688 draws")):
+        limits = {"pureness": floor, "attribute_disclosure": 0.5, "group_gap": 0.3, "k": 15}
+        asked = {line.id: line for line in judge(draws, said={"thresholds": limits}).checks}
+        assert (asked["pureness"].threshold.value, asked["pureness"].source) == (floor, "inputs.yaml")
+        assert needed in asked["pureness"].text
+        assert (asked["k_min"].threshold.value, asked["attack_extraction"].source[:12]) == (15, "house choice")
+
+
+# --- attacks ---
+
+
+def coin(main: float, control: Any = None, name: str = "membership_cfd", **figures: float) -> dict[str, Any]:
     """Return an audit of an attack whose chance level is 0.5."""
-    made = reported.audit(name, main=main)
-    made["results"][0] |= {"control": control, "figures": figures}
-    made["results"][0]["baseline"] = {"value": 0.5, "low": 0.5, "high": 0.5, "n": 200}
+    made = audit(name, main=main)
+    made["results"][0] |= {"control": control, "figures": figures, "baseline": {**reported.rate(0.5), "high": 0.5}}
     return made
 
 
-@pytest.mark.parametrize(
-    ("main", "status"), [(0.5, "pass"), (0.495, "pass"), (0.545, "review"), (0.6, "fail"), (0.45, "review")]
-)
-def test_membership_is_compared_with_a_coin(main: float, status: str) -> None:
-    # A little below 0.5 is chance; an interval below it is an attack that looks the wrong way.
-    noise = {"value": 0.46, "low": 0.4, "high": 0.52, "n": 90}
-    for control in (None, noise):
-        found = check(report(reported.run(audits=[coin("membership_cfd", main, control)])), "attack_membership_cfd")
-        assert found.status == status
-        assert found.measured.value == pytest.approx(main - 0.5)
+def extraction(main: float, baseline: float, **more: Any) -> dict[str, Any]:
+    made = audit("extraction_known_250", main=main, control=baseline)
+    made["results"][0]["figures"] |= more.pop("figures", {})
+    made["results"][0] |= more
+    return made
 
 
-def test_groups_that_differ_by_more_than_training_are_the_reference() -> None:
-    drift = {"value": 0.6, "low": 0.56, "high": 0.64, "n": 900}
-    found = check(report(reported.run(audits=[coin("membership_cfd", 0.61, drift)])), "attack_membership_cfd")
-    assert (found.status, found.measured.value) == ("pass", pytest.approx(0.01))
+def zip_code(main: float) -> dict[str, Any]:
+    """Return an audit of all attributes together, and of one of them."""
+    whole, part = audit("attribute_inference_linkage"), audit("attribute_inference_linkage/zip code", main=main)
+    return {**whole, "results": [*whole["results"], *part["results"]]}
 
 
-def test_what_extraction_gains_counts_and_not_its_fidelity() -> None:
-    told = reported.audit("extraction_known_250", main=0.93, control=0.92)
-    figures = told["results"][0]["figures"]
-    assert check(report(reported.run(audits=[told])), "attack_extraction_known_250").status == "pass"
-    # The interval of the gain itself is of pairs, and so the narrower one.
-    figures |= {"gain": 0.01, "gain_low": -0.08, "gain_high": 0.1}
-    found = check(report(reported.run(audits=[told])), "attack_extraction_known_250")
-    assert (found.status, found.measured.high) == ("review", 0.1)
-    told = reported.audit("extraction_known_250", main=0.93, control=0.8)
-    told["results"][0]["control"] = {"value": 0.93, "low": 0.9, "high": 0.95, "n": 9}  # of what else one could ask
-    assert check(report(reported.run(audits=[told])), "attack_extraction_known_250").status == "fail"
+DRIFT = {"value": 0.6, "low": 0.56, "high": 0.64, "n": 900}
+NOISE = {"value": 0.46, "low": 0.4, "high": 0.52, "n": 90}
+SURE = {"tpr_at_0_001_low": 0.01, "tpr_at_0_001_fpr_high": 0.004}
+GAIN = {"gain": 0.01, "gain_low": -0.08, "gain_high": 0.1}
+ASKED_ELSEWHERE = {"value": 0.93, "low": 0.9, "high": 0.95, "n": 9}
+ACCEPTED = {"said": {"accepted_risks": {"attack_extraction": "the model is public"}}}
+FINDINGS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
+    "what its control reaches": ([audit("membership", main=0.02)], {}),
+    "perhaps more": ([audit("membership", main=0.065)], {"attack_membership": "review"}),
+    "more": ([audit("membership", main=0.2)], {"attack_membership": "fail"}),
+    "a coin": ([coin(0.495)], {}),
+    "a coin beside noise": ([coin(0.495, NOISE)], {}),
+    "perhaps better than a coin": ([coin(0.545)], {"attack_membership_cfd": "review"}),
+    "better than a coin": ([coin(0.6, NOISE)], {"attack_membership_cfd": "fail"}),
+    "looks the wrong way": ([coin(0.45, NOISE)], {"attack_membership_cfd": "review"}),
+    "groups that differ anyway": ([coin(0.61, DRIFT)], {}),
+    "few are found for sure": ([coin(0.5, **SURE)], {"attack_membership_cfd": "review"}),
+    "few are found by luck": ([coin(0.5, **SURE | {"tpr_at_0_001_low": 0.001})], {}),
+    "more than epsilon admits": (
+        [coin(0.5, balanced_accuracy_low=0.54, bound_tight=0.53)],
+        {"attack_membership_cfd": "fail"},
+    ),
+    "what epsilon admits": ([coin(0.5, balanced_accuracy_low=0.52, bound_tight=0.53)], {}),
+    "the model alone": (
+        [coin(0.9, name="membership_loss"), coin(0.9, name="membership_random")],
+        {"attack_membership_loss": "review", "attack_membership": "not_measured"},
+    ),
+    "the worst of two subjects": (
+        [audit("membership_cfd", main=main, subject=str(main)) for main in (0.02, 0.3, 0.03)],
+        {"attack_membership_cfd": "fail"},
+    ),
+    "a later audit of the same": ([audit("membership_cfd", main=main) for main in (0.3, 0.02)], {}),
+    "a faithful copy": ([extraction(0.93, 0.92)], {}),
+    "a gain that is not sure": ([extraction(0.93, 0.92, figures=GAIN)], {"attack_extraction_known_250": "review"}),
+    "a gain over queries": (
+        [extraction(0.93, 0.8, control=ASKED_ELSEWHERE)],
+        {"attack_extraction_known_250": "fail"},
+    ),
+    "one attribute that leaks": ([zip_code(0.3)], {"attack_attribute_inference_linkage": "fail"}),
+    "one attribute by chance": ([zip_code(0.075)], {}),
+    "linkage by chance": ([audit("linkage", main=1 / 12 - 0.011, control=0.0)], {}),
+    "linkage of more than one in k": ([audit("linkage", main=1 / 12 + 0.02, control=0.0)], {"attack_linkage": "fail"}),
+    "another policy": ([audit("linkage", policy=PrivacyPolicy(k=2).to_dict())], {"attack_linkage": "review"}),
+    "another population": ([audit("linkage", population="0" * 64)], {"attack_linkage": "review"}),
+    "no explainer in use": ([audit("extraction", main=0.9, **RAW)], {"attack_extraction": "review"}),
+    "no policy": ([audit("attribute_inference", policy=None)], {"attack_attribute_inference": "review"}),
+    "an explainer in use beside another": (
+        [audit("membership_cfd", main=0.9, **RAW), audit("membership_cfd", subject="protected")],
+        {},
+    ),
+    "the same, the other way round": (
+        [audit("membership_cfd", subject="protected"), audit("membership_cfd", main=0.9, **RAW)],
+        {},
+    ),
+}
 
 
-def test_the_model_alone_is_a_review_and_measures_no_explanations() -> None:
-    audits = [coin("membership_loss", 0.9), coin("membership_random", 0.9)]
-    data = report(reported.run(audits=audits))
-    found = check(data, "attack_membership_loss")
-    assert (found.status, "needs no explanation" in found.text) == ("review", True)
-    assert check(data, "attack_membership").status == "not_measured"
-    assert "attack_membership_random" not in {line.id for line in data.checks}
+@pytest.mark.parametrize(("ran", "says"), FINDINGS.values(), ids=FINDINGS)
+def test_an_attack_is_judged_by_what_it_adds_on_what_is_released(
+    ran: list[dict[str, Any]], says: dict[str, str], judge: Any
+) -> None:
+    data = judge(audits=audits(*ran))
+    assert (found(data), data.verdict) == (says, verdict(says))
+    judged = [attack for attack in data.attacks if attack.judged]
+    assert len({attack.id for attack in judged}) == len(judged)
+    assert len(data.attacks) == len({(attack.id, attack.subject) for attack in data.attacks})
 
 
-def test_few_people_who_are_found_for_sure_are_a_review() -> None:
-    sure = {"tpr_at_0_001_low": 0.01, "tpr_at_0_001_fpr_high": 0.004}
-    unsure = {"tpr_at_0_001_low": 0.001, "tpr_at_0_001_fpr_high": 0.004}
-    for figures, status in ((sure, "review"), (unsure, "pass")):
-        data = report(reported.run(audits=[coin("membership_cfd", 0.5, **figures)]))
-        assert check(data, "attack_membership_cfd").status == status
+def test_an_attack_says_what_it_is_measured_by(judge: Any) -> None:
+    def line(name: str, *ran: dict[str, Any], **changes: Any) -> Any:
+        return next(check for check in judge(audits=audits(*ran), **changes).checks if check.id == f"attack_{name}")
+
+    assert line("membership_cfd", coin(0.6, NOISE)).measured.value == pytest.approx(0.1)
+    assert line("membership_cfd", coin(0.61, DRIFT)).measured.value == pytest.approx(0.01)
+    assert line("extraction_known_250", extraction(0.93, 0.92, figures=GAIN)).measured.high == 0.1
+    assert line("linkage", audit("linkage")).threshold.value == pytest.approx(1 / 12)
+    assert "zip code" in line("attribute_inference_linkage", zip_code(0.3)).text
+    assert "needs no explanation" in line("membership_loss", coin(0.9, name="membership_loss")).text
+    assert "not released" in line("extraction", audit("extraction", **RAW)).text
+    assert line("extraction_known_250", extraction(0.9, 0.1), **ACCEPTED).status == "review"
+    assert line("linkage", audit("linkage"), edition="external").evidence == ()
 
 
-def test_an_attack_above_what_epsilon_admits_refutes_it() -> None:
-    for low, status in ((0.54, "fail"), (0.52, "pass")):
-        made = coin("membership_cfd", 0.5, balanced_accuracy_low=low, bound_tight=0.53)
-        assert check(report(reported.run(audits=[made])), "attack_membership_cfd").status == status
+def test_attacks_that_nobody_ran_were_not_measured(judge: Any) -> None:
+    data = judge(audits=())
+    assert found(data) == {f"attack_{name}": "not_measured" for name in ATTACKS}
+    assert data.verdict == "review"
 
 
-def test_a_single_attribute_that_leaks_fails_the_attack() -> None:
-    whole = reported.audit("attribute_inference_linkage")
-    for main, status in ((0.3, "fail"), (0.075, "pass")):  # 0.075: chance, among many attributes
-        part = reported.audit("attribute_inference_linkage/zip code", main=main)
-        data = report(reported.run(audits=[{**whole, "results": [*whole["results"], *part["results"]]}]))
-        found = check(data, "attack_attribute_inference_linkage")
-        assert (found.status, "zip code" in found.text) == (status, status == "fail")
-        assert [line.id for line in data.checks if "zip" in line.id] == []
+def test_an_audit_of_an_explainer_without_protection_stands_beside_the_other(judge: Any) -> None:
+    data = judge(audits=audits(audit("membership_cfd", main=0.9, **RAW), audit("membership_cfd", subject="protected")))
+    shown = {(a.subject, a.judged, a.concerns, a.covers) for a in data.attacks if a.id == "membership_cfd"}
+    assert shown == {("nice", False, False, False), ("protected", True, True, True)}
+    assert "For comparison, and judged by no check" in PrivacyReport(data).to_html()
 
 
-def test_an_attack_of_a_family_can_be_an_accepted_risk() -> None:
-    accepts = reported.inputs(accepted_risks={"attack_extraction": "the model is public"})
-    made = reported.audit("extraction_known_250", main=0.9)
-    for inputs, status in ((accepts, "review"), (reported.inputs(), "fail")):
-        assert check(report(reported.run(audits=[made]), inputs=inputs), "attack_extraction_known_250").status == status
+# --- the three criteria ---
 
 
-def test_criteria_look_at_every_attack_of_a_family() -> None:
-    names = ("linkage", "membership_cfd", "membership_cfd_lrt", "attribute_inference_linkage", "extraction_known_250")
-    audits = {name: reported.audit(name) for name in names}
-    data = report(reported.run(audits=[*audits.values()]))
-    status = {row["criterion"]: row["status"] for row in data.criteria}
-    assert status["linkability"] == "pass"
-    assert data.verdict == "pass"
-    audits["membership_cfd_lrt"] = reported.audit("membership_cfd_lrt", main=0.4)
-    data = report(reported.run(audits=[*audits.values()]))
-    assert {row["criterion"]: row["status"] for row in data.criteria}["linkability"] == "fail"
-
-
-def test_some_explanations_without_a_group_are_a_review() -> None:
-    table = reported.rows()
-    table.loc[:20, "group"] = None
-    assert check(report(reported.run(table)), "group_gap").status == "review"
-
-
-def test_a_run_that_lies_in_the_period_is_compared_with_its_summary() -> None:
-    run = reported.run()
-    evidence = Evidence(runs=(dataclasses.replace(run, metrics={**run.metrics, "cfk.k.min": 40.0}),), since=0)
-    assert check(build(evidence, inputs=reported.inputs()), "records").status == "review"
-
-
-def test_linkage_may_do_what_chance_among_k_admits() -> None:
-    others = [reported.audit(name) for name in ("membership", "extraction", "attribute_inference")]
-    data = report(reported.run(audits=[*others, reported.audit("linkage", main=1 / 12 - 0.011, control=0.0)]))
-    found = check(data, "attack_linkage")
-    assert (found.status, found.threshold.value) == ("pass", pytest.approx(1 / 12))
-
-
-def test_learned_bounds_are_a_review_that_names_the_columns() -> None:
+def test_no_criterion_passes_without_one_of_its_checks(judge: Any) -> None:
     facts = reported.population()
-    facts["attributes"][0]["bounds"] = "learned"
-    found = check(report(reported.run(population=facts)), "schema_declared")
-    assert found.status == "review"
-    assert "age" in found.text
-
-
-def test_an_edited_policy_is_found() -> None:
-    lowered = {**reported.POLICY.to_dict(), "k": 2}
-    data = report(reported.run(policy=lowered))
-    assert check(data, "records").status == "fail"
-
-
-def test_a_summary_that_says_something_else_is_a_review() -> None:
-    run = reported.run()
-    data = report(dataclasses.replace(run, metrics={**run.metrics, "cfk.k.min": 40.0}))
-    assert check(data, "records").status == "review"
-    assert check(data, "k_min").measured.value == 12  # what counts is what was recorded
-
-
-def test_explanations_on_their_way_are_a_review() -> None:
-    run = reported.run()
-    evidence = Evidence(runs=(run,), uncounted={run.run_id: 4})
-    found = check(build(evidence, inputs=reported.inputs()), "records")
-    assert (found.status, found.measured.value, found.evidence) == ("review", 4, (run.run_id,))
-
-
-def test_summaries_are_not_compared_for_a_part_of_a_run() -> None:
-    run = reported.run()
-    evidence = Evidence(runs=(dataclasses.replace(run, metrics={**run.metrics, "cfk.asked": 700.0}),), since=0)
-    assert check(build(evidence, inputs=reported.inputs()), "records").status == "pass"
-
-
-def test_explanations_without_a_record_are_a_review() -> None:
-    run = reported.run()
-    data = report(dataclasses.replace(run, metrics={**run.metrics, "cfk.untracked": 3.0}))
-    assert check(data, "untracked").status == "review"
-
-
-def test_open_questions_are_a_review() -> None:
-    data = report(inputs=None)
-    assert check(data, "human_inputs").status == "review"
-    assert {p.id for p in data.placeholders} >= {"system", "sign_off.dpo"}
-
-
-def test_the_verdict_is_that_of_the_worst_check() -> None:
-    assert verdict(["pass", "pass"]) == "pass"
-    assert verdict(["pass", "not_measured"]) == "review"
-    assert verdict(["pass", "review", "fail"]) == "fail"
-    assert verdict([]) == "review"
+    facts["attributes"][2]["role"] = "quasi-identifier"  # so that no private value is released as it is
+    names = ("linkage", "membership_cfd", "attribute_inference_linkage", "extraction_known_250")
+    ran = {name: audit(name) for name in names}
+    whole = judge(population=facts, audits=[*ran.values()])
+    assert {row["criterion"]: row["status"] for row in whole.criteria} == dict.fromkeys(CRITERIA, "pass")
+    asked = {row["criterion"]: row["evidence"].split(", ") for row in whole.criteria}
+    assert "attack_membership_cfd" in asked["linkability"]
+    assert "attack_attribute_inference_linkage" in asked["inference"]
+    for name in ran:
+        lost = judge(population=facts, audits=[one for other, one in ran.items() if other != name])
+        worse = judge(population=facts, audits=[audit(name, main=0.9), *(o for n, o in ran.items() if n != name)])
+        for criterion, checks in asked.items():
+            concerned = f"attack_{name}" in checks
+            statuses = [{row["criterion"]: row["status"] for row in data.criteria} for data in (lost, worse)]
+            assert [status[criterion] for status in statuses] == (["review", "fail"] if concerned else ["pass"] * 2)
+    assert found(judge(audits=())).keys() == {f"attack_{name}" for name in ATTACKS}
+    by_k = {row["criterion"]: row["status"] for row in judge(population=facts, audits=()).criteria}
+    assert {by_k["linkability"], by_k["inference"]} == {"review"}  # k alone speaks of neither

@@ -14,7 +14,6 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attacked import membership
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.errors import InputError
@@ -23,6 +22,7 @@ from cfk_plugin.metrics import POOLED, GroupGap, group_gap
 from cfk_plugin.plots import plot_frontier, plot_groups, plot_ncp_by_attribute, plot_risk, plot_roc
 from cfk_plugin.release.explanations import group_gaps, ncp_table, risk_by_group_size
 from prototyped import prototypes
+from reported import membership
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Reports from runs that were really logged: the toy example, a protector that lies, evidence that is gone."""
+"""Reports of what was really released and logged: the toy example, a lie, lost evidence, prototypes, attacks."""
 
 from __future__ import annotations
 
@@ -6,107 +6,118 @@ import csv
 import io
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 import pytest
 
+import reported
 import toy
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, RunLogger, Schema
+from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, PrivacyReport, Schema, protect
+from cfk_plugin.audit import Setting, run_linkage_audit
+from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.hookspecs import Proposal, Protector, Task
-from cfk_plugin.report.data import Check, Edition
+from reported import check
 
+pytestmark = pytest.mark.usefixtures("store")
 FORMATS = ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card")
+ALONE = Region({"Age": Interval(24, 24), "Gender": frozenset({"F"}), "City": frozenset({"Antwerp"})})
 
 
-class PaperRegion:
-    """Proposes the region of the paper's Figure 2: Fiona joined with Gina."""
+class Proposing:
+    """Proposes one region for everybody, whatever k is asked for."""
 
-    name = "figure-2"
+    name = "proposing"
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
-        return [Proposal(toy.REGION)] * len(task)
-
-
-class Liar:
-    """Proposes a region of one person, whatever k is asked for."""
-
-    name = "liar"
+    def __init__(self, region: Region) -> None:
+        self.region = region
 
     def protect(self, task: Task) -> Sequence[Proposal]:
-        alone = Region({"Age": Interval(24, 24), "Gender": frozenset({"F"}), "City": frozenset({"Antwerp"})})
-        return [Proposal(alone, optimal=True, gap=0.0)] * len(task)
+        return [Proposal(self.region, optimal=True, gap=0.0)] * len(task)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    client = mlflow.MlflowClient(tracking_uri=uri)
-    client.create_experiment("credit", artifact_location=(tmp_path / "artifacts").as_uri())
-    return uri
-
-
-def logged(store: str, method: str | Protector, policy: PrivacyPolicy) -> str:
+def logged(method: Protector, k: int) -> str:
     """Log the explanation of the toy example; return the run."""
+    policy = PrivacyPolicy(k=k, guarantee="nominal")
     anonymizer = KAnonymizer(policy=policy, method=method).fit(toy.population(), toy.model, toy.DESIRED)
-    explanations = anonymizer.transform(pd.DataFrame(toy.FIONA))
-    return explanations.log(RunLogger(experiment="credit", tracking_uri=store))
+    return anonymizer.transform(pd.DataFrame(toy.FIONA)).log(experiment="tests")
 
 
-def check(report: PrivacyReport, name: str) -> Check:
-    return next(found for found in report.data.checks if found.id == name)
+@pytest.fixture(scope="module")
+def fiona(store: str) -> str:
+    """Return a run with the region of the paper's Figure 2: Fiona joined with Gina."""
+    return logged(Proposing(toy.REGION), 2)
 
 
-def test_the_golden_toy_report(store: str) -> None:
-    run_id = logged(store, PaperRegion(), PrivacyPolicy(k=2, guarantee="nominal"))
-    report = PrivacyReport.of_runs(run_id, tracking_uri=store)
-    found = {name: report.data.metric(name).value for name in ("k_min", "k_desired_min", "pureness_mean", "cdm", "cm")}
-    assert found == {"k_min": 3, "k_desired_min": 2, "pureness_mean": 0.5, "cdm": 3, "cm": 0}
+def test_the_golden_toy_report(fiona: str) -> None:
+    report = PrivacyReport.of_runs(fiona)
+    names = ("k_min", "k_desired_min", "pureness_mean", "cdm", "cm", "k_consistent_min")
+    found = {name: report.data.metric(name).value for name in names}
+    assert found == dict(zip(names, (3, 2, 0.5, 3, 0, 1), strict=True))
     assert round(report.data.metric("ncp_mean").value or 0, 3) == 0.021
-    assert report.data.metric("k_consistent_min").value == 1
     assert [check(report, name).status for name in ("k_min", "k_desired_min", "k_effective_min")] == [
-        "pass",
-        "pass",
-        "not_measured",  # nominal: nobody counted who is left after a rerun
+        *("pass", "pass", "not_measured"),  # nominal: nobody counted who is left after a rerun
     ]
     assert "0.0213" in report.to_html()
 
 
 def test_a_protector_that_lies_fails_and_the_recount_is_the_evidence(store: str) -> None:
-    run_id = logged(store, Liar(), PrivacyPolicy(k=3, guarantee="nominal"))
-    report = PrivacyReport.of_runs(run_id, tracking_uri=store)
+    run_id = logged(Proposing(ALONE), 3)
+    report = PrivacyReport.of_runs(run_id)
     found = check(report, "verification")
-    assert (report.verdict, found.status) == ("fail", "fail")
+    assert (report.verdict, found.status, found.evidence) == ("fail", "fail", (f"{run_id}/0",))
     assert (found.measured.value, found.threshold.value) == (1, 3)
-    assert found.evidence == (f"{run_id}/0",)
     assert report.data.releases["reasons"]["verification_failed"].value == 1
 
 
 def test_evidence_that_is_gone_is_not_measured(store: str) -> None:
-    run_id = logged(store, PaperRegion(), PrivacyPolicy(k=2, guarantee="nominal"))
-    before = PrivacyReport.of_runs(run_id, tracking_uri=store)
-    assert check(before, "k_desired_min").status == "pass"
-    folder = Path(mlflow.MlflowClient(tracking_uri=store).get_run(run_id).info.artifact_uri.removeprefix("file://"))
+    run_id = logged(Proposing(toy.REGION), 2)
+    folder = Path(mlflow.get_run(run_id).info.artifact_uri.removeprefix("file://"))
     for path in (folder / "cfk" / "recount").iterdir():
         path.unlink()
     (folder / "cfk" / "population.json").unlink()
-    after = PrivacyReport.of_runs(run_id, tracking_uri=store)
-    assert check(after, "k_desired_min").status == "not_measured"
-    assert check(after, "schema_declared").status == "not_measured"
-    assert after.data.metric("cm").value is None
-    assert check(after, "k_min").status == "pass"  # the released records are still there
-    assert after.verdict == "review"
+    after = PrivacyReport.of_runs(run_id)
+    statuses = {name: check(after, name).status for name in ("k_desired_min", "schema_declared", "k_min")}
+    assert list(statuses.values()) == ["not_measured", "not_measured", "pass"]  # released records are still there
+    assert (after.data.metric("cm").value, after.verdict) == (None, "review")
+
+
+def test_every_format_says_the_same_twice_and_nothing_of_the_table(fiona: str) -> None:
+    first, second = (PrivacyReport.of_runs(fiona) for _ in range(2))
+    values = {str(value) for name in ("Name", "City", "Relationship status") for value in toy.TABLE[name]}
+    for name in FORMATS:
+        text = getattr(first, name)()
+        assert text == getattr(second, name)(), name
+        assert not [value for value in values if value in text], name
+    lines = list(csv.DictReader(io.StringIO(first.to_csv())))
+    cases = ET.fromstring(first.to_junit()).iter("testcase")
+    checks = json.loads(first.to_json())["checks"]
+    assert [line["id"] for line in lines] == [c["id"] for c in checks] == [case.get("name") for case in cases]
+
+
+def test_a_report_of_many_explanations_is_small(store: str) -> None:
+    report = PrivacyReport.of_runs(reported.run(reported.rows(25_000)))
+    assert report.data.releases["asked"].value == 25_000
+    mean = report.data.metric("ncp_mean")
+    assert (mean.low or 1) < (mean.value or 0) < (mean.high or 0) < (mean.low or 0) + 0.01
+    assert len(report.to_html().encode()) < 1_000_000
+
+
+# --- prototypes ---
 
 
 @pytest.mark.filterwarnings("ignore:the noise is seeded")
 @pytest.mark.parametrize(
     ("settings", "status"), [({"model_access": "public"}, "pass"), ({}, "review"), ({"seed": 1}, "fail")]
 )
-def test_prototypes_are_judged_by_their_guarantee(store: str, settings: dict[str, Any], status: str) -> None:
+def test_prototypes_are_judged_by_their_guarantee(
+    settings: dict[str, Any], status: str, store: str, tmp_path: Path
+) -> None:
     pytest.importorskip("opendp")
     from cfk_plugin.dp import DPPrototypes
 
@@ -115,60 +126,129 @@ def test_prototypes_are_judged_by_their_guarantee(store: str, settings: dict[str
     schema = Schema.from_frame(table, quasi_identifiers=["age"], **declared)
     prototypes = DPPrototypes(epsilon=1.0, **settings)
     prototypes.fit(Population.from_frame(table, schema), lambda rows: rows["age"] > 40, True)
-    run_id = prototypes.explain(table.head(20)).log(RunLogger(experiment="credit", tracking_uri=store))
-    report = PrivacyReport.of_runs(run_id, tracking_uri=store)
+    run_id = prototypes.explain(table.head(20)).log(experiment="tests")
+    report = PrivacyReport.of_runs(run_id)
     assert check(report, "dp_guarantee").status == status
     assert report.data.dp is not None
     assert (report.data.dp["total"] is None) == (status != "pass")
-    names = {found.id for found in report.data.checks}
-    assert names.isdisjoint({"k_min", "verification", "attack_linkage"})  # there are no people to count
+    assert {line.id for line in report.data.checks}.isdisjoint({"k_min", "verification", "attack_linkage"})
     assert report.data.population["fingerprint"] is None  # no epsilon covers it
     assert ("No guarantee; see the audit." in report.to_html()) == (status == "fail")
+    limits = " ".join(report.data.limits)
+    assert report.data.dp["covers"] in limits
+    assert not any(words in limits for words in ("k people", "quasi-identifier"))
+    assert ("Nothing is guaranteed" in limits) == (status == "fail")
+    formal = "differential privacy (formal model), server model"
+    assert (formal in report.data.policy["techniques"]) == (status != "fail")
 
 
-def amounts(value: object) -> Iterator[float]:
-    """Yield every number in a report's JSON that is an amount."""
-    if isinstance(value, dict):
-        found = value.get("value")
-        yield from [found] if isinstance(found, int | float) and "band" in value else []
-        for inner in value.values():
-            yield from amounts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from amounts(inner)
+@pytest.mark.parametrize(
+    ("low", "ceiling", "epsilon", "budget", "says"),
+    [
+        (0.2, 3.0, 1.0, 2.0, ("pass", "pass")),
+        (1.2, 3.0, 1.0, 0.5, ("fail", "fail")),
+        (0.2, 0.9, 1.0, None, ("review", "review")),
+        (0.2, 3.0, 2.0, 2.0, ("review", "pass")),
+    ],
+)
+def test_an_epsilon_is_judged_by_its_audit_and_its_budget(
+    low: float, ceiling: float, epsilon: float, budget: float | None, says: Any, store: str, tmp_path: Path
+) -> None:
+    from prototyped import prototypes
+
+    run_id = prototypes().log(experiment="tests")
+    client = mlflow.MlflowClient()
+    assert check(PrivacyReport.of_runs(run_id), "dp_budget").status in ("review", "not_measured")
+    client.log_metric(run_id, "cfk.epsilon_spent", 1.0)
+    figures = {"epsilon_low": low, "ceiling": ceiling, "claimed": epsilon}
+    audit = {"schema_version": 1, "kind": "epsilon", "scenario": "s", "relation": "r", "claimed": epsilon, "delta": 0.0}
+    result = {"attack": "epsilon", "scenario": "s", "main": reported.rate(0.5), "figures": figures, "worked": False}
+    result |= {"baseline": reported.rate(0.5), "control": None, "seed": 0, "n": 100}
+    client.log_dict(run_id, audit | {"results": [result]}, "cfk/audit-epsilon.json")
+    thresholds = {"epsilon": budget} if budget else {"group_gap": 0.3}
+    report = PrivacyReport.of_runs(run_id, inputs=reported.inputs(tmp_path / "inputs.yaml", thresholds))
+    assert (check(report, "attack_epsilon").status, check(report, "dp_budget").status) == says
 
 
-@pytest.mark.parametrize("edition", ["internal", "external"])
-def test_a_class_of_seven_people_cannot_be_told(store: str, edition: Edition) -> None:
-    """Seven people are in a class of fewer than k, before protection: neither they nor the other 193 are counted."""
-    table = pd.DataFrame({"age": [30] * 7 + [40] * 93 + [50] * 100, "salary": range(200)})
-    schema = Schema.from_frame(table, quasi_identifiers=["age"])
-    population = Population.from_frame(table, schema)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=20)).fit(population, lambda rows: rows["salary"] > 5, True)
-    run_id = anonymizer.transform(table.tail(60)).log(RunLogger(experiment="credit", tracking_uri=store))
-    report = PrivacyReport.of_runs(run_id, tracking_uri=store, edition=edition)
-    assert report.data.population["below_k"].band == "1–10 people"
-    shown = set(amounts(json.loads(report.to_json())))
-    assert shown.isdisjoint({7, 193, 7 / 200, 193 / 200, 0.035, 0.965})
-    assert "3.5 %" not in report.to_html() + report.to_markdown()
-    assert "0.035" not in report.to_csv() + report.to_junit() + report.model_card()
+# --- from a release and logged attacks to a verdict ---
+
+POLICY = PrivacyPolicy(k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.9)
+CANARY = 61_803.5
 
 
-def test_every_format_says_the_same_and_is_the_same_twice(store: str) -> None:
-    run_id = logged(store, PaperRegion(), PrivacyPolicy(k=2, guarantee="nominal"))
-    first, second = (PrivacyReport.of_runs(run_id, tracking_uri=store) for _ in range(2))
-    for name in FORMATS:
-        assert getattr(first, name)() == getattr(second, name)(), name
-    lines = list(csv.DictReader(io.StringIO(first.to_csv())))
-    cases = ET.fromstring(first.to_junit()).iter("testcase")
-    checks = json.loads(first.to_json())["checks"]
-    assert [line["id"] for line in lines] == [c["id"] for c in checks] == [case.get("name") for case in cases]
+def accepts(rows: pd.DataFrame) -> Any:
+    return (rows["age"] < 40).to_numpy(dtype=int)
 
 
-def test_no_format_holds_a_value_of_the_table(store: str) -> None:
-    run_id = logged(store, PaperRegion(), PrivacyPolicy(k=2, guarantee="nominal"))
-    report = PrivacyReport.of_runs(run_id, tracking_uri=store)
-    values = {str(value) for name in ("Name", "City", "Relationship status") for value in toy.TABLE[name]}
-    for name in FORMATS:
-        text = getattr(report, name)()
-        assert not [value for value in values if value in text], name
+def people(n: int, seed: int) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    pay = random.integers(20, 30, n) * 1_000.0
+    pay[:3] = CANARY
+    return pd.DataFrame({"age": random.integers(20, 60, n), "town": random.choice(list("ABC"), n), "pay": pay})
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory, store: str) -> str:
+    """Return a run with what a policy releases, and with every attack on it that reaches next to nothing."""
+    from cfk_adapters.nearest import NearestUnlikeNeighbour
+
+    train = people(400, 0)
+    bounds, towns = {"age": (18, 80), "pay": (0, 100_000)}, {"town": ["A", "B", "C"]}
+    roles = {"quasi_identifiers": ["age", "town"], "sensitive": ["pay"]}
+    population = Population.from_frame(train, Schema.from_frame(train, **roles, bounds=bounds, categories=towns))
+    settings: dict[str, Any] = {"population": population, "model": accepts, "desired": 1, "policy": POLICY}
+    explainer = NearestUnlikeNeighbour(train, accepts, desired=1)
+    asking = people(200, 2)
+    asking = asking[accepts(asking) == 0].head(60)
+    with Ledger(tmp_path_factory.mktemp("ledger") / "ledger.db", create=True) as ledger:
+        run_id = protect(explainer, **settings, ledger=ledger, groups="town").explain(asking).log(experiment="tests")
+    anonymizer = KAnonymizer(policy=POLICY).fit(population, model=accepts, desired=1)
+    setting = Setting(anonymizer, explainer.explain(asking), holdout=people(200, 1))
+    run_linkage_audit(setting, ["linkage"]).log(run_id)
+    return str(run_id)
+
+
+def attacks(shift: float = 0.02, **of: Any) -> list[AttackReport]:
+    """Return reports of attacks on the model, as they are logged."""
+    of = {"policy": POLICY.to_dict(), "subject": "protected"} | of
+    found = [reported.membership({"membership_cfd": shift, "membership_cfd_lrt": 0.03}, 2_000, **of)]
+    for kind, name in (("extraction", "extraction_known_500"), ("attribute_inference", "attribute_inference_linkage")):
+        rates = reported.rate(0.31, 2_000), reported.rate(0.305, 2_000)
+        found.append(reported.attack_report(kind, name, *rates, **of))
+    return found
+
+
+def test_with_every_attack_within_tolerance_the_verdict_is_pass(released: str, answers: Path, tmp_path: Path) -> None:
+    inputs = reported.inputs(tmp_path / "inputs.yaml", {"attribute_disclosure": 0.9, "group_gap": 0.9})
+    runs = [released, *(attack.log(experiment="tests") for attack in attacks())]
+    report = PrivacyReport.of_runs(runs, inputs=inputs)
+    assert {line.id: line.status for line in report.data.checks if line.status != "pass"} == {}
+    assert report.verdict == "pass"
+    assert {line.id for line in report.data.checks if line.id.startswith("attack_")} == {
+        *("attack_linkage", "attack_membership_cfd", "attack_membership_cfd_lrt", "attack_extraction_known_500"),
+        "attack_attribute_inference_linkage",
+    }
+    assert check(report, "attack_membership_cfd").evidence == (report.run_ids[1],)
+    assert 'id="chart-roc"' in report.to_html()
+    leak = attacks(1.0)[0].log(experiment="tests")
+    assert PrivacyReport.of_runs([*runs, leak], inputs=inputs).verdict == "fail"
+    raw = [attack.log(experiment="tests") for attack in attacks(2.0, policy=None, subject="nice")]
+    assert PrivacyReport.of_runs([*runs, *raw], inputs=inputs).verdict == "pass"
+    assert PrivacyReport.of_runs([released, *raw], inputs=inputs).verdict == "review"
+    outside = PrivacyReport.of_runs(runs, inputs=inputs, edition="external")
+    for text in (getattr(outside, form)() for form in FORMATS):
+        assert "61803" not in text.replace(",", "")
+        assert not any(run_id in text for run_id in runs)
+
+
+def test_attacks_of_one_kind_stand_beside_each_other_in_one_run(store: str) -> None:
+    run_id = reported.run(audits=())
+    rates = reported.rate(0.3), reported.rate(0.3)
+    copied = reported.attack_report("attribute_inference", "attribute_inference_surrogate", *rates)
+    for attack in (*attacks(), reported.membership({"membership_surrogate_threshold": 0.0}, 300), copied):
+        attack.log(run_id)
+    names = {attack.id for attack in PrivacyReport.of_runs(run_id).data.attacks}
+    assert names == {
+        *("membership_cfd", "membership_cfd_lrt", "membership_surrogate_threshold", "extraction_known_500"),
+        *("attribute_inference_linkage", "attribute_inference_surrogate"),
+    }

@@ -1,0 +1,248 @@
+"""The report is a release, too: what an edition hides cannot be computed from what it shows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import reported
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
+from cfk_plugin.report.data import ReportData
+
+pytestmark = pytest.mark.usefixtures("store")
+FEW, HIDDEN = "1–10", "hidden"
+TEN = PrivacyPolicy(k=10)
+SHIFTS = {"membership_cfd": 0.0, "membership_loss": 1.0}
+FORMS = ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card")
+
+
+def external(table: pd.DataFrame | None = None, **changes: Any) -> PrivacyReport:
+    return PrivacyReport.of_runs(reported.run(table, **changes), edition="external")
+
+
+def said(report: PrivacyReport) -> Iterator[str]:
+    """Yield the report in every form, without the data that the page carries for download."""
+    for form in FORMS:
+        yield re.sub(r"data:[^\"]*", "", getattr(report, form)())
+
+
+@pytest.mark.parametrize(
+    ("k", "band", "risk"),
+    [
+        (9, "under 10", "above 0.1"),
+        (10, "10–19", "at most 0.1"),
+        (19, "10–19", "at most 0.1"),
+        (20, "20–49", "at most 0.05"),
+        (49, "20–49", "at most 0.05"),
+        (50, "50 or more", "at most 0.02"),
+    ],
+)
+def test_class_sizes_and_risks_are_banded_outside_and_exact_inside(k: int, band: str, risk: str) -> None:
+    run_id = reported.run(reported.rows(policy=TEN, k=k), TEN)
+    inside, outside = (PrivacyReport.of_runs(run_id, edition=e).data for e in ("internal", "external"))  # type: ignore[arg-type]
+    assert (inside.metric("k_min").value, inside.metric("prosecutor_risk_max").value) == (k, 1 / k)
+    assert (outside.metric("k_min").band, outside.metric("prosecutor_risk_max").band) == (band, risk)
+    assert (outside.metric("k_min").value, outside.metric("cdm").band) == (None, HIDDEN)
+    assert "metrics.k_min" in outside.suppressed_cells
+
+
+@pytest.mark.parametrize("edition", ["internal", "external"])
+def test_people_are_banded_in_every_edition(edition: Any) -> None:
+    bands = {0: None, 7: FEW, 11: "11–19", 99: "90–99", 1_234: "1,000–1,999", 20_000: "20,000–29,999"}
+    column = reported.population()["attributes"][0]
+    facts = reported.population(attributes=[column | {"name": f"a{n}", "distinct": n} for n in bands])
+    data = PrivacyReport.of_runs(reported.run(population=facts), edition=edition).data
+    assert [attribute["distinct"].band for attribute in data.attributes] == list(bands.values())
+
+
+@pytest.mark.parametrize(
+    ("people", "band"),
+    [(0, None), (7, "1–10 people"), (11, None), (995, "all but 1–10 people"), (1_000, None), ("1–10", "1–10 people")],
+)
+def test_a_share_of_people_needs_eleven_on_both_sides(people: Any, band: str | None) -> None:
+    report = PrivacyReport.of_runs(reported.run(population=reported.population(unique=people, below_k=people)))
+    for amount in (report.data.population["unique"], report.data.metric("below_k")):
+        assert (amount.band, amount.n) == (band, None)
+    if isinstance(people, int) and band:
+        assert not any(told in text for text in said(report) for told in (f"{people / 1_000}", f"{people / 10:g} %"))
+        assert {"population.unique", "metrics.below_k"} <= set(report.data.suppressed_cells)
+
+
+def possible(shown: dict[str, Any], total: int) -> dict[str, set[int]]:
+    """Return every value that each banded cell may have, for who knows the total and the rules."""
+    names = [name for name, amount in shown.items() if amount.band]
+    left = total - sum(int(amount.value) for amount in shown.values() if amount.band is None)
+    choices = [range(1, 11) if shown[name].band == FEW else range(11, left + 1) for name in names]
+    fitting = [combination for combination in itertools.product(*choices) if sum(combination) == left]
+    return {name: {combination[place] for combination in fitting} for place, name in enumerate(names)}
+
+
+CELLS = [(0, 0, 0), (0, 0, 1), (7, 0, 0), (9, 10, 0), (1, 1, 0), (1, 1, 1), (1, 25, 0), (7, 25, 25), (10, 11, 0)]
+CELLS += [(10, 11, 11), (1, 7, 25), (11, 11, 25), (7, 10, 11), (9, 10, 10)]
+
+
+@pytest.mark.parametrize("counts", CELLS)
+def test_no_small_count_follows_from_the_total(counts: tuple[int, int, int]) -> None:
+    names = ("infeasible", "not_desired", "ncp_above_ceiling")
+    reasons = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
+    table = reported.rows(60 + len(reasons))
+    if reasons:
+        table = reported.withheld(table, len(reasons) - 1)
+        table.loc[: len(reasons) - 1, "reason"] = reasons
+    releases = external(table).data.releases
+    shown = {name: releases["reasons"][name] for name, count in zip(names, counts, strict=True) if count}
+    exact = dict(zip(names, counts, strict=True))
+    assert all(amount.band == FEW for name, amount in shown.items() if 0 < exact[name] < 11)
+    known = releases["suppressed"].value
+    if known is None:  # of the reasons nobody knows the sum; of what was asked for everybody may
+        of_all = {name: releases[name] for name in ("exact", "generalised", "prototypes", "suppressed")}  # type: ignore[literal-required]
+        assert (releases["suppressed"].band, releases["released"].band) == (FEW, HIDDEN)
+        shown, known = of_all, None if releases["asked"].band else len(table)
+    if known is not None:
+        assert all(len(found) > 1 for name, found in possible(shown, int(known)).items() if shown[name].band == FEW)
+
+
+def test_what_few_were_refused_is_hidden_outside_with_its_complement() -> None:
+    table = reported.withheld(reported.rows(), 3)
+    inside = PrivacyReport.of_runs(reported.run(table)).data
+    assert (inside.releases["suppressed"].value, inside.releases["released"].value) == (4, 96)
+    report = external(table)
+    outside = report.data
+    assert {outside.releases["suppressed"].band, outside.metric("suppressed").band} == {FEW}
+    assert outside.metric("suppressed_rate").band is not None
+    assert {metric.amount.n for metric in outside.metrics} == {None}  # 96 were released
+    assert not re.search(r"(?<![\d.])96(?![\d.])", report.to_json())
+    flips = outside.metric("flips")
+    assert (flips.low, flips.high) == (None, None)  # a Wilson interval would tell of how many
+
+
+def test_of_few_explanations_not_even_their_number_is_told_outside() -> None:
+    releases = external(reported.withheld(reported.rows(7), 6)).data.releases
+    assert [releases[name].value for name in ("asked", "released", "suppressed")] == [None] * 3  # type: ignore[literal-required]
+
+
+def test_outside_no_run_and_no_class_size_is_named(answers: Any) -> None:
+    sizes = {"k": 47, "k_desired": 41, "k_effective": 43, "k_intersection": 41}
+    run_id = reported.run(reported.rows(200, **sizes))
+    report = PrivacyReport.of_runs(run_id, inputs=answers, edition="external")
+    assert report.verdict == "pass"
+    for text in said(report):
+        assert run_id not in text
+        assert not re.search(r"(?<![\d.])4[137](?![\d.,–])", text)
+    data = report.data
+    assert (data.runs, data.certificates, {check.evidence for check in data.checks}) == ((), (), {()})
+    assert {group.mean.band for group in data.groups if group.metric == "k"} == {"24–59"}
+    assert "cfk report" not in report.to_json()
+
+
+def test_figures_of_attacks_on_few_people_are_nowhere_outside() -> None:
+    audit = json.loads(reported.membership(SHIFTS, 1_367, **reported.OF_POLICY, subject="protected").to_json())
+    run_id = reported.run(audits=[audit])
+    inside, outside = (PrivacyReport.of_runs(run_id, edition=edition) for edition in ("internal", "external"))  # type: ignore[arg-type]
+    told = ("tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001_high")
+    exact = {repr(attack.figures[name].value) for attack in inside.data.attacks for name in told}
+    exact |= {repr(attack.main.value) for attack in inside.data.attacks}
+    assert all(value in inside.to_json() for value in exact)
+    for text in said(outside):
+        assert not any(value in text for value in exact)
+        assert not re.search(r"(?<![\d.])(1,?367|2,?734)(?![\d.])", text)
+    figures = {attack.id: attack.figures for attack in outside.data.attacks}["membership_loss"]
+    assert (figures["tpr_at_0_01"].band, figures["members"].band) == (HIDDEN, "1,000–1,999")
+    assert "attacks.membership_loss.tpr_at_0_01" in outside.data.suppressed_cells
+
+
+def amounts(value: object) -> Iterator[float]:
+    """Yield every number in a report's JSON that is an amount."""
+    if isinstance(value, dict):
+        found = value.get("value")
+        yield from [found] if isinstance(found, int | float) and "band" in value else []
+        for inner in value.values():
+            yield from amounts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from amounts(inner)
+
+
+@pytest.mark.parametrize("edition", ["internal", "external"])
+def test_a_class_of_seven_people_cannot_be_told(edition: Any) -> None:
+    """Seven people are in a class of fewer than k, before protection: neither they nor the other 193 are counted."""
+    table = pd.DataFrame({"age": [30] * 7 + [40] * 93 + [50] * 100, "salary": range(200)})
+    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=20)).fit(population, lambda rows: rows["salary"] > 5, True)
+    run_id = anonymizer.transform(table.tail(60)).log(experiment="tests")
+    report = PrivacyReport.of_runs(run_id, edition=edition)
+    assert report.data.population["below_k"].band == "1–10 people"
+    assert set(amounts(json.loads(report.to_json()))).isdisjoint({7, 193, 7 / 200, 193 / 200, 0.035, 0.965})
+    assert not any(re.search(r"3\.5 %|0\.035", text) for text in said(report))
+
+
+# --- what stays unprotected is said, and no more is promised than holds ---
+
+FOR = {
+    "nominal": ({"inversion", "model filter", "query steering"}, PrivacyPolicy(k=12, guarantee="nominal")),
+    "reciprocal": ({"model filter", "query steering"}, PrivacyPolicy(k=12)),
+    "eligible": ({"model filter", "query steering"}, PrivacyPolicy(k=12, anonymity_set="eligible")),
+    "catalogue": (set(), PrivacyPolicy(k=12, guarantee="catalogue")),
+}
+WORDS = {
+    "inversion": "reruns the algorithm for",
+    "model filter": "asks the model",
+    "query steering": "many explanations",
+}
+
+
+@pytest.mark.parametrize(("open_to", "policy"), FOR.values(), ids=FOR)
+@pytest.mark.parametrize("ledger", ["sqlite", "none", None])
+def test_every_attack_that_a_guarantee_does_not_stop_is_named(
+    open_to: set[str], policy: PrivacyPolicy, ledger: str | None
+) -> None:
+    environment = None if ledger is None else {"ledger": ledger}
+    data = PrivacyReport.of_runs(reported.run(policy=policy, environment=environment)).data
+    text = " ".join(data.limits)
+    assert {attack for attack, words in WORDS.items() if words in text} == open_to
+    assert ("knows the outcomes" in text) == (policy.guarantee != "catalogue" and policy.anonymity_set != "eligible")
+    begins = {"sqlite": "The ledger connects", "none": "No ledger was kept", None: "It is not known whether a ledger"}
+    assert any(sentence.startswith(begins[ledger]) for sentence in data.limits)
+    assert_plain(data)
+
+
+@pytest.mark.parametrize("private", [None, ["salary"], list("abcdefghijklmno"), []])
+def test_private_values_that_are_released_as_they_are_are_named(private: list[str] | None) -> None:
+    columns = [("age", "quasi-identifier"), *((name, "other") for name in private or ())]
+    column = reported.population()["attributes"][0]
+    facts = reported.population(attributes=[column | {"name": name, "role": role} for name, role in columns])
+    data = PrivacyReport.of_runs(reported.run(population=None if private is None else facts)).data
+    text = " ".join((*data.limits, *data.report["not_covered"]))
+    assert ("released as they are" in text) == (private != [])
+    assert ("not known which private values" in text) == (private is None)
+    assert "(salary)" in text or private != ["salary"]
+    assert "l and 3 more)" in text or len(private or ()) < 15
+    assert ("rows are counted as people" in text.lower()) == (private is None)
+    assert_plain(data)
+
+
+def assert_plain(data: ReportData) -> None:
+    """Assert that what is not covered are three sentences, and limits whole ones, each said once."""
+    assert len(data.report["not_covered"]) == 3
+    for sentence in (*data.limits, *data.report["not_covered"]):
+        assert re.fullmatch(r"\S[^{\n]*\.", sentence), sentence
+    assert len(data.limits) == len(set(data.limits))
+
+
+def test_techniques_are_said_in_words_of_the_standard() -> None:
+    nominal = PrivacyPolicy(k=12, guarantee="nominal")
+    (local, groups) = (
+        PrivacyReport.of_runs(reported.run(policy=policy)).data.policy["techniques"] for policy in (nominal, TEN)
+    )
+    assert [text.split(":")[0] for text in local] == [
+        "record suppression",
+        "local generalization",
+        "k-anonymity (formal model), for the people who fit a region",
+    ]
+    assert groups[1].startswith("generalization")
