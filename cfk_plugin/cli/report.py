@@ -154,12 +154,13 @@ def _show(made: PrivacyReport, out: Console) -> None:
     """Print the verdict, a line per check, and what is wrong with those that fail."""
     from rich.text import Text
 
-    from cfk_plugin.report.document import STATUS_TEXTS, kind_of, shown
+    from cfk_plugin.report.amounts import shown, unit_of
+    from cfk_plugin.report.document import STATUS_TEXTS
 
     out.print(Text.assemble("verdict: ", (made.verdict, "bold"), f" ({made.data.report['edition']} edition)"))
     rows = [("status", "check", "measured", "asked")]
     for check in made.data.checks:
-        kind = kind_of(check.id)
+        kind = unit_of(check.id)
         asked = shown(check.threshold, kind) if check.threshold.measured else "–"
         rows.append((STATUS_TEXTS[check.status], check.id, shown(check.measured, kind), asked))
     # Whatever the width of the terminal: a check that is cut off was not read.

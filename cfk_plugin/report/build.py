@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,16 +12,14 @@ import pandas as pd
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.release.results import PrototypeCertificate
-from cfk_plugin.report.attacks import attacks, shown_attack
+from cfk_plugin.report.amounts import HIDDEN, Amount, Control, Edition, Kind, kind_of
+from cfk_plugin.report.attacks import audited, shown_attack
 from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
 from cfk_plugin.report.data import (
-    Amount,
     CertificateLine,
-    Check,
+    CheckResult,
     Column,
-    Criterion,
     DpStatement,
-    Edition,
     Environment,
     Group,
     Metric,
@@ -34,11 +32,18 @@ from cfk_plugin.report.data import (
     RunLine,
     Verdict,
 )
-from cfk_plugin.report.disclosure import HIDDEN, Control, Kind
-from cfk_plugin.report.figures import KINDS, LATENCIES, distributions, figures, groups, latest_population
+from cfk_plugin.report.figures import LATENCIES, distributions, figures, groups, latest_population
 from cfk_plugin.report.inputs import Asked, HumanInputs, placeholders, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
-from cfk_plugin.report.statements import controls, criteria, definitions_of, limits, not_covered, techniques
+from cfk_plugin.report.statements import (
+    Circumstances,
+    controls,
+    criteria,
+    definitions_of,
+    limits,
+    not_covered,
+    techniques,
+)
 
 _MOST_CERTIFICATES = 50
 
@@ -84,7 +89,7 @@ def _case(evidence: Evidence, inputs: HumanInputs, asked: Mapping[str, Asked]) -
         inputs=inputs,
         thresholds=asked,
         groups=groups(pooled),
-        attacks=attacks(evidence),
+        audited=audited(evidence),
         placeholders=len(placeholders(inputs)),
     )
 
@@ -93,32 +98,36 @@ def _data(
     case: JudgedCase,
     control: Control,
     released: ReleaseCounts,
-    checks: tuple[Check, ...],
+    checks: tuple[CheckResult, ...],
     preset: str | None,
     command: str,
 ) -> ReportData:
     """Put together what may be shown."""
     evidence, pooled, dp = case.evidence, case.pooled, _dp(case.evidence)
     said = _circumstances(evidence, pooled, dp)
-    short = {name: said[name] for name in said if name not in ("sensitive_declared", "subject_key")}
     metrics = _metrics(case.figures, released, control)
     ran = tuple(shown_attack(attack, control) for attack in case.attacks)
     floor = case.asked("pureness", "min_pureness").value
     return ReportData(
-        report=_head(case, control, verdict(check.status for check in checks), not_covered(**short), command),
+        report=_head(case, control, verdict(check.status for check in checks), not_covered(said), command),
         system=case.inputs.system(),
         population=_population(evidence, case.figures, control),
         attributes=_attributes(evidence, control),
-        policy=_policy(case, control, said["guarantees"], preset),
+        policy=_policy(case, control, said.guarantees, preset),
         releases=released,
         checks=checks,
         metrics=metrics,
-        distributions=distributions(evidence, pooled, case.attacks, control, floor),
+        distributions=distributions(evidence, pooled, case.audited, control, floor),
         groups=tuple(_group(group, control) for group in case.groups),
         attacks=ran,
-        criteria=_criteria(checks, said, pooled),
+        criteria=criteria(
+            {check.id: check.status for check in checks},
+            said.raw_private,
+            regions=len(pooled.regions) > 0 or not said.prototypes,
+            prototypes=said.prototypes,
+        ),
         dp=dp,
-        limits=limits(**said),
+        limits=limits(said),
         placeholders=placeholders(case.inputs),
         sign_off=case.inputs.signatures(),
         controls=controls(),
@@ -131,7 +140,7 @@ def _data(
     )
 
 
-def _circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) -> dict[str, Any]:
+def _circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) -> Circumstances:
     """Return what the limits depend on: guarantees, ledger, private values, what was released."""
     facts = latest_population(evidence)
     roles = {attribute["name"]: attribute["role"] for attribute in facts.get("attributes", ())}
@@ -139,16 +148,16 @@ def _circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) -
     stated = [run.params["cfk.guarantee"] for run in pooled.runs if "cfk.guarantee" in run.params]
     policies = [run.policy for run in pooled.runs if run.policy is not None and "k" in run.policy]
     eligible = [p.get("guarantee") == "catalogue" or p.get("anonymity_set") == "eligible" for p in policies]
-    return {
-        "guarantees": {guarantee.removeprefix("dp-") for guarantee in stated},
-        "has_ledger": None if None in known or not known else all(kind != "none" for kind in known),
-        "raw_private": sorted(n for n, role in roles.items() if role in ("sensitive", "other")) if roles else None,
-        "prototypes": len(pooled.prototypes) > 0 or dp is not None,
-        "dp_covers": None if dp is None else dp["covers"],
-        "sensitive_declared": "sensitive" in roles.values(),
-        "subject_key": facts.get("subject_key"),
-        "eligible": bool(eligible) and all(eligible),
-    }
+    return Circumstances(
+        guarantees={guarantee.removeprefix("dp-") for guarantee in stated},
+        has_ledger=None if None in known or not known else all(kind != "none" for kind in known),
+        raw_private=sorted(n for n, role in roles.items() if role in ("sensitive", "other")) if roles else None,
+        prototypes=len(pooled.prototypes) > 0 or dp is not None,
+        dp_covers=None if dp is None else dp["covers"],
+        sensitive_declared="sensitive" in roles.values(),
+        subject_key=facts.get("subject_key"),
+        eligible=bool(eligible) and all(eligible),
+    )
 
 
 def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[str, ...], command: str) -> ReportHead:
@@ -192,7 +201,7 @@ def _population(evidence: Evidence, figures: Mapping[str, Metric], control: Cont
     prints = {run.population.get("fingerprint") for run in evidence.runs if run.population is not None}
 
     def shown(name: str, exact: Amount) -> Amount:
-        return control.amount(exact, KINDS.get(name, "people"), f"population.{name}")
+        return control.amount(exact, kind_of(name) if name in figures else "people", f"population.{name}")
 
     return {
         "people": shown("people", _people(facts.get("people"))),
@@ -228,7 +237,7 @@ def _attributes(evidence: Evidence, control: Control) -> tuple[Column, ...]:
     )
 
 
-def _policy(case: JudgedCase, control: Control, guarantees: set[str], preset: str | None) -> Policies:
+def _policy(case: JudgedCase, control: Control, guarantees: Collection[str], preset: str | None) -> Policies:
     """Describe the policies in force, and how settings changed in the period."""
     pooled = case.pooled
     environments = [run.environment for run in pooled.runs if run.environment is not None]
@@ -319,14 +328,14 @@ def _metrics(found: Mapping[str, Metric], released: Mapping[str, Any], control: 
             metric,
             amount=released[name]
             if name in released
-            else control.amount(metric.amount, KINDS.get(name, "plain"), f"metrics.{name}"),
+            else control.amount(metric.amount, kind_of(name), f"metrics.{name}"),
         )
         for name, metric in found.items()
         if name not in LATENCIES  # among the releases
     )
 
 
-def _check(line: Line, control: Control) -> Check:
+def _check(line: Line, control: Control) -> CheckResult:
     measured = control.amount(line.check.measured, line.kind, f"checks.{line.check.id}")
     return replace(line.check, measured=measured, evidence=() if control.external else line.check.evidence)
 
@@ -341,16 +350,6 @@ def _group(group: Group, control: Control) -> Group:
     mean, rest = (control.amount(amount, kind, place) for amount in exact)
     gap = Amount(band=HIDDEN) if mean.band or rest.band else group.gap
     return replace(group, mean=mean, rest=rest, gap=gap)
-
-
-def _criteria(checks: tuple[Check, ...], said: Mapping[str, Any], pooled: Pooled) -> tuple[Criterion, ...]:
-    prototypes = bool(said["prototypes"])
-    return criteria(
-        {check.id: check.status for check in checks},
-        raw_private=said["raw_private"],
-        regions=len(pooled.regions) > 0 or not prototypes,
-        prototypes=prototypes,
-    )
 
 
 def _dp(evidence: Evidence) -> DpStatement | None:

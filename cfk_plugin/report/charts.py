@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from cfk_plugin.report.data import Amount
-from cfk_plugin.report.document import Bars, Chart, Curves, Intervals, shown
+from cfk_plugin.report.amounts import Amount, shown
+from cfk_plugin.report.document import Bars, Chart, Curves, Intervals
 
 ROOM = 34
 """Characters that fit on a line at 320 pixels."""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cfk_plugin.report.data import Amount, Attack, Check, Distribution, Group, ReportData
+from cfk_plugin.report.amounts import Amount, Unit, shown, unit_of
+from cfk_plugin.report.data import Attack, CheckResult, Distribution, Group, ReportData
 from cfk_plugin.report.document import (
     Bars,
     Block,
@@ -17,16 +18,13 @@ from cfk_plugin.report.document import (
     Document,
     Folded,
     Intervals,
-    Kind,
     Link,
     Mark,
     Open,
     Paragraph,
     Section,
-    Table,
+    TableBlock,
     amounts_of,
-    kind_of,
-    shown,
 )
 from cfk_plugin.report.inputs import QUESTIONS
 from cfk_plugin.report.statements import BOUNDS, COIN, load, receiver_sentence, short
@@ -80,9 +78,9 @@ def _blocks(data: ReportData, blocks: Iterable[Mapping[str, Any]], known: Mappin
                 yield _table(block, name, known[name])
 
 
-def _table(block: Mapping[str, Any], name: str, rows: Rows) -> Table:
+def _table(block: Mapping[str, Any], name: str, rows: Rows) -> TableBlock:
     numeric, note = block.get("numeric", ()), block.get("note", "")
-    return Table(f"table-{name}", block["caption"], block["columns"], rows, numeric=numeric, note=note)
+    return TableBlock(f"table-{name}", block["caption"], block["columns"], rows, numeric=numeric, note=note)
 
 
 def _headline(data: ReportData) -> str:
@@ -222,7 +220,7 @@ def _texts(entries: Iterable[Mapping[str, Any]], *names: str) -> Rows:
     return [tuple(str(each[name]) for name in names) for each in entries]
 
 
-def _check(data: ReportData, check: Check) -> tuple[Cell, ...]:
+def _check(data: ReportData, check: CheckResult) -> tuple[Cell, ...]:
     """Return a check as a row: it leads to its section, and its meaning to the definition."""
     (measured, asked), source = amounts_of(check), check.source.partition(":")[0]  # section 3 has it in full
     return (
@@ -314,7 +312,7 @@ def _figures(data: ReportData, names: Iterable[str]) -> Rows:
     """Return figures; what was not measured is there and says so."""
     found = {metric.id: metric for metric in data.metrics}
     return [
-        (_named(data, name), shown(of.amount, kind_of(name)), _number(of.amount.n), of.method or "–")
+        (_named(data, name), shown(of.amount, unit_of(name)), _number(of.amount.n), of.method or "–")
         for name in names
         if (of := found.get(name))
     ]
@@ -353,7 +351,7 @@ def _answers(data: ReportData, section: int) -> Iterator[Block]:
     asked = [q for q in QUESTIONS.values() if q.section == section and data.system.get(q.id)]
     if asked:
         rows = [(q.question, str(data.system[q.id]), q.role) for q in asked]
-        yield Table(f"table-answers-{section}", "What people said", ("Question", "Answer", "Role"), rows)
+        yield TableBlock(f"table-answers-{section}", "What people said", ("Question", "Answer", "Role"), rows)
     yield from (Open(p.question, p.role) for p in data.placeholders if p.section == section)
 
 
@@ -364,7 +362,7 @@ def _settings(place: int, policy: Mapping[str, Any]) -> Folded:
         if value is not None
     ]
     first, last = (str(policy[name])[:10] for name in ("first", "last"))
-    table = Table(
+    table = TableBlock(
         f"table-policy-{place}",
         f"Settings of policy {place}",
         ("Setting", "Value"),
@@ -374,7 +372,7 @@ def _settings(place: int, policy: Mapping[str, Any]) -> Folded:
     return Folded(f"Policy {place}: {shown(policy['asked'], 'count')} explanations, {first} to {last}", (table,))
 
 
-def _definition(data: ReportData, name: str) -> Table:
+def _definition(data: ReportData, name: str) -> TableBlock:
     found = data.definitions[name]
     rows = [
         ("Formula", found.formula),
@@ -382,7 +380,7 @@ def _definition(data: ReportData, name: str) -> Table:
         ("Source", found.source),
         ("Does not say", found.does_not_say),
     ]
-    return Table(f"definition-{name}", f"{found.name} ({name})", ("", ""), rows)
+    return TableBlock(f"definition-{name}", f"{found.name} ({name})", ("", ""), rows)
 
 
 # Charts.
@@ -395,7 +393,7 @@ def _chart(found: Distribution | None, block: Mapping[str, Any]) -> Iterator[Cha
     name, title, x, y = found.id, block["title"], block["x"], block["y"]
     if len(found.series) == 1:
         title = title.replace("before and after", "after")
-    kind: Kind = "share" if y.endswith("(%)") else "number"
+    kind: Unit = "share" if y.endswith("(%)") else "number"
     series = {
         label: tuple(_scaled(amount.value, kind) for amount in amounts) for label, amounts in found.series.items()
     }
@@ -416,16 +414,16 @@ def _distribution(data: ReportData, name: str) -> Distribution | None:
     return next((found for found in data.distributions if found.id == name), None)
 
 
-def _numbers(found: Distribution, name: str, caption: str, heading: str, kind: Kind, note: str) -> Table:
+def _numbers(found: Distribution, name: str, caption: str, heading: str, kind: Unit, note: str) -> TableBlock:
     rows = [
         (label, *(shown(amounts[place], kind) for amounts in found.series.values()))
         for place, label in enumerate(found.labels)
     ]
     numeric = tuple(range(1, len(found.series) + 1))
-    return Table(name, caption, (heading, *found.series), rows, numeric=numeric, note=note)
+    return TableBlock(name, caption, (heading, *found.series), rows, numeric=numeric, note=note)
 
 
-def _scaled(value: float | None, kind: Kind) -> float | None:
+def _scaled(value: float | None, kind: Unit) -> float | None:
     return value if value is None or kind != "share" else 100 * value
 
 
@@ -469,7 +467,7 @@ def _gaps(data: ReportData) -> Iterator[Chart]:
         ]
         picture = Intervals([row for row, _ in known], [text for _, text in known], axis, lines)
         title = f"{name}: difference between each group and the rest"
-        table = Table(f"data-groups-{metric}", f"{title}: the numbers", ("", axis), texts, numeric=(1,))
+        table = TableBlock(f"data-groups-{metric}", f"{title}: the numbers", ("", axis), texts, numeric=(1,))
         description = f"Difference of the mean ({name}) with its 95 % interval; no difference is at 0."
         yield Chart(f"chart-groups-{metric}", title, description, picture, table)
 
@@ -509,7 +507,7 @@ def _attack_figures(data: ReportData, attack: Attack) -> Folded:
         whole = amount if low is None or high is None else replace(amount, low=low.value, high=high.value)
         rows.append((_named(data, name) if name in data.definitions else name, shown(whole)))
     caption, note = f"Figures of the attack {attack.id}", "Defined in the reference of audits."
-    table = Table(f"table-attack-{attack.id}", caption, ("Figure", "Value"), rows, numeric=(1,), note=note)
+    table = TableBlock(f"table-attack-{attack.id}", caption, ("Figure", "Value"), rows, numeric=(1,), note=note)
     return Folded(caption, (table,))
 
 
@@ -545,13 +543,13 @@ def _above_zero(found: Distribution, amounts: Sequence[Amount]) -> list[tuple[fl
     return [(float(label), amount.value) for label, amount in pairs if amount.value is not None and amount.value > 0]
 
 
-def _roc_table(found: Distribution, caption: str, names: Iterable[str]) -> Table:
+def _roc_table(found: Distribution, caption: str, names: Iterable[str]) -> TableBlock:
     told = [rate for rate in _ROC_RATES if rate in found.labels]
     places = [found.labels.index(rate) for rate in told]
     rows = [
         (BOUNDS.get(name) or short(name), *(shown(found.series[name][place]) for place in places)) for name in names
     ]
-    return Table(
+    return TableBlock(
         f"data-{found.id}",
         caption,
         ("", *(f"Found at {float(rate) * 100:g} % false alarms" for rate in told)),

@@ -1,4 +1,7 @@
-"""The report as data: what is in the JSON, and all that a rendering may look at."""
+"""The report as data, all that a rendering may look at, and what an edition may show of it.
+
+Disclosure control is on amounts: the report is a release, too.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,16 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
     with_config,
 )
 from typing_extensions import TypedDict
 
 from cfk_plugin.errors import InputError
+from cfk_plugin.report.amounts import NOT_MEASURED, Amount, Edition, Number
 
 SCHEMA_VERSION = 1
 """Version of the layout; the JSON Schema is ``schemas/report-1.schema.json``, made by `json_schema`."""
 
-Edition = Literal["internal", "external"]
 Status = Literal["pass", "review", "fail", "not_measured"]
 Verdict = Literal["pass", "review", "fail"]
 Family = Literal["linkage", "membership", "extraction", "attribute_inference", "epsilon"]
@@ -33,60 +34,9 @@ Family = Literal["linkage", "membership", "extraction", "attribute_inference", "
 _STRICT: ConfigDict = {"strict": True, "allow_inf_nan": False}
 
 
-def _as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    check(value)
-    return value
-
-
-Number = Annotated[float, WrapValidator(_as_it_is)]
-"""A finite number; a whole one stays whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
-    """A number, exact or as an edition may show it.
-
-    Attributes
-    ----------
-    value : float or int, optional
-        None where it was not measured, and where only a band is shown.
-    low, high : float, optional
-        Ends of its interval.
-    n : int, optional
-        What it is over, where that may be shown.
-    band : str, optional
-        What is shown in its place, such as ``1–10``.
-    """
-
-    value: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
-    n: int | None = None
-    band: str | None = None
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is anything to show."""
-        return self.value is not None or self.band is not None
-
-
-NOT_MEASURED = Amount()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One figure of the report.
-
-    Attributes
-    ----------
-    id : str
-        Key of `ReportData.definitions`.
-    amount : Amount
-    section : int
-        Section of the report that it stands in.
-    method : str
-        How the interval or figure was obtained, in a few words.
-    """
+    """One figure of the report; `method` says in a few words how the interval or figure was obtained."""
 
     id: str
     amount: Amount
@@ -95,25 +45,12 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class CheckResult:
     """One line of the verdict.
 
-    Attributes
-    ----------
-    id : str
-        Key of `ReportData.definitions`.
-    status : Status
-    measured : Amount
-    threshold : Amount
-        What it is compared with.
-    source : str
-        Where the threshold comes from.
-    section : int
-        Section with the evidence.
-    text : str
-        What was found and what would change it. Names no figure that an edition may hide.
-    evidence : tuple of str
-        Run ids, or ``run/step`` of single explanations; empty in the external edition.
+    `measured` is compared with `threshold`, which comes from `source`; the evidence stands in `section`. `text` is what
+    was found and what would change it: no figure that an edition may hide. `evidence` are run ids, or ``run/step`` of
+    single explanations; none in the external edition.
     """
 
     id: str
@@ -128,21 +65,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Amounts per category, for a chart and its table.
+    """Amounts per category, for a chart and its table: one per label in each series.
 
-    Attributes
-    ----------
-    id : str
-        ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness``, ``frontier``, ``comparison``, ``intersection``,
-        ``roc``.
-    section : int
-    labels : tuple of str
-        Of the categories, in order.
-    series : mapping of str to tuple of Amount
-        Name of a series to one amount per category.
-    marks : mapping of str to float
-        Lines that belong in the chart: what they are, and where.
-    note : str
+    ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness``, ``frontier``, ``comparison``, ``intersection`` or
+    ``roc``. `marks` are lines that belong in the chart: what they are, and where.
     """
 
     id: str
@@ -170,25 +96,10 @@ class Group:
 class Attack:
     """What one attack reached; see `cfk_plugin.audit.AuditResult`.
 
-    Attributes
-    ----------
-    id, family : str
-    scenario : str
-        What the attacker knows and does, in one sentence.
-    main, baseline, control : Amount
-    figures : mapping of str to Amount
-        The attack's own numbers.
-    worked : bool
-    covers : bool
-        Whether it was run on the policy and population of all explanations of the report.
-    run : str
-        Id of the run that holds it; empty in the external edition.
-    subject : str
-        Who or what was attacked, where the audit says so: an explainer, with or without protection.
-    concerns : bool
-        Whether its policy is that of any explanation of the report. An explainer without protection has none.
-    judged : bool
-        Whether a check judges it. The same attack on something else is there for comparison.
+    `scenario` is what the attacker knows and does, `figures` are the attack's own numbers, `run` holds it (empty in the
+    external edition), and `subject` is who or what was attacked, where the audit says so. `covers`: it was run on the
+    policy and population of all explanations of the report; `concerns`: on the policy of any, and an explainer without
+    protection has none; `judged`: a check judges it, and not the same attack on something else.
     """
 
     id: str
@@ -204,6 +115,10 @@ class Attack:
     subject: str = ""
     concerns: bool = True
     judged: bool = True
+
+    def figure(self, name: str) -> Number | None:
+        """Return one of the attack's own numbers, if it has it."""
+        return self.figures[name].value if name in self.figures else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,7 +333,7 @@ class ReportData:
     attributes : tuple of Column
     policy : Policies
     releases : ReleaseCounts
-    checks : tuple of Check
+    checks : tuple of CheckResult
     metrics : tuple of Metric
     distributions : tuple of Distribution
     groups : tuple of Group
@@ -450,7 +365,7 @@ class ReportData:
     attributes: tuple[Column, ...]
     policy: Policies
     releases: ReleaseCounts
-    checks: Annotated[tuple[Check, ...], Field(min_length=1)]
+    checks: Annotated[tuple[CheckResult, ...], Field(min_length=1)]
     metrics: tuple[Metric, ...]
     distributions: tuple[Distribution, ...]
     groups: tuple[Group, ...]

@@ -11,33 +11,19 @@ import pandas as pd
 
 from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.intervals import bootstrap, wilson
-from cfk_plugin.report.attacks import audited, roc_curves
-from cfk_plugin.report.data import NOT_MEASURED, Amount, Distribution, Group, Metric
-from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, LEAST, Control, Kind
+from cfk_plugin.report.amounts import ENOUGH_FOR_QUANTILES, LEAST, Amount, Control
+from cfk_plugin.report.attacks import roc_curves
+from cfk_plugin.report.data import Distribution, Group, Metric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.report.data import Attack
+    from cfk_plugin.report.attacks import Audited
     from cfk_plugin.report.runs import Evidence, Pooled
 
 
 POPULATION, RELEASES, RISK, COMPOSITION, VALIDITY, UTILITY, DP = 2, 4, 5, 6, 7, 8, 11
 """Numbers of the sections that figures stand in."""
-
-KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(("unique", "below_k"), "share_of_people"),
-    **dict.fromkeys(("asked", "released", "exact", "generalised", "prototypes", "suppressed", "untracked"), "requests"),
-    **dict.fromkeys(("ledger_again", "ledger_refused"), "requests"),
-    **dict.fromkeys(("suppressed_rate", "native_rate", "near_native_rate", "native_qi_rate"), "share_of_requests"),
-    **dict.fromkeys(("at_risk_009", "at_risk_020", "flips", "cm", "optimal_rate"), "share_of_requests"),
-    **dict.fromkeys(("k_min", "k_mean", "k_p05", "k_median", "k_private_min", "private_matches_min"), "class_size"),
-    **dict.fromkeys(("k_desired_min", "k_desired_median", "k_consistent_min", "k_effective_min"), "class_size"),
-    **dict.fromkeys(("k_intersection_min", "refused_k"), "class_size"),
-    **dict.fromkeys(("prosecutor_risk_max", "prosecutor_risk_mean", "journalist_risk_max", "marketer_risk"), "risk"),
-    **dict.fromkeys(("cdm", "cdm_per_release"), "class_sum"),
-}
-"""What a figure counts, which decides how it may be shown; all others are plain."""
 
 _BOOTSTRAP = "mean; percentile bootstrap over explanations, 95 %"
 _WILSON = "share; Wilson, 95 %"
@@ -297,16 +283,15 @@ _PREFIX = "ncp."
 
 
 def distributions(
-    evidence: Evidence, pooled: Pooled, attacks: tuple[Attack, ...], control: Control, floor: float | None
+    evidence: Evidence, pooled: Pooled, audited: tuple[Audited, ...], control: Control, floor: float | None
 ) -> tuple[Distribution, ...]:
     """Return every distribution that there is evidence for."""
     found: list[Distribution | None] = []
     if len(pooled.regions):
         found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled)]
         found += [_pureness(pooled, control, floor)]
-    found += [_frontier(evidence), _comparison(evidence), _intersection(attacks, control)]
-    curves = roc_curves(audited(evidence), control)
-    return (*(distribution for distribution in found if distribution is not None), *curves)
+    found += [_frontier(evidence), _comparison(evidence), _intersection(audited, control)]
+    return (*(each for each in found if each is not None), *roc_curves(audited, control))
 
 
 def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution:
@@ -448,10 +433,10 @@ def _logged(found: Mapping[str, Any] | None) -> Amount:
     return Amount(value=known.get("value"), low=known.get("low"), high=known.get("high"))
 
 
-def _intersection(attacks: tuple[Attack, ...], control: Control) -> Distribution | None:
+def _intersection(audited: tuple[Audited, ...], control: Control) -> Distribution | None:
     """People who are left after several releases for one record."""
-    figures = next((attack.figures for attack in attacks if attack.id == "intersection"), {})
-    left = {f"{turn}": figures.get(f"k_after_{turn}_min", NOT_MEASURED).value for turn in _TURNS}
+    attack = next((found.attack for found in audited if found.attack.id == "intersection"), None)
+    left = {f"{turn}": attack.figure(f"k_after_{turn}_min") for turn in _TURNS} if attack else {}
     amounts = {
         turn: control.amount(Amount(value=value), "class_size", f"distributions.intersection.{turn}")
         for turn, value in left.items()

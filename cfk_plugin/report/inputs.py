@@ -58,7 +58,7 @@ class _Written(yaml.BaseLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if key.value in seen:
-                raise InputError(f"{shown(key.value)} stands there twice (line {key.start_mark.line + 1}); keep one")
+                raise InputError(f"{key_text(key.value)} stands there twice (line {key.start_mark.line + 1}); keep one")
             seen.add(key.value)
         made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return made
@@ -88,7 +88,7 @@ def read_written(path: str | Path) -> Any:
     raise InputError(f"{path} {problem}")
 
 
-def shown(key: object) -> str:
+def key_text(key: object) -> str:
     """Return a key as messages name it: short and printable."""
     text = key if isinstance(key, str) else type(key).__name__
     plain = "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -113,7 +113,7 @@ def is_empty(value: object) -> bool:
 def check_keys(given: Mapping[Any, Any], where: str, known: Iterable[str]) -> None:
     """Refuse a key that is not known: a misspelt answer would be lost without a word."""
     if unknown := [key for key in given if key not in known]:
-        raise InputError(f"{where}{shown(unknown[0])} is unknown; known: {', '.join(known)}")
+        raise InputError(f"{where}{key_text(unknown[0])} is unknown; known: {', '.join(known)}")
 
 
 def read_each(given: object, where: str, known: Iterable[str], read: Form) -> MappingProxyType[str, Any]:

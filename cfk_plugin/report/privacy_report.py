@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.data import Change, Edition, ReportData, Verdict
+from cfk_plugin.report.amounts import Edition
+from cfk_plugin.report.data import Change, ReportData, Verdict
 from cfk_plugin.report.delivery import check_place, write_whole
 from cfk_plugin.report.document import STATUS_TEXTS
 

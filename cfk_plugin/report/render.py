@@ -25,7 +25,7 @@ from cfk_plugin.report.document import (
     Open,
     Paragraph,
     Section,
-    Table,
+    TableBlock,
     markdown,
     markdown_target,
 )
@@ -60,7 +60,7 @@ class Layout(NamedTuple):
     stacks_below: int  # width in rem below which rows become lists; 0 where they never do
 
 
-def layout(table: Table) -> Layout:
+def layout(table: TableBlock) -> Layout:
     columns = [[name, *(row[place] for row in table.rows)] for place, name in enumerate(table.columns)]
     texts = [max(len(words(cell)) for cell in cells) for cells in columns]
     parts = [
@@ -171,7 +171,7 @@ def _link(link: Link) -> Markup:
     return shown
 
 
-def _outside_links(table: Table) -> list[tuple[str, str]]:
+def _outside_links(table: TableBlock) -> list[tuple[str, str]]:
     """Return the outside links of a table, each target once; on paper they stand below it, as cells have no room."""
     parts = [part for row in table.rows for cell in row for part in (cell if isinstance(cell, tuple) else (cell,))]
     links = {part.target: part.text for part in parts if isinstance(part, Link) and _OUTSIDE.fullmatch(part.target)}
@@ -225,7 +225,7 @@ def _block(block: Block, anchors: frozenset[str]) -> str:
             return _text(block.text, anchors)
         case Bullets():
             return "\n".join(f"* {_text(item, anchors)}" for item in block.items)
-        case Table():
+        case TableBlock():
             return _table(block, anchors)
         case Chart():
             said = f"**{markdown(block.title)}**\n\n{markdown(block.description)}"
@@ -237,7 +237,7 @@ def _block(block: Block, anchors: frozenset[str]) -> str:
             return "\n\n".join([f"**{markdown(block.summary)}**", *inner])
 
 
-def _table(table: Table, anchors: frozenset[str]) -> str:
+def _table(table: TableBlock, anchors: frozenset[str]) -> str:
     rule = ["--:" if place in table.numeric else "---" for place in range(len(table.columns))]
     rows = [[markdown(name) for name in table.columns], rule]
     rows += [[_cell(cell, anchors) for cell in row] for row in table.rows]
@@ -286,5 +286,5 @@ def _anchors_of(blocks: Sequence[Block]) -> Iterator[str]:
             yield from _anchors_of(block.blocks)
         elif isinstance(block, Chart):
             yield from (block.id, block.table.id)
-        elif isinstance(block, Table):
+        elif isinstance(block, TableBlock):
             yield block.id

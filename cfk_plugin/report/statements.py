@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from cfk_plugin.report.data import Attack, Check, Criterion, Definition, Metric, Status
+from cfk_plugin.report.data import Attack, CheckResult, Criterion, Definition, Metric, Status
 
 
 @cache
@@ -41,7 +41,7 @@ _FAMILIES = ("membership", "extraction", "attribute_inference")  # each of sever
 
 
 def definitions_of(
-    checks: Iterable[Check], metrics: Iterable[Metric], attacks: Sequence[Attack]
+    checks: Iterable[CheckResult], metrics: Iterable[Metric], attacks: Sequence[Attack]
 ) -> Mapping[str, Definition]:
     """Return the definition of every check, metric and attack, by id; and of figures of attacks that have one.
 
@@ -84,75 +84,55 @@ _REGIONS = ("nominal", "reciprocal", "catalogue")  # guarantees, weakest first
 _MOST_NAMES = 12
 
 
-def limits(
-    *,
-    guarantees: Collection[str],
-    has_ledger: bool | None,
-    raw_private: Sequence[str] | None,
-    prototypes: bool,
-    dp_covers: str | None,
-    sensitive_declared: bool,
-    subject_key: bool | None,
-    eligible: bool = False,
-) -> tuple[str, ...]:
-    """Return sentences on what stays unprotected, those about regions first; None stands for what is not known.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What the sentences depend on; None stands for what is not known."""
 
-    Parameters
-    ----------
-    guarantees : collection of str
-        Of the regions and prototypes in the period.
-    has_ledger : bool or None
-        Whether a ledger was kept all the time.
-    raw_private : sequence of str or None
-        Private attributes that are released as they are.
-    prototypes : bool
-        Whether prototypes were released.
-    dp_covers : str or None
-        What their epsilon covers; see `PrototypeCertificate.covers`.
-    sensitive_declared : bool
-        Whether the schema names a sensitive attribute.
-    subject_key : bool or None
-        Whether people are told apart by a key.
-    eligible : bool
-        Whether only people with the desired predicted outcome counted, in all policies.
-    """
-    said, kinds = load("limits"), [kind for kind in _REGIONS if kind in guarantees]
+    guarantees: Collection[str]  # of the regions and prototypes in the period
+    has_ledger: bool | None  # all the time
+    raw_private: Sequence[str] | None  # private attributes that are released as they are
+    prototypes: bool  # were released
+    dp_covers: str | None  # see `PrototypeCertificate.covers`
+    sensitive_declared: bool = False
+    subject_key: bool | None = None  # people are told apart by a key
+    eligible: bool = False  # only people with the desired predicted outcome counted, in all policies
+
+    @property
+    def kinds(self) -> list[str]:
+        """The guarantees of regions, weakest first."""
+        return [kind for kind in _REGIONS if kind in self.guarantees]
+
+
+def limits(case: Circumstances) -> tuple[str, ...]:
+    """Return sentences on what stays unprotected, those about regions first."""
+    said, kinds = load("limits"), case.kinds
     found: list[str] = []
     if kinds:
-        found += [said[name] for name in _of_knowledge(kinds, eligible)]
-        found.append(said[{True: "ledger", False: "no_ledger", None: "ledger_unknown"}[has_ledger]])
-        found += [_private(raw_private)] if raw_private is None or raw_private else []
-        found.append(said["sensitive" if sensitive_declared else "no_sensitive"])
-        found += [said["membership"], said["undeclared"]]
-        found.append(said[{True: "one_person", False: "rows_counted", None: "rows_unknown"}[subject_key]])
-        found.append(said["one_table"])
-    if prototypes:
-        found.append(_covers(dp_covers))
-        found += [said["unproven"]] if "none" in guarantees else []
-        found += [said["general"], said["refits"], said["not_noised"]]
-    return (*found, said["model"], said["process"])
+        found += _of_knowledge(kinds, case.eligible)
+        found.append({True: "ledger", False: "no_ledger", None: "ledger_unknown"}[case.has_ledger])
+        found += ["raw_private"] if case.raw_private is None or case.raw_private else []
+        found += ["sensitive" if case.sensitive_declared else "no_sensitive", "membership", "undeclared"]
+        found.append({True: "one_person", False: "rows_counted", None: "rows_unknown"}[case.subject_key])
+        found.append("one_table")
+    if case.prototypes:
+        found += ["prototypes", *(["unproven"] if "none" in case.guarantees else [])]
+        found += ["general", "refits", "not_noised"]
+    own = {"raw_private": _private(case.raw_private), "prototypes": _covers(case.dp_covers)}
+    return tuple(own.get(name) or said[name] for name in (*found, "model", "process"))
 
 
-def not_covered(
-    *,
-    guarantees: Collection[str],
-    has_ledger: bool | None,
-    raw_private: Sequence[str] | None,
-    prototypes: bool,
-    dp_covers: str | None,
-    eligible: bool = False,
-) -> tuple[str, str, str]:
-    """Return the three sentences that stand beside the verdict; parameters as for `limits`."""
-    said, kinds = load("limits"), [kind for kind in _REGIONS if kind in guarantees]
+def not_covered(case: Circumstances) -> tuple[str, str, str]:
+    """Return the three sentences that stand beside the verdict."""
+    said, kinds, covers = load("limits"), case.kinds, _covers(case.dp_covers)
     if not kinds:
-        return _covers(dp_covers), said["general"], said["outside_prototypes"]
+        return covers, said["general"], said["outside_prototypes"]
     variants = {
-        "reciprocal": "eligible" if eligible else "reciprocal",
-        "catalogue": "catalogue_ledger" if has_ledger else "catalogue",
+        "reciprocal": "eligible" if case.eligible else "reciprocal",
+        "catalogue": "catalogue_ledger" if case.has_ledger else "catalogue",
     }
-    values = said["membership"] if raw_private is not None and not raw_private else _private(raw_private)
-    attackers = said[f"short_{variants.get(kinds[0], kinds[0])}"]
-    return attackers, values, _covers(dp_covers) if prototypes else said["outside"]
+    none_raw = case.raw_private is not None and not case.raw_private
+    values = said["membership"] if none_raw else _private(case.raw_private)
+    return said[f"short_{variants.get(kinds[0], kinds[0])}"], values, covers if case.prototypes else said["outside"]
 
 
 def _of_knowledge(kinds: Sequence[str], eligible: bool) -> list[str]:
@@ -187,26 +167,13 @@ _BY_VALUES = ("singling out", "inference")  # what private values that are relea
 
 
 def criteria(
-    statuses: Mapping[str, Status],
-    *,
-    raw_private: Sequence[str] | None,
-    regions: bool = True,
-    prototypes: bool = False,
+    statuses: Mapping[str, Status], raw_private: Sequence[str] | None, *, regions: bool = True, prototypes: bool = False
 ) -> tuple[Criterion, ...]:
-    """Return the table of the three criteria of the Article 29 Working Party's Opinion 05/2014.
+    """Return the table of the three criteria of the Article 29 Working Party's Opinion 05/2014, from checks' statuses.
 
     k people in a region speak of singling out alone: linkability and inference pass by attacks and by limits on what
-    people of a region share, never by k. What is not measured is never a pass.
-
-    Parameters
-    ----------
-    statuses : mapping of str to Status
-        Check to its status; a check that is not there was not measured.
-    raw_private : sequence of str or None
-        Private attributes that are released as they are; None where that is not known. Both keep singling out and
-        inference from passing.
-    regions, prototypes : bool
-        What was released.
+    people of a region share, never by k. What is not measured is never a pass, and private values that are released as
+    they are, or may be, keep singling out and inference from passing.
     """
     texts, exposed = load("criteria"), ""
     if regions and (raw_private is None or raw_private):
@@ -263,14 +230,8 @@ def controls() -> tuple[dict[str, str], ...]:
 def techniques(methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False) -> tuple[str, ...]:
     """Return the techniques and formal models in use, in the words of ISO/IEC 20889, each with what it is here.
 
-    Parameters
-    ----------
-    methods : collection of str
-        Of certificates, such as ``exact``, ``grasp``, ``mondrian``, ``reciprocal``, ``catalogue``, ``dp``, ``dpc``.
-    guarantees : collection of str
-        Of policies and certificates: ``nominal``, ``reciprocal``, ``catalogue``, ``pure``, ``approximate``, ``none``.
-    withheld : bool
-        Whether single private attributes may be withheld.
+    `methods` are those of certificates, `guarantees` those of policies and certificates; `withheld` says whether single
+    private attributes may be.
     """
     kinds = set(guarantees)
     uses = {

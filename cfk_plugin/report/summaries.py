@@ -11,8 +11,9 @@ from xml.etree import ElementTree as ET
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.records.run import LONGEST_DESCRIPTION
-from cfk_plugin.report.data import Amount, Change, Check, Group, ReportData, Status
-from cfk_plugin.report.document import STATUS_TEXTS, amounts_of, csv_cell, kind_of, markdown, one_line, shown
+from cfk_plugin.report.amounts import Amount, shown, unit_of
+from cfk_plugin.report.data import Change, CheckResult, Group, ReportData, Status
+from cfk_plugin.report.document import STATUS_TEXTS, amounts_of, csv_cell, markdown, one_line
 
 COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source", "section", "text")
 """Columns of the CSV."""
@@ -152,7 +153,7 @@ def _first(texts: Sequence[str], between: str, last: str) -> str:
     return between.join(texts[:_MOST_CHECKS]) + more
 
 
-def _check(check: Check, data: ReportData) -> str:
+def _check(check: CheckResult, data: ReportData) -> str:
     measured, asked = amounts_of(check)
     asked = f", asked {asked}" if check.threshold.measured else ""
     figures = f" {measured}{asked}." if check.measured.measured else ""
@@ -163,7 +164,7 @@ def _key_figures(data: ReportData) -> Iterator[str]:
     amounts = [(name, amount) for name in _KEY if (amount := data.metric(name)).measured]
     if amounts:
         yield "| figure | value |\n|---|---|"
-        yield from (f"| {_name(name, data)} | {markdown(shown(amount, kind_of(name)))} |" for name, amount in amounts)
+        yield from (f"| {_name(name, data)} | {markdown(shown(amount, unit_of(name)))} |" for name, amount in amounts)
 
 
 def _gaps(groups: Iterable[Group]) -> Iterator[str]:
@@ -241,14 +242,14 @@ def _title_of(data: ReportData) -> str:
 def _checks(before: ReportData, after: ReportData) -> Iterator[Change]:
     old, new = ({check.id: check for check in data.checks} for data in (before, after))
     for name in {**old, **new}:
-        kind, there, now = kind_of(name), old.get(name), new.get(name)
+        kind, there, now = unit_of(name), old.get(name), new.get(name)
         if there is None or now is None or there.status != now.status:
             yield from _told(f"check {name}", _status(there), _status(now))
         if there is not None and now is not None:
             yield from _told(f"threshold of {name}", shown(there.threshold, kind), shown(now.threshold, kind))
 
 
-def _status(check: Check | None) -> str:
+def _status(check: CheckResult | None) -> str:
     if check is None:
         return _ABSENT
     status = STATUS_TEXTS[check.status]
@@ -257,7 +258,7 @@ def _status(check: Check | None) -> str:
 
 def _amounts(part: str, before: Mapping[str, Amount], after: Mapping[str, Amount]) -> Iterator[Change]:
     for name in {**before, **after}:
-        kind, old, new = kind_of(name), before.get(name), after.get(name)
+        kind, old, new = unit_of(name), before.get(name), after.get(name)
         texts = [_ABSENT if amount is None else shown(amount, kind) for amount in (old, new)]
         if texts[0] != texts[1]:
             overlap = "" if old is None or new is None else _overlap(old, new)

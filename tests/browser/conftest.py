@@ -12,7 +12,7 @@ import pytest
 import reported
 from browsing import browser
 from cfk_plugin import PrivacyReport
-from cfk_plugin.report.data import Edition
+from cfk_plugin.report.amounts import Edition
 from cfk_plugin.report.render import render_html
 from documented import brief, document
 

@@ -19,7 +19,7 @@ from cfk_plugin.report.document import (
     Open,
     Paragraph,
     Section,
-    Table,
+    TableBlock,
 )
 
 TITLE = 'Credit decisions <retail & "private" customers>, Lübeck'
@@ -69,7 +69,7 @@ def verdict() -> Section:
         number="0",
         title="Verdict",
         blocks=[
-            Table(
+            TableBlock(
                 id="checks",
                 caption="Checks: those that fail first",
                 columns=["Check", "Measured", "Threshold", "Source of threshold", "Status", "Evidence"],
@@ -84,9 +84,9 @@ def verdict() -> Section:
     )
 
 
-def table(rows: int, **changes: object) -> Table:
+def table(rows: int, **changes: object) -> TableBlock:
     """A table of releases with so many rows."""
-    made = Table(
+    made = TableBlock(
         id=f"releases-{rows}",
         caption="Releases, those with the smallest classes first",
         columns=["Release", "Run", "k", "NCP", "Pureness", "Optimality", "Status", "Attributes that were widened"],
@@ -112,7 +112,7 @@ def chart(
     name: str, title: str, description: str, picture: Bars | Intervals | Curves, columns: Any, rows: Any
 ) -> Chart:
     """A chart and its table, of which all columns but the first are numbers."""
-    table = Table(f"{name}-table", title, columns, rows, numeric=range(1, len(columns)))
+    table = TableBlock(f"{name}-table", title, columns, rows, numeric=range(1, len(columns)))
     return Chart(name, title, description, picture, table)
 
 
@@ -224,7 +224,7 @@ def roc() -> Chart:
 def definitions() -> Section:
     """What each check is, as tables with anchors of their own."""
     blocks: list[Block] = [
-        Table(
+        TableBlock(
             id=f"definition-{key}",
             caption=name,
             columns=["Part", "Text"],
@@ -313,6 +313,6 @@ def brief() -> Document:
         frontier(),
         roc(),
     ]
-    anchors = [Table(id="definition-ncp", caption="NCP", columns=["Part", "Text"], rows=[("Range", "0 to 1")])]
+    anchors = [TableBlock(id="definition-ncp", caption="NCP", columns=["Part", "Text"], rows=[("Range", "0 to 1")])]
     first = replace(whole.sections[0], blocks=[table(1, id="checks"), *blocks])
     return replace(whole, sections=[first, Section(id="annex-b", number="B", title="Definitions", blocks=anchors)])

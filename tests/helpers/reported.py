@@ -22,7 +22,7 @@ from cfk_plugin import PrivacyPolicy, PrivacyReport
 from cfk_plugin.audit.epsilon_bounds import bound_curves
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.report.data import Check
+from cfk_plugin.report.data import CheckResult
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
@@ -195,7 +195,7 @@ def inputs(path: Path, thresholds: Mapping[str, float] | None = None, **changes:
     return path
 
 
-def check(report: PrivacyReport, name: str) -> Check:
+def check(report: PrivacyReport, name: str) -> CheckResult:
     return next(found for found in report.data.checks if found.id == name)
 
 

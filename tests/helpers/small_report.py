@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cfk_plugin.report.data import (
-    Amount,
-    Attack,
-    Check,
-    Definition,
-    Distribution,
-    Group,
-    Metric,
-    Placeholder,
-    ReportData,
-)
+from cfk_plugin.report.amounts import Amount
+from cfk_plugin.report.data import Attack, CheckResult, Definition, Distribution, Group, Metric, Placeholder, ReportData
 
 HOSTILE = "a|b <script>alert(1)</script> *x* _y_ `z`\nnext & \"q\" 'r' [l](javascript:1)\x07"
 """What markup of any kind would take for its own."""
@@ -30,7 +21,9 @@ _DEFINITION = Definition(
 )
 
 
-def check(name: str, status: Any = "pass", measured: float | None = 12, needed: float = 12, **changes: Any) -> Check:
+def check(
+    name: str, status: Any = "pass", measured: float | None = 12, needed: float = 12, **changes: Any
+) -> CheckResult:
     """Return one check."""
     settings: dict[str, Any] = {
         "source": "policy",
@@ -38,7 +31,7 @@ def check(name: str, status: Any = "pass", measured: float | None = 12, needed: 
         "text": f"The {name} check found what it found.",
         "evidence": ("run1/3",),
     }
-    return Check(
+    return CheckResult(
         id=name, status=status, measured=Amount(value=measured), threshold=Amount(value=needed), **settings | changes
     )
 

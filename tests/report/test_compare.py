@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.data import Amount, Metric, ReportData
+from cfk_plugin.report.amounts import Amount
+from cfk_plugin.report.data import Metric, ReportData
 from cfk_plugin.report.summaries import compare, render_comparison
 from small_report import HOSTILE, check, report, with_head
 

@@ -10,7 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.data import Amount, ReportData, json_schema
+from cfk_plugin.report.amounts import Amount
+from cfk_plugin.report.data import ReportData, json_schema
 from small_report import report
 
 

@@ -14,7 +14,8 @@ from scipy import stats
 import reported
 from cfk_plugin import PrivacyReport
 from cfk_plugin.metrics import group_gap
-from cfk_plugin.report.data import Amount, Distribution, ReportData
+from cfk_plugin.report.amounts import Amount
+from cfk_plugin.report.data import Distribution, ReportData
 
 pytestmark = pytest.mark.usefixtures("store")
 SHIFTS = {"membership_cfd": 0.0, "membership_cfd_lrt": 0.4, "membership_loss": 1.0, "membership_loss_lrt": 1.5}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cfk_plugin.report.document import Folded, Link, Mark, Paragraph, Section, Table
+from cfk_plugin.report.document import Folded, Link, Mark, Paragraph, Section, TableBlock
 from cfk_plugin.report.render import render_html
 from documented import LONG_NAME, RUNS, TITLE, document, intervals, table
 from parsed import Element, Tree, problems
@@ -128,7 +128,7 @@ def test_empty_table_says_so() -> None:
 
 def test_cells_may_hold_several_links() -> None:
     cell = ("see ", Link("a", "#section-0"), " or ", Link("b", f"{RUNS}1"))
-    shown = body(Table(id="t", caption="c", columns=["x", "y"], rows=[("1", cell), ("2", Mark("pass"))]))
+    shown = body(TableBlock(id="t", caption="c", columns=["x", "y"], rows=[("1", cell), ("2", Mark("pass"))]))
     assert [link.text for link in shown.all("td")[0].all("a")] == ["a", "b"]
     # On paper the address stands below the table.
     assert [item.text for item in shown.all("li") if RUNS in item.text] == [f"b: {RUNS}1"]

@@ -19,14 +19,14 @@ from cfk_plugin.report.document import (
     Open,
     Paragraph,
     Section,
-    Table,
+    TableBlock,
     markdown,
 )
 from cfk_plugin.report.render import render_markdown
 from small_report import HOSTILE
 
 
-def table(**changes: Any) -> Table:
+def table(**changes: Any) -> TableBlock:
     settings: dict[str, Any] = {
         "id": "t-checks",
         "caption": "Checks",
@@ -35,7 +35,7 @@ def table(**changes: Any) -> Table:
         "numeric": (2,),
         "note": "Worst first.",
     }
-    return Table(**settings | changes)
+    return TableBlock(**settings | changes)
 
 
 def document(*blocks: Any) -> Document:

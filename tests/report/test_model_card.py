@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cfk_plugin.report.data import Amount
+from cfk_plugin.report.amounts import Amount
 from cfk_plugin.report.summaries import fitted, render_model_card
 from small_report import HOSTILE, check, report, with_head
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cfk_plugin.report.data import Amount
+from cfk_plugin.report.amounts import Amount
 from cfk_plugin.report.summaries import COLUMNS, render_csv, render_junit
 from small_report import HOSTILE, check, report, with_head
 

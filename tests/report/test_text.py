@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfk_plugin.report.data import NOT_MEASURED, Amount
-from cfk_plugin.report.document import kind_of, shown
+from cfk_plugin.report.amounts import NOT_MEASURED, Amount, shown, unit_of
 
 
 @pytest.mark.parametrize(
@@ -67,4 +66,4 @@ def test_no_more_than_three_significant_digits(value):
     [("k_min", "count"), ("native_rate", "share"), ("latency_p95", "seconds"), ("pureness_mean", "number")],
 )
 def test_the_id_of_a_figure_says_how_it_is_written(name, kind):
-    assert kind_of(name) == kind
+    assert unit_of(name) == kind

@@ -1,22 +1,98 @@
-"""Disclosure control of the report itself: the report is a release, too."""
+"""Amounts: a number, what an edition may show of it, and how it is written.
+
+A report is a release, too: disclosure control is here.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from math import floor, log10
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from cfk_plugin.report.data import NOT_MEASURED, Amount, Edition
+from pydantic import ValidatorFunctionWrapHandler, WrapValidator
+
+Edition = Literal["internal", "external"]
+
+
+def _as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    check(value)
+    return value
+
+
+Number = Annotated[float, WrapValidator(_as_it_is)]
+"""A finite number; a whole one stays whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """A number, exact or as an edition may show it.
+
+    `value` is None where it was not measured, and where only a `band` is shown in its place, such as ``1–10``; `low`
+    and `high` are the ends of its interval, and `n` is what it is over, where that may be shown.
+    """
+
+    value: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    n: int | None = None
+    band: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return self.value is not None or self.band is not None
+
+    def without_few(self) -> Amount:
+        """Return it without what it is over where that is a few."""
+        return replace(self, n=None) if self.n is not None and 0 < self.n < LEAST else self
+
+
+NOT_MEASURED = Amount()
+
 
 LEAST = 11
 """Smallest count of people that is shown; 0 is shown as well."""
 FEW, MANY, HIDDEN = "1–10", "all but 1–10", "hidden"
 ENOUGH_FOR_QUANTILES = 50
 
+
 Kind = Literal[
     "class_size", "class_sum", "risk", "people", "requests", "share_of_people", "share_of_requests", "rate", "plain"
 ]
+"""What an amount counts, which decides how it may be shown."""
+Unit = Literal["count", "share", "number", "seconds"]
+"""How an amount is written."""
+
+_FIGURES: Mapping[tuple[Kind, Unit], str] = {
+    ("share_of_people", "share"): "unique below_k",
+    ("requests", "count"): "asked released exact generalised prototypes suppressed untracked ledger_again "
+    "ledger_refused native_leak",
+    ("share_of_requests", "share"): "suppressed_rate native_rate near_native_rate native_qi_rate at_risk_009 "
+    "at_risk_020 flips cm optimal_rate",
+    ("class_size", "count"): "k_min k_p05 k_median k_desired_min k_desired_median k_consistent_min k_effective_min "
+    "k_private_min private_matches_min k_intersection_min k_intersection refused_k verification",
+    ("class_size", "number"): "k_mean",
+    ("class_sum", "count"): "cdm",
+    ("class_sum", "number"): "cdm_per_release",
+    ("risk", "number"): "prosecutor_risk_max prosecutor_risk_mean journalist_risk_max marketer_risk",
+    ("plain", "count"): "l_min l_diversity records human_inputs schema_declared",
+    ("plain", "seconds"): "latency_p50 latency_p95 latency_p99",
+}
+"""Figures and checks that are more than a plain number."""
+_FIGURE_OF = {name: sort for sort, names in _FIGURES.items() for name in names.split()}
+
+
+def kind_of(name: str) -> Kind:
+    """Say what a figure or check counts, from its id."""
+    return _FIGURE_OF[name][0] if name in _FIGURE_OF else "plain"
+
+
+def unit_of(name: str) -> Unit:
+    """Say how a figure or check is written, from its id."""
+    return _FIGURE_OF[name][1] if name in _FIGURE_OF else "number"
 
 
 @dataclass(slots=True)
@@ -52,8 +128,7 @@ class Control:
             return Amount(value=round(value, 3), low=low, high=high)
         if kind == "share_of_requests" and self.hides_released:
             return Amount(value=round(value, 2))
-        small = exact.n is not None and 0 < exact.n < LEAST
-        return replace(exact, n=None) if self.hides_released or (small and self.external) else exact
+        return replace(exact, n=None) if self.hides_released else exact.without_few() if self.external else exact
 
     def counts(self, counts: Mapping[str, int], place: str, *, people: bool) -> dict[str, Amount]:
         """Return what may be shown of counts whose total is known: with one small cell, a second one is hidden.
@@ -151,3 +226,66 @@ def _risk_band(risk: float, k: int) -> str:
         if risk <= 1 / people:
             return f"at most {1 / people:.2g}"
     return HIDDEN
+
+
+# --- in words ---
+
+NOT_MEASURED_TEXT = "not measured"
+_DIGITS = 3  # significant ones
+_TINY = Decimal("0.0001")  # below, zeros would have to be counted
+_UNITS = {"count": "", "share": " %", "number": "", "seconds": " s"}
+
+
+def shown(amount: Amount, kind: Unit = "number") -> str:
+    """Write an amount: its band where only that may be shown, or as ``0.93 (0.88–0.97)``, or that it was not measured.
+
+    A count is written out to the last digit, with thousands separators; a share as percent; everything but a whole
+    count with three significant digits. An interval is rounded outwards, so that it never looks narrower than it is,
+    and what is short of 1 is never written as 1. What the amount is over (`n`) is not in the text.
+    """
+    if amount.band is not None:
+        return amount.band
+    if amount.value is None or not math.isfinite(amount.value):
+        return NOT_MEASURED_TEXT
+    unit = _UNITS[kind]
+    value = _number(amount.value, kind, ROUND_HALF_EVEN)
+    interval = _interval(amount, kind)
+    return f"{value}{unit} ({interval}{unit})" if interval else f"{value}{unit}"
+
+
+def _interval(amount: Amount, kind: Unit) -> str:
+    if amount.low == amount.high == amount.value:
+        return ""  # nothing was estimated
+    low = None if amount.low is None else _number(amount.low, kind, ROUND_FLOOR)
+    high = None if amount.high is None else _number(amount.high, kind, ROUND_CEILING)
+    if low is None or high is None:
+        return f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
+    return f"{low} to {high}" if "−" in low + high else f"{low}–{high}"
+
+
+def _number(value: float, kind: Unit, rounding: str) -> str:
+    if not math.isfinite(value):
+        return "unbounded"
+    exact = Decimal(repr(float(value))) if isinstance(value, float) else Decimal(int(value))
+    whole = kind == "count" and exact == exact.to_integral_value()
+    rounded = exact if whole else _rounded(exact, rounding)
+    return _written(rounded * 100 if kind == "share" else rounded)
+
+
+def _rounded(exact: Decimal, rounding: str) -> Decimal:
+    if not exact:
+        return exact
+    step = Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1)
+    rounded = exact.quantize(step, rounding=rounding)
+    if rounding == ROUND_HALF_EVEN and abs(exact) < 1 <= abs(rounded):
+        rounded = exact.quantize(step, rounding=ROUND_FLOOR if exact > 0 else ROUND_CEILING)
+    return rounded
+
+
+def _written(number: Decimal) -> str:
+    sign, size = "−" if number < 0 else "", abs(number)
+    if 0 < size < _TINY:
+        mantissa, _, power = f"{size.normalize():e}".partition("e")
+        return f"{sign}{mantissa}e{int(power)}"
+    text = f"{size:,f}"
+    return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
