@@ -46,8 +46,8 @@ NOT_RUN = {
     "cfk demo": "run by tests/cli/test_demo.py",
     "--jobs 2 -o reproduction": "runs for an hour, on tables that are not here",
     "models:/": "needs a model registry",
-    "mlflow models serve": "run by tests/serving/test_serving.py",
-    "curl ": "asks a server; see tests/serving/test_serving.py",
+    "mlflow models serve": "run by tests/serving/test_servers.py",
+    "curl ": "asks a server; see tests/serving/test_servers.py",
 }
 """Beginnings or parts of console lines that are not run here, each with the reason."""
 
