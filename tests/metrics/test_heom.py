@@ -17,40 +17,44 @@ ROW = st.tuples(
     st.one_of(st.none(), st.sampled_from(["a", "b", "c"])),
     st.booleans(),
 )
+ROWS = st.lists(ROW, min_size=1, max_size=8)
 COLUMNS = ["i", "f", "c", "b"]
 
 
 def table(rows: list[tuple[object, ...]]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=COLUMNS, dtype=object)
-    return frame.astype({"i": float, "f": float, "b": bool})
+    return pd.DataFrame(rows, columns=COLUMNS, dtype=object).astype({"i": float, "f": float, "b": bool})
 
 
-def by_definition(x: pd.Series, y: pd.Series, ranges: dict[str, float]) -> float:
+def by_definition(x: pd.Series, y: pd.Series, others: pd.DataFrame) -> float:
     total = 0.0
     for name in COLUMNS:
+        width = others[name].max() - others[name].min() if name in "if" else None
         if pd.isna(x[name]) or pd.isna(y[name]):
             total += pd.isna(x[name]) != pd.isna(y[name])
-        elif name in ranges:
-            total += abs(x[name] - y[name]) / ranges[name] if ranges[name] else 0
-        else:
+        elif width is None:
             total += x[name] != y[name]
+        else:
+            total += abs(x[name] - y[name]) / width if width else 0
     return total / len(COLUMNS)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(ROW, min_size=1, max_size=6), st.lists(ROW, min_size=1, max_size=6))
-def test_distance_is_what_the_definition_says(left: list, right: list) -> None:
+@given(ROWS, ROWS, st.integers(1, 4))
+def test_distances_and_the_nearest_rows_are_what_the_definition_says(left: list, right: list, k: int) -> None:
     a, b = table(left), table(right)
     heom = Heom.fit(b)
-    ranges = {}
-    for name in ("i", "f"):
-        present = b[name].dropna()
-        ranges[name] = float(present.max() - present.min()) if len(present) else 0.0
-    expected = [[by_definition(x, y, ranges) for _, y in b.iterrows()] for _, x in a.iterrows()]
+    expected = np.array([[by_definition(x, y, b) for _, y in b.iterrows()] for _, x in a.iterrows()])
     np.testing.assert_allclose(heom.distances(a, b), expected, atol=1e-12)
     pairs = min(len(a), len(b))
     parts = heom.parts(a.head(pairs), b.head(pairs))
     np.testing.assert_allclose(parts.mean(axis=1), np.diag(expected)[:pairs], atol=1e-12)
+    indices, found = heom.nearest(a, b, k)
+    for row, distances in enumerate(expected):
+        order = np.argsort(np.round(distances, 11), kind="stable")[:k]
+        assert indices[row, : len(order)].tolist() == order.tolist()
+        np.testing.assert_allclose(found[row, : len(order)], distances[order], atol=1e-12)
+    assert (indices[:, len(b) :] == -1).all()
+    assert np.isinf(found[:, len(b) :]).all()
 
 
 def test_parts_are_feature_by_feature() -> None:
@@ -60,20 +64,6 @@ def test_parts_are_feature_by_feature() -> None:
     assert heom.parts(a, b).tolist() == [[0.5, 0, 1], [1, 0, 0]]
     with pytest.raises(InputError, match="2 and 1"):
         heom.parts(a, b.head(1))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(ROW, min_size=1, max_size=8), st.lists(ROW, min_size=1, max_size=8), st.integers(1, 4))
-def test_nearest_agrees_with_sorting_all_distances(left: list, right: list, k: int) -> None:
-    a, b = table(left), table(right)
-    heom = Heom.fit(b)
-    indices, found = heom.nearest(a, b, k)
-    for row, distances in enumerate(heom.distances(a, b)):
-        order = np.argsort(np.round(distances, 11), kind="stable")[:k]
-        assert indices[row, : len(order)].tolist() == order.tolist()
-        np.testing.assert_allclose(found[row, : len(order)], distances[order])
-    assert (indices[:, len(b) :] == -1).all()
-    assert np.isinf(found[:, len(b) :]).all()
 
 
 def test_ties_go_to_the_first_row_in_every_block() -> None:
@@ -94,32 +84,20 @@ def test_sums_in_another_order_are_a_tie() -> None:
 
 
 def test_a_row_and_its_duplicates_can_be_left_out() -> None:
-    b = pd.DataFrame({"n": [1, 1, 2, 9]})
-    indices, distances = Heom.fit(b).nearest(b, b, exclude_same=True)
-    assert indices[:, 0].tolist() == [2, 2, 0, 2]
-    same = pd.DataFrame({"n": [1, 1]})
-    indices, distances = Heom.fit(same).nearest(same, same, exclude_same=True)
-    assert (indices == -1).all()
-    assert np.isinf(distances).all()
+    b, same = pd.DataFrame({"n": [1, 1, 2, 9]}), pd.DataFrame({"n": [1, 1]})
+    assert Heom.fit(b).nearest(b, b, exclude_same=True)[0][:, 0].tolist() == [2, 2, 0, 2]
+    for others, left_out in ((same, True), (same[:0], False)):
+        indices, distances = Heom.fit(same).nearest(same, others, exclude_same=left_out)
+        assert (indices == -1).all()
+        assert np.isinf(distances).all()
 
 
-def test_spelling_and_dtype_of_a_category_do_not_matter() -> None:
+def test_spelling_and_dtype_do_not_matter_and_dates_are_numbers() -> None:
     a = pd.DataFrame({"c": pd.Categorical(["3", "b"])})
     b = pd.DataFrame({"c": np.array([3.0, "b"], dtype=object)})
     assert Heom([], ["c"], {}).distances(a, b).tolist() == [[0, 1], [1, 0]]
-
-
-def test_dates_are_numbers() -> None:
-    b = pd.DataFrame({"d": pd.to_datetime(["2020-01-01", "2020-01-11"])})
-    a = pd.DataFrame({"d": pd.to_datetime(["2020-01-06"])})
-    assert Heom.fit(b).distances(a, b).tolist() == [[0.5, 0.5]]
-
-
-def test_nearest_to_an_empty_table_is_nothing() -> None:
-    b = pd.DataFrame({"n": [1, 2]})
-    indices, distances = Heom.fit(b).nearest(b, b[:0], 2)
-    assert (indices == -1).all()
-    assert np.isinf(distances).all()
+    days = pd.DataFrame({"d": pd.to_datetime(["2020-01-01", "2020-01-11"])})
+    assert Heom.fit(days).distances(days - pd.Timedelta(days=-5), days).tolist() == [[0.5, 0.5], [1.5, 0.5]]
 
 
 def test_wrong_input_names_the_column() -> None:

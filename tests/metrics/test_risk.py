@@ -1,93 +1,78 @@
-"""Risk metrics against published examples and closed forms."""
+"""Risks against published examples, closed forms and linear programs; unique private values; gaps between groups."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from scipy.optimize import linprog
 
-from cfk_plugin import metrics
+import tables
+from cfk_plugin import Population, Schema, metrics
 from cfk_plugin.errors import InputError
-
-SALARY = [3, 4, 5, 6, 7, 8, 9, 10, 11]
+from cfk_plugin.metrics import POOLED, AttributeProfile, group_gap, private_profile, t_closeness
 
 
 @pytest.mark.parametrize("scale", [1, 1000])
-def test_t_closeness_of_the_published_example(scale):
-    everybody = [v * scale for v in SALARY]
-    assert metrics.t_closeness([3 * scale, 4 * scale, 5 * scale], everybody, ordered=True) == pytest.approx(0.375)
-    assert metrics.t_closeness([6 * scale, 8 * scale, 11 * scale], everybody, ordered=True) == pytest.approx(1 / 6)
+def test_t_closeness_of_the_published_example(scale: int) -> None:
+    everybody = [v * scale for v in range(3, 12)]
+    assert t_closeness([3 * scale, 4 * scale, 5 * scale], everybody, ordered=True) == pytest.approx(0.375)
+    assert t_closeness([6 * scale, 8 * scale, 11 * scale], everybody, ordered=True) == pytest.approx(1 / 6)
 
 
-def test_t_closeness_equals_wasserstein_on_ranks():
-    rng = np.random.default_rng(0)
-    everybody = rng.integers(0, 20, 500)
+def test_t_closeness_equals_wasserstein_on_ranks() -> None:
+    everybody = np.random.default_rng(0).integers(0, 20, 500)
     inside = everybody[:30]
     ranks = {v: i for i, v in enumerate(np.unique(everybody))}
     expected = stats.wasserstein_distance([ranks[v] for v in inside], [ranks[v] for v in everybody]) / (len(ranks) - 1)
-    assert metrics.t_closeness(inside, everybody, ordered=True) == pytest.approx(expected)
+    assert t_closeness(inside, everybody, ordered=True) == pytest.approx(expected)
 
 
-def test_t_closeness_of_categories_is_total_variation():
-    assert metrics.t_closeness(["a", "a"], ["a", "b", "c", "d"], ordered=False) == pytest.approx(0.75)
-    assert metrics.t_closeness(["b", "a"], ["a", "b"], ordered=False) == 0
+def test_t_closeness_of_categories_is_total_variation_whatever_the_dtype() -> None:
+    assert t_closeness(["a", "a"], ["a", "b", "c", "d"], ordered=False) == pytest.approx(0.75)
+    assert t_closeness(["b", "a"], ["a", "b"], ordered=False) == 0
+    inside, everybody = pd.Series(pd.Categorical(["x", "y", "x"])), pd.Series(["x", "y", "y", "x"], dtype="string")
+    assert t_closeness(inside, everybody, ordered=False) == pytest.approx(1 / 6)
+    assert t_closeness(pd.Series([1, 2], dtype="Int64"), [1.0, 2.0], ordered=True) == 0
 
 
-def test_t_closeness_counts_missing_as_a_value():
-    assert metrics.t_closeness([np.nan, np.nan], [1.0, 2.0, np.nan, np.nan], ordered=True) == pytest.approx(0.5)
-    assert metrics.t_closeness([None], ["a", None], ordered=False) == pytest.approx(0.5)
-    same = [1.0, np.nan, 3.0]
-    assert metrics.t_closeness(same, same, ordered=True) == 0
-    assert metrics.t_closeness([np.nan], [1.0, 2.0], ordered=True) == 1
+def test_t_closeness_counts_missing_as_a_value() -> None:
+    assert t_closeness([np.nan, np.nan], [1.0, 2.0, np.nan, np.nan], ordered=True) == pytest.approx(0.5)
+    assert t_closeness([None], ["a", None], ordered=False) == pytest.approx(0.5)
+    assert t_closeness([1.0, np.nan, 3.0], [1.0, np.nan, 3.0], ordered=True) == 0
+    assert t_closeness([np.nan], [1.0, 2.0], ordered=True) == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_t_closeness_with_missing_bounds_the_exact_distance(seed):
-    from scipy.optimize import linprog
-
-    rng = np.random.default_rng(seed)
-    everybody = rng.choice([1.0, 2.0, 3.0, 4.0, np.nan], 60)
+def test_t_closeness_with_missing_bounds_the_exact_distance(seed: int) -> None:
+    everybody = np.random.default_rng(seed).choice([1.0, 2.0, 3.0, 4.0, np.nan], 60)
     inside = everybody[:6]
-    values = [1.0, 2.0, 3.0, 4.0, np.nan]
 
-    def share(sample):
-        return np.array([np.isnan(sample).mean() if np.isnan(v) else (sample == v).mean() for v in values])
+    def share(sample: np.ndarray) -> np.ndarray:
+        return np.array([*((sample == v).mean() for v in (1, 2, 3, 4)), np.isnan(sample).mean()])
 
     cost = np.array([[0 if i == j else 1 if 4 in (i, j) else abs(i - j) / 3 for j in range(5)] for i in range(5)])
-    rows, columns = np.kron(np.eye(5), np.ones(5)), np.kron(np.ones(5), np.eye(5))
-    exact = linprog(
-        cost.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([share(inside), share(everybody)])
-    )
-    t = metrics.t_closeness(inside, everybody, ordered=True)
-    assert exact.fun - 1e-9 <= t <= 1 + 1e-9
+    moves = np.vstack([np.kron(np.eye(5), np.ones(5)), np.kron(np.ones(5), np.eye(5))])
+    exact = linprog(cost.ravel(), A_eq=moves, b_eq=np.concatenate([share(inside), share(everybody)]))
+    assert exact.fun - 1e-9 <= t_closeness(inside, everybody, ordered=True) <= 1 + 1e-9
 
 
-def test_dtypes_do_not_matter():
-    a = pd.Series(pd.Categorical(["x", "y", "x"]))
-    b = pd.Series(["x", "y", "y", "x"], dtype="string")
-    assert metrics.t_closeness(a, b, ordered=False) == pytest.approx(1 / 6)
-    assert metrics.t_closeness(pd.Series([1, 2], dtype="Int64"), [1.0, 2.0], ordered=True) == 0
-
-
-@pytest.mark.parametrize(("inside", "everybody", "said"), [([], ["a"], "at least one"), (["a"], [], "at least one")])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_distributions_of_nobody_are_refused(inside, everybody, said, ordered):
-    with pytest.raises(InputError, match=said):
-        metrics.t_closeness(inside, everybody, ordered)
-
-
-def test_texts_have_no_order():
+def test_distributions_of_nobody_and_texts_in_order_are_refused(ordered: bool) -> None:
+    for inside, everybody in (([], ["a"]), (["a"], [])):
+        with pytest.raises(InputError, match="at least one"):
+            t_closeness(inside, everybody, ordered)
     with pytest.raises(InputError, match="ordered values"):
-        metrics.t_closeness(["a"], ["a", "b"], ordered=True)
+        t_closeness(["a"], ["a", "b"], ordered=True)
 
 
-def test_l_diversity():
+def test_l_diversity() -> None:
     even = metrics.l_diversity(["a", "b", "c", "d"])
-    assert (even.distinct, even.recursive) == (4, pytest.approx(1 / 3))
-    assert even.entropy == pytest.approx(4)
-    single = metrics.l_diversity([7, 7, 7.0])
-    assert single == metrics.LDiversity(1, 1.0, float("inf"))
+    assert even == metrics.LDiversity(4, pytest.approx(4), pytest.approx(1 / 3))
+    assert metrics.l_diversity([7, 7, 7.0]) == metrics.LDiversity(1, 1.0, float("inf"))
     assert metrics.l_diversity(["a", None]).distinct == 2
     skewed = metrics.l_diversity(["a"] * 8 + ["b", "c"], l=2)
     assert skewed.recursive == pytest.approx(4)
@@ -96,12 +81,12 @@ def test_l_diversity():
         metrics.l_diversity([])
 
 
-def test_attribute_disclosure():
+def test_attribute_disclosure_is_how_much_surer_an_attacker_becomes() -> None:
     assert metrics.attribute_disclosure(["a", "a"], ["a"] + ["b"] * 9) == pytest.approx(0.9)
     assert metrics.attribute_disclosure(["a", "b"], ["b", "a"]) == 0
 
 
-def test_reidentification_risks():
+def test_reidentification_risks() -> None:
     risk = metrics.prosecutor_risk([2, 10, 20], threshold=0.2)
     assert (risk.highest, risk.at_risk) == (0.5, pytest.approx(1 / 3))
     assert risk.mean == metrics.marketer_risk([2, 10, 20]) == pytest.approx((0.5 + 0.1 + 0.05) / 3)
@@ -111,7 +96,7 @@ def test_reidentification_risks():
         metrics.prosecutor_risk([0])
 
 
-def test_k_private_reads_any_dtype():
+def test_k_private_reads_any_dtype() -> None:
     rows = pd.DataFrame({"pay": [60, 60, 80], "code": pd.Categorical([1, 2, 1]), "note": ["x", None, "x"]})
     assert metrics.k_private(rows, {"pay": "60"}) == 2
     assert metrics.k_private(rows, {"pay": 60.0, "code": "1"}) == 1
@@ -119,3 +104,99 @@ def test_k_private_reads_any_dtype():
     assert metrics.k_private(rows, {"pay": 70}) == 0
     with pytest.raises(InputError, match="other"):
         metrics.k_private(rows, {"other": 1})
+
+
+# --- how many people private values single out ------------------------------------------------------------------
+
+TABLE = pd.DataFrame(
+    {
+        "person": [0, 1, 2, 3, 4, 4],
+        "age": range(6),
+        "pay": [1, 1, 2, 3, 9, np.nan],
+        "job": ["a", "a", "a", "b", "b", "b"],
+    }
+)
+BINS = {
+    "adult": {
+        "capital_gain": [0, 1, *range(1000, 9000, 1000), 10_000, 15_000, 20_000, 30_000, 100_000],
+        "capital_loss": [0, 1, 1000, 1400, 1600, 1800, 2000, 2200, 2500, 4357],
+        "hours_per_week": [1, 10, 20, 30, 35, 40, 41, 45, 50, 55, 60, 70, 80, 100],
+    },
+    "german": {
+        "duration_months": [*range(4, 26, 3), 31, 37, 49, 73],
+        "credit_amount": [250, *range(1000, 3500, 500), 4000, 5000, 7000, 10_000, 18_425],
+    },
+}
+
+
+def population(table: pd.DataFrame = TABLE, **settings: object) -> Population:
+    return Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"], **settings))  # type: ignore[arg-type]
+
+
+def test_unique_private_values_by_hand() -> None:
+    profile = private_profile(population(TABLE.drop(columns="person"), bins={"pay": [0, 2, 4]}), k=3)
+    assert profile.attributes["pay"] == AttributeProfile(distinct=5, below_k=1.0, unique=4 / 6)
+    assert profile.attributes["job"] == AttributeProfile(distinct=2, below_k=0.0, unique=0.0)
+    assert (profile.unique, profile.k, profile.people) == (4 / 6, 3, 6)
+    assert profile.unique_binned == 4 / 6  # [0, 2) a twice; [2, 4] a; [2, 4] b; outside b; missing b
+    assert private_profile(population(TABLE[["age"]])).unique == 0.0
+    with pytest.raises(InputError, match="k must be"):
+        private_profile(population(), k=0)
+
+
+def test_bins_hide_people() -> None:
+    wide = population(TABLE.drop(columns="person"), bins={"pay": [0, 4]})
+    assert private_profile(wide).unique_binned == 3 / 6  # one b inside, one outside, one missing
+    none = population(TABLE.drop(columns="person"))
+    assert private_profile(none).unique_binned == private_profile(none).unique
+
+
+def test_people_count_once_by_their_rarest_value() -> None:
+    profile = private_profile(population(subject="person"), k=2)
+    assert profile.attributes["pay"] == AttributeProfile(distinct=5, below_k=3 / 5, unique=3 / 5)
+    assert (profile.attributes["job"].unique, profile.people) == (0.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "unique", "binned"),
+    [
+        ("german", 1.00, 0.97),
+        ("hospital", 0.92, 0.92),
+        ("adult", 0.21, 0.15),
+        ("cmc", 0.12, 0.12),
+        ("informs", 0.01, 0.01),
+    ],
+)
+def test_unique_private_values_of_published_tables(name: str, unique: float, binned: float, shared_data: Path) -> None:
+    frame, about = tables.read(name, shared_data)
+    frame = frame[about["features"]]
+    schema = Schema.from_frame(frame, quasi_identifiers=about["quasi_identifiers"], bins=BINS.get(name))
+    profile = private_profile(Population.from_frame(frame, schema))
+    assert (profile.unique, profile.unique_binned) == pytest.approx((unique, binned), abs=0.0051)
+
+
+# --- gaps between groups of people --------------------------------------------------------------------------------
+
+
+def test_gap_of_two_groups() -> None:
+    a, b = group_gap([1.0] * 50 + [0.0] * 50 + [np.nan], ["a"] * 50 + ["b"] * 51)
+    assert (a.group, a.n, a.mean, a.rest, a.gap) == ("a", 50, 1, 0, 1)
+    assert (b.n, b.low, b.gap, b.high) == (50, -1, -1, -1)
+    (only,) = group_gap([1.0] * 12, ["a"] * 12)
+    assert np.isnan(only.gap)
+    with pytest.raises(InputError):
+        group_gap([1.0], ["a", "b"])
+
+
+def test_small_groups_are_pooled_and_never_named() -> None:
+    values, groups = np.random.default_rng(0).random(55), ["big"] * 40 + ["tiny"] * 6 + ["mini"] * 6 + [None] * 3
+    assert [(g.group, g.n) for g in group_gap(values, groups)] == [("big", 40), (POOLED, 15)]
+    assert [g.group for g in group_gap(values[:45], groups[:45])] == ["big"]
+
+
+def test_the_interval_of_a_gap_covers_no_difference_and_is_seeded() -> None:
+    rng = np.random.default_rng(3)
+    values, groups = rng.random(200), rng.integers(0, 2, 200)
+    found = group_gap(values, groups)
+    assert found == group_gap(values, groups)
+    assert all(g.low < g.gap < g.high and g.low < 0 < g.high for g in found)

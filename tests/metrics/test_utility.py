@@ -17,15 +17,10 @@ from cfk_plugin import Population, Schema
 from cfk_plugin.errors import InputError, ModelError, PopulationError
 from cfk_plugin.metrics import Utility, clopper_pearson, utility
 
-TRAIN = pd.DataFrame(
-    {
-        "age": [20, 30, 40, 60, 60],
-        "city": ["A", "A", "B", "B", "B"],
-        "pay": [10, 20, 50, 90, 90],
-    }
-)
-QUERIES = pd.DataFrame({"age": [20, 30, 40], "city": ["A", "A", "B"], "pay": [10, 20, 30]})
-ANSWERS = pd.DataFrame({"age": [20, 60, 40], "city": ["B", "B", "B"], "pay": [50, 90, 34]})
+TRAIN = pd.DataFrame({"age": [20, 30, 40, 60, 60], "city": list("AABBB"), "pay": [10, 20, 50, 90, 90]})
+QUERIES = pd.DataFrame({"age": [20, 30, 40], "city": list("AAB"), "pay": [10, 20, 30]})
+ANSWERS = pd.DataFrame({"age": [20, 60, 40], "city": list("BBB"), "pay": [50, 90, 34]})
+FIGURES = ("flipping_ratio", "l1", "euclidean", "features_changed", "nn1", "nn5", "unseen_pair", "copies")
 
 
 def rich(rows: pd.DataFrame) -> np.ndarray:
@@ -37,15 +32,14 @@ def population(train: pd.DataFrame = TRAIN, **changes: Any) -> Population:
 
 
 def measured(counterfactuals: pd.DataFrame = ANSWERS, **changes: Any) -> Utility:
-    given_: dict[str, Any] = {"queries": QUERIES, "population": population(), "model": rich, "desired": "yes"} | changes
-    return utility(given_.pop("queries"), counterfactuals, given_.pop("population"), **given_)
+    asked: dict[str, Any] = {"queries": QUERIES, "population": population(), "model": rich, "desired": "yes"} | changes
+    return utility(asked.pop("queries"), counterfactuals, asked.pop("population"), **asked)
 
 
 def test_every_figure_by_hand() -> None:
     # Ranges: age 40, pay 80. Answer 1: city, pay by 40. Answer 2: age by 30, city, pay by 70. Answer 3: pay by 4.
     found = measured()
-    assert found.flipping_ratio[:1] + found.flipping_ratio[3:] == (2 / 3, 3)
-    assert found.flipping_ratio[1:3] == clopper_pearson(2, 3)
+    assert found.flipping_ratio == (2 / 3, *clopper_pearson(2, 3), 3)
     assert found.l1.value == pytest.approx(np.mean([1.5, 0.75 + 1 + 0.875, 0.05]))
     assert found.euclidean.value == pytest.approx(np.mean([1.25**0.5, (0.75**2 + 1 + 0.875**2) ** 0.5, 0.05]))
     assert found.features_changed.value == pytest.approx(np.mean([2, 3, 1]))
@@ -54,19 +48,13 @@ def test_every_figure_by_hand() -> None:
     assert found.nn5.value == pytest.approx(np.mean([3.5 / 3, (0 + 0 + 1) / 3, (0.2 + 1.2 + 1.2) / 3]))
     # Bins of 2.5 years and 5 of pay. 20 with B is new; 60 B 90 is a row; 34 is in a bin of pay that nobody is in.
     assert found.unseen_pair.value == pytest.approx(2 / 3)
-    assert found.copies.value == pytest.approx(1 / 3)
     # 20 B nobody, 60 B two people, 40 B one.
-    assert found.singled_out.value == pytest.approx(1 / 3)
+    assert (found.copies.value, found.singled_out.value) == pytest.approx((1 / 3, 1 / 3))
     assert (found.queries, found.answered, found.training_rows, found.desired_rows) == (3, 3, 5, 3)
     assert found.ranges == {"age": "population", "pay": "population"}
     assert found.chance is None
     assert found.above_chance == {"copies": None, "singled_out": None}
-
-
-def test_intervals_hold_the_value() -> None:
-    found = measured()
-    for name in ("flipping_ratio", "l1", "euclidean", "features_changed", "nn1", "nn5", "unseen_pair", "copies"):
-        one = getattr(found, name)
+    for one in (getattr(found, name) for name in FIGURES):
         assert one.low <= one.value <= one.high
         assert one.low < one.high
 
@@ -76,10 +64,9 @@ def test_declared_bounds_and_bins_win() -> None:
     assert found.l1.value == pytest.approx(np.mean([1.5, 0.3 + 1 + 0.875, 0.05]))
     assert found.ranges == {"age": "declared", "pay": "population"}
     assert found.unseen_pair.value == pytest.approx(1 / 3)  # 40 B with less than 60 exists; 20 with B does not
-    outside = measured(ANSWERS.assign(pay=[50, 90, 101]), population=population(bins={"pay": [0, 60, 100]}))
-    assert outside.unseen_pair.value == pytest.approx(2 / 3)  # nobody is outside of all bins
-    edge = measured(ANSWERS.assign(pay=[50, 100, 34]), population=population(bins={"pay": [0, 60, 100]}))
-    assert edge.unseen_pair.value == pytest.approx(1 / 3)  # the last bin has both ends
+    for last, unseen in ((101, 2 / 3), (100, 1 / 3)):  # nobody is outside of all bins; the last bin has both ends
+        answers = ANSWERS.assign(pay=[50, 90, last] if last > 100 else [50, last, 34])
+        assert measured(answers, population=population(bins={"pay": [0, 60, 100]})).unseen_pair.value == unseen
 
 
 def test_unanswered_queries_count_as_not_flipped_and_in_nothing_else() -> None:
@@ -87,7 +74,6 @@ def test_unanswered_queries_count_as_not_flipped_and_in_nothing_else() -> None:
     assert found.flipping_ratio.value == pytest.approx(1 / 3)
     assert (found.l1.n, found.l1.value) == (1, pytest.approx(2.625))
     assert (found.nn1.value, found.copies.value, found.answered, found.queries) == (0, 1, 1, 3)
-    assert whole.answered == 3
     assert measured(ANSWERS.iloc[[2, 0, 1]], answered=np.array([2, 0, 1])).l1.value == pytest.approx(whole.l1.value)
 
 
@@ -96,7 +82,7 @@ def test_unanswered_queries_count_as_not_flipped_and_in_nothing_else() -> None:
 def test_nothing_answered(none: pd.DataFrame, desired: str) -> None:
     found = measured(none, desired=desired, holdout=TRAIN)
     assert (found.flipping_ratio.value, found.flipping_ratio.n, found.answered, found.desired_rows) == (0, 3, 0, 3)
-    for name in ("l1", "euclidean", "features_changed", "nn1", "nn5", "unseen_pair", "copies", "singled_out"):
+    for name in (*FIGURES[1:], "singled_out"):
         assert np.isnan(getattr(found, name).value)
         assert getattr(found, name).n == 0
     assert found.copies[1:3] == (0, 1)
@@ -110,36 +96,21 @@ def test_nobody_has_the_desired_outcome() -> None:
     assert (found.flipping_ratio.value, found.desired_rows) == (0, 0)
     assert np.isnan(found.nn1.value)
     assert found.chance is not None
-    assert (found.chance.fresh.nn1.n, found.chance.fresh.unseen_pair[1:3]) == (0, (0, 1))
-    assert found.copies.value == pytest.approx(1 / 3)
-
-
-def test_a_missing_value_equals_a_missing_one_and_nothing_else() -> None:
-    train = pd.DataFrame({"age": [20, np.nan, 60], "city": ["A", None, "B"], "pay": [10.0, np.nan, 90.0]})
-    queries = pd.DataFrame({"age": [20.0, 60.0], "city": ["A", None], "pay": [10.0, 90.0]})
-    answers = pd.DataFrame({"age": [np.nan, 60.0], "city": [None, None], "pay": [np.nan, np.nan]})
-    found = utility(queries, answers, population(train), model=lambda rows: rows["pay"].isna(), desired=True)
-    assert found.l1.value == (3 + 1) / 2
-    assert found.features_changed.value == (3 + 1) / 2
-    assert found.nn1.value == (0 + 1) / 2
-    assert (found.copies.value, found.singled_out.value) == (0.5, 0.5)
-    assert found.unseen_pair.value == 0.5  # 60 without a city
+    assert found.chance.fresh.nn1.n == 0
 
 
 def test_opposite_holds_every_query_against_the_rows_it_is_after() -> None:
     queries = pd.concat([QUERIES.head(1), TRAIN.tail(1)], ignore_index=True)
     found = measured(queries.iloc[::-1].reset_index(drop=True), queries=queries, desired="opposite")
-    assert found.flipping_ratio.value == 1
     # 20 A 10 is after "no" rows and is one of them; 60 B 90 is after "yes" rows and is one of them.
-    assert (found.nn1.value, found.desired_rows) == (0, 5)
+    assert (found.flipping_ratio.value, found.nn1.value, found.desired_rows) == (1, 0, 5)
     stays = measured(queries, queries=queries, desired="opposite")
     assert stays.flipping_ratio.value == 0
     assert stays.nn1.value == pytest.approx(np.mean([0.5 + 1 + 0.5, 0.75 + 1 + 0.875]))
 
 
 def test_people_with_several_rows_are_one_person() -> None:
-    train = TRAIN.assign(person=[0, 1, 2, 3, 3])
-    found = measured(population=population(train, subject="person"))
+    found = measured(population=population(TRAIN.assign(person=[0, 1, 2, 3, 3]), subject="person"))
     assert found.singled_out.value == pytest.approx(2 / 3)  # both rows of 60 B are one person's
     assert found.copies.value == pytest.approx(1 / 3)
 
@@ -149,15 +120,12 @@ def test_chance_by_hand() -> None:
     found = measured(holdout=holdout)
     chance = found.chance
     assert chance is not None
-    assert chance.fresh.nn1.n == 3  # 40 B 50 and 60 B 90 are rows; 20 B 50 is 0.5 away
-    assert chance.fresh.nn1.value == pytest.approx(0.5 / 3)
-    assert chance.fresh.unseen_pair.value == pytest.approx(1 / 3)
-    assert chance.fresh.singled_out.value == pytest.approx(1 / 3)
-    assert chance.rows == 5
-    assert (chance.copies_train.value, chance.copies_holdout.value) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    fresh = chance.fresh
+    assert (fresh.nn1.n, chance.rows) == (3, 5)  # 40 B 50 and 60 B 90 are rows; 20 B 50 is 0.5 away
+    assert [fresh.nn1.value, fresh.unseen_pair.value, fresh.singled_out.value] == pytest.approx([0.5 / 3, 1 / 3, 1 / 3])
+    assert (chance.copies_train.value, chance.copies_holdout.value) == pytest.approx((1 / 3, 2 / 3))
     # Among holdout rows 20 B fits one, 60 B two, 40 B one.
-    assert chance.singled_out_train.value == pytest.approx(1 / 3)
-    assert chance.singled_out_holdout.value == pytest.approx(2 / 3)
+    assert (chance.singled_out_train.value, chance.singled_out_holdout.value) == pytest.approx((1 / 3, 2 / 3))
     assert found.above_chance == {"copies": False, "singled_out": False}
 
 
@@ -190,52 +158,48 @@ def by_definition(queries: pd.DataFrame, answers: pd.DataFrame, train: pd.DataFr
     """Compute every figure pair by pair, value by value."""
     numeric = ["age", "pay", "debt"]
     width = {name: train[name].max() - train[name].min() for name in numeric}
-
-    def differ(x: Any, y: Any, name: str) -> float:
-        if pd.isna(x) or pd.isna(y):
-            return float(pd.isna(x) != pd.isna(y))
-        if name in numeric:
-            return abs(x - y) / width[name] if width[name] > 0 else 0.0
-        return float(x != y)
+    edges = {name: np.linspace(train[name].min(), train[name].max(), 17) for name in numeric}
 
     def parts(x: Any, y: Any) -> list[float]:
-        return [differ(x[name], y[name], name) for name in train.columns]
+        apart = []
+        for name in train.columns:
+            if pd.isna(x[name]) or pd.isna(y[name]) or name not in numeric:
+                apart.append(float(not same(x[name], y[name])))
+            else:
+                apart.append(abs(x[name] - y[name]) / width[name] if width[name] > 0 else 0.0)
+        return apart
 
     def same(x: Any, y: Any) -> bool:
         return x == y or (pd.isna(x) and pd.isna(y))
 
     def binned(x: Any, name: str) -> Any:
-        if pd.isna(x):
-            return None
-        if name not in numeric:
-            return x
-        edges = np.linspace(train[name].min(), train[name].max(), 17)
-        inside = [i for i in range(16) if edges[i] <= x < edges[i + 1] or (i == 15 and x == edges[16])]
-        return inside[0] if inside else ("below" if x < edges[0] else "above")
+        if pd.isna(x) or name not in numeric:
+            return None if pd.isna(x) else x
+        at = int(np.searchsorted(edges[name], x, side="right"))
+        return 16 if x == edges[name][-1] else at
 
     rows = [row for _, row in train.iterrows()]
     wanted = [row for row in rows if row["pay"] >= 50]
-    pairs = {(a, b, binned(row[a], a), binned(row[b], b)) for row in rows for a, b in combinations(train.columns, 2)}
-    out: dict[str, list[float]] = {}
+    columns = list(combinations(train.columns, 2))
+    pairs = {(a, b, binned(row[a], a), binned(row[b], b)) for row in rows for a, b in columns}
+    found = []
     for (_, q), (_, c) in zip(queries.iterrows(), answers.iterrows(), strict=True):
         near = sorted(sum(parts(c, row)) for row in wanted)[:5]
         people = sum(same(c["age"], row["age"]) and same(c["city"], row["city"]) for row in rows)
-        figures = {
-            "flipping_ratio": c["pay"] >= 50,
-            "l1": sum(parts(q, c)),
-            "euclidean": sum(part**2 for part in parts(q, c)) ** 0.5,
-            "features_changed": sum(not same(q[name], c[name]) for name in train.columns),
-            "nn1": near[0] if near else np.nan,
-            "nn5": np.mean(near) if near else np.nan,
-            "unseen_pair": any(
-                (a, b, binned(c[a], a), binned(c[b], b)) not in pairs for a, b in combinations(train.columns, 2)
-            ),
-            "copies": any(all(same(c[name], row[name]) for name in train.columns) for row in rows),
-            "singled_out": people == 1,
-        }
-        for name, value in figures.items():
-            out.setdefault(name, []).append(float(value))
-    return {name: float(np.mean(values)) for name, values in out.items()}
+        found.append(
+            {
+                "flipping_ratio": c["pay"] >= 50,
+                "l1": sum(parts(q, c)),
+                "euclidean": sum(part**2 for part in parts(q, c)) ** 0.5,
+                "features_changed": sum(not same(q[name], c[name]) for name in train.columns),
+                "nn1": near[0] if near else np.nan,
+                "nn5": np.mean(near) if near else np.nan,
+                "unseen_pair": any((a, b, binned(c[a], a), binned(c[b], b)) not in pairs for a, b in columns),
+                "copies": any(all(same(c[name], row[name]) for name in train.columns) for row in rows),
+                "singled_out": people == 1,
+            }
+        )
+    return dict(pd.DataFrame(found, dtype=float).mean(skipna=False))
 
 
 ROW = st.tuples(
@@ -251,15 +215,14 @@ def table(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     return frame.astype({"age": float, "pay": float, "debt": float})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=12), st.lists(st.tuples(ROW, ROW), min_size=1, max_size=4))
 def test_every_figure_is_what_the_definition_says(rows: list[Any], asked: list[Any]) -> None:
     train, queries, answers = table(rows), table([q for q, _ in asked]), table([c for _, c in asked])
     if train["age"].isna().all() or train["city"].isna().all():
         return
     found = utility(queries, answers, population(train), model=rich, desired="yes")
-    expected = by_definition(queries, answers, train)
-    for name, value in expected.items():
+    for name, value in by_definition(queries, answers, train).items():
         np.testing.assert_allclose(getattr(found, name).value, value, atol=1e-9, err_msg=name)
 
 
@@ -269,23 +232,17 @@ def test_order_index_dtype_and_further_columns_change_nothing() -> None:
     answers.iloc[:10] = train.iloc[:10]
     answers["pay"] = answers["pay"].round(2)
     expected = measured(answers, queries=queries, population=population(train), holdout=train)
+    assert measured(answers, queries=queries, population=population(train), holdout=train) == expected
     shuffled = train.sample(frac=1, random_state=2)
     spelled = answers[["debt", "city", "pay", "age"]].assign(label="yes", city=answers["city"].astype("category"))
     spelled = spelled.astype({"age": float}).set_index(np.arange(100, 130))
     again = measured(spelled, queries=queries.astype(object), population=population(shuffled), holdout=shuffled)
-    for name in ("flipping_ratio", "l1", "euclidean", "features_changed", "nn1", "nn5", "unseen_pair", "copies"):
+    for name in FIGURES:
         assert getattr(again, name).value == pytest.approx(getattr(expected, name).value, abs=1e-12), name
     assert again.above_chance == expected.above_chance
-    single = measured(
-        answers.astype({"pay": "float32", "debt": "float32"}), queries=queries, population=population(train)
-    )
-    assert single.copies == expected.copies
-    assert single.features_changed.value == expected.features_changed.value
-
-
-def test_the_same_seed_gives_the_same_intervals() -> None:
-    assert measured(holdout=TRAIN) == measured(holdout=TRAIN)
-    assert measured(random_state=1).l1.value == measured().l1.value
+    narrow = answers.astype({"pay": "float32", "debt": "float32"})
+    single = measured(narrow, queries=queries, population=population(train))
+    assert (single.copies, single.features_changed.value) == (expected.copies, expected.features_changed.value)
 
 
 def test_bools_dates_and_levels() -> None:
@@ -302,24 +259,20 @@ def test_bools_dates_and_levels() -> None:
     answers = train.assign(since=["2020-01-02", "2020-01-05", "2020-01-11"], school=["high", "mid", "high"])
     found = utility(train, answers, whole, model=lambda rows: rows["owner"], desired=True)
     assert found.l1.value == pytest.approx((0.1 + 1) / 3)  # a level is equal or different
-    assert (found.features_changed.value, found.copies.value) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert (found.features_changed.value, found.copies.value) == pytest.approx((2 / 3, 2 / 3))
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
         ({"counterfactuals": ANSWERS.drop(columns="pay")}, InputError, "counterfactuals: missing columns .'pay'."),
-        ({"queries": QUERIES.drop(columns="age")}, InputError, "queries: missing columns .'age'."),
         ({"queries": QUERIES.head(0)}, InputError, "queries must have at least one row"),
         ({"queries": [1]}, InputError, "queries must be a pandas DataFrame"),
-        ({"counterfactuals": [1]}, InputError, "counterfactuals must be a pandas DataFrame"),
         ({"holdout": TRAIN.drop(columns="city")}, InputError, "holdout: missing columns .'city'."),
-        ({"holdout": TRAIN.head(0)}, InputError, "holdout must have at least one row"),
         ({"counterfactuals": ANSWERS.assign(pay="20 to 30")}, InputError, "counterfactuals: pay must hold finite"),
         ({"counterfactuals": ANSWERS.assign(age=np.inf)}, InputError, "age must hold finite"),
         ({"counterfactuals": ANSWERS.head(2)}, InputError, "2 counterfactuals for 3 queries; say with answered="),
         ({"answered": [0, 1]}, InputError, "answered must be 3 whole numbers"),
-        ({"answered": [0.0, 1.0, 2.0]}, InputError, "answered must be 3 whole numbers"),
         ({"answered": [True, True, True]}, InputError, "answered must be 3 whole numbers"),
         ({"answered": [0, 1, 3]}, InputError, "from 0 to 2"),
         ({"answered": [-1, 0, 1]}, InputError, "from 0 to 2"),
@@ -342,8 +295,7 @@ def test_a_sealed_population_has_no_rows_to_compare_with(tmp_path: Any) -> None:
 
 
 def test_the_result_is_frozen_and_holds_no_value_of_a_row() -> None:
-    train = TRAIN.assign(city=TRAIN["city"].map("canary-{}".format))
-    answers, queries = (t.assign(city=t["city"].map("canary-{}".format)) for t in (ANSWERS, QUERIES))
+    train, answers, queries = (t.assign(city="canary-" + t["city"]) for t in (TRAIN, ANSWERS, QUERIES))
     found = measured(answers, queries=queries, population=population(train), holdout=train)
     assert "canary" not in repr(found) + json.dumps(found.to_dict(), allow_nan=False)
     with pytest.raises(FrozenInstanceError):
