@@ -1,21 +1,26 @@
-"""Populations: cells against groupby, counts against brute force, people against rows, published shares."""
+"""Populations: cells and counts against pandas, people against rows, fingerprints, and the rows behind them."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import sys
+from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import InputError, PopulationError
+from cfk_plugin import Interval, Population, Region, Schema
+from cfk_plugin.data.domain import CodeIndex
+from cfk_plugin.data.rows import RecordReader, signed, unsigned
+from cfk_plugin.errors import InputError, MissingDependencyError, PopulationError
 
 
-def table(n=500, seed=0):
+def table(n: int = 500, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -28,17 +33,16 @@ def table(n=500, seed=0):
     )
 
 
-def population_of(frame, **options):
-    return Population.from_frame(
-        frame, Schema.from_frame(frame, quasi_identifiers=["age", "city", "kind"], subject="who", **options)
-    )
+QUASI = ["age", "city", "kind"]
+FRAME = table()
+SCHEMA = Schema.from_frame(FRAME, quasi_identifiers=QUASI, subject="who")
 
 
-def random_region(population, rng):
+def random_region(population: Population, rng: np.random.Generator) -> Region:
     parts = {}
-    for name in population.schema.quasi_identifiers:
+    for name in QUASI:
         values = [v for v in pd.unique(population.frame[name]) if not pd.isna(v)]
-        if population.schema[name].kind == "numeric":
+        if name == "age":
             low, high = sorted(rng.choice(values, 2))
             parts[name] = Interval(low, high, missing=bool(rng.random() < 0.5))
         else:
@@ -48,44 +52,37 @@ def random_region(population, rng):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cells_are_the_groups_of_pandas(seed):
-    frame = table(seed=seed)
-    population = population_of(frame)
-    groups = frame.groupby(["age", "city", "kind"], dropna=False).ngroup()
-    assert len(population.cells) == groups.nunique()
-    cells = population.cell_of(np.arange(len(frame)))
-    assert pd.DataFrame({"g": groups, "c": cells}).drop_duplicates().shape[0] == groups.nunique()
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_members_and_count_against_brute_force(seed):
-    frame = table(seed=seed)
-    population, rng = population_of(frame), np.random.default_rng(seed)
+def test_cells_members_and_people_against_pandas(seed: int) -> None:
+    frame, rng = table(seed=seed), np.random.default_rng(seed)
+    population = Population.from_frame(frame, SCHEMA)
+    assert (population.n_rows, population.n_people) == (len(frame), frame["who"].nunique())
+    groups = frame.groupby(QUASI, dropna=False).ngroup()
+    pairs = pd.DataFrame({"g": groups, "c": population.cell_of(np.arange(len(frame)))}).drop_duplicates()
+    assert len(population.cells) == groups.nunique() == len(pairs)
     for _ in range(10):
         region = random_region(population, rng)
         inside = [i for i, row in enumerate(frame.to_dict("records")) if region.contains(row)]
         assert region.members(population).tolist() == inside
         assert population.count(region) == frame["who"].iloc[inside].nunique()
         assert population.people(np.array(inside, dtype=int)) == population.count(region)
-        additive = int(population.cell_people[population.cells_inside(region)].sum())
-        assert additive <= population.count(region)
+        assert population.cell_people[population.cells_inside(region)].sum() <= population.count(region)
 
 
-def test_people_and_rows():
-    frame = table()
-    population = population_of(frame)
-    assert (population.n_rows, population.n_people) == (len(frame), frame["who"].nunique())
+@given(rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), min_size=1, max_size=40))
+def test_a_person_counts_by_the_smallest_class(rows: list[tuple[int, int]]) -> None:
+    frame = pd.DataFrame(rows, columns=["cell", "person"])
+    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["cell"], subject="person"))
+    size = frame["cell"].map(frame.groupby("cell")["person"].nunique())
+    smallest = size.groupby(frame["person"], sort=False).min()
+    assert population.smallest_classes().tolist() == smallest.tolist()
+    profile = population.risk_profile(3)
+    assert (profile.unique, profile.below_k) == pytest.approx(((smallest == 1).mean(), (smallest < 3).mean()))
+    assert (profile.k, profile.people, profile.classes) == (3, frame["person"].nunique(), frame["cell"].nunique())
+    first = frame.groupby("person")["cell"].min().value_counts()  # each counted at the first of their cells
+    assert population.cell_people.tolist() == [first.get(cell, 0) for cell in sorted(set(frame["cell"]))]
 
 
-def test_risk_profile_counts_a_person_by_the_smallest_class():
-    frame = pd.DataFrame({"q": ["a", "a", "b", "b", "c"], "who": [1, 2, 1, 1, 3], "p": 0})
-    schema = Schema.from_frame(frame, quasi_identifiers=["q"], subject="who")
-    profile = Population.from_frame(frame, schema).risk_profile(2)
-    # b holds person 1 alone, c person 3 alone
-    assert (profile.unique, profile.people, profile.classes) == (pytest.approx(2 / 3), 3, 3)
-
-
-def test_wide_keys_do_not_overflow():
+def test_wide_keys_do_not_overflow() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({f"c{i}": rng.permutation(3000) for i in range(9)})
     frame = pd.concat([frame, frame.head(100)], ignore_index=True)
@@ -94,84 +91,114 @@ def test_wide_keys_do_not_overflow():
     assert (population.cell_people == 2).sum() == 100
 
 
-def test_conform_takes_the_populations_spelling():
+def test_conform_takes_the_populations_spelling() -> None:
     frame = pd.DataFrame(
         {"zip": pd.Series(["9000", "1000"], dtype=object), "n": np.array([1, 2], "int8"), "b": [True, False]}
     )
     population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["zip"]))
-    given = pd.DataFrame(
-        {"b": ["True", "False"], "label": [1, 1], "n": ["2", "1"], "zip": [1000, 9000.0]}, index=[7, 3]
-    )
-    pd.testing.assert_frame_equal(
-        population.conform(given),
-        pd.DataFrame(
-            {"zip": pd.Series(["1000", "9000"], dtype=object), "n": np.array([2, 1], "int8"), "b": [True, False]}
-        ),
-    )
+    given_ = {"b": ["True", "False"], "label": [1, 1], "n": ["2", "1"], "zip": [1000, 9000.0]}
+    expected = frame.iloc[::-1].assign(b=[True, False]).reset_index(drop=True)
+    pd.testing.assert_frame_equal(population.conform(pd.DataFrame(given_, index=[7, 3])), expected)
 
 
-def test_fingerprint_is_keyed_and_ignores_the_order_of_rows():
-    frame = table()
-    schema = Schema.from_frame(frame, quasi_identifiers=["age"], subject="who")
-    prints = {
-        Population.from_frame(rows, schema, key=key).fingerprint
-        for rows, key in ((frame, b"1"), (frame.sample(frac=1, random_state=0), b"1"))
-    }
-    assert len(prints) == 1
-    assert Population.from_frame(frame, schema, key=b"2").fingerprint not in prints
-    assert Population.from_frame(frame.assign(pay=0), schema, key=b"1").fingerprint in prints
-
-
-def test_fingerprint_is_of_the_cells_and_of_how_many_people_have_each():
-    frame = table().drop(columns="who")
+def test_a_fingerprint_is_keyed_and_of_the_cells_and_how_many_people_have_each() -> None:
+    frame = FRAME.drop(columns="who")
     schema = Schema.from_frame(frame, quasi_identifiers=["age", "city"])
+
+    def prints(*variants: tuple[pd.DataFrame, Schema, bytes]) -> set[str]:
+        return {Population.from_frame(rows, roles, key=key).fingerprint for rows, roles, key in variants}
+
+    same = prints(
+        *((rows, schema, b"1") for rows in (frame, frame.sample(frac=1, random_state=0), frame.assign(pay=0)))
+    )
+    assert len(same) == 1
     first, other = frame["age"].dropna().unique()[:2]
     moved = frame.assign(age=frame["age"].where(frame.index != frame.index[frame["age"] == first][0], other))
     weighted = Schema.from_frame(frame, quasi_identifiers=["age", "city"], weights={"age": 2.0})
-    prints = [
-        Population.from_frame(rows, roles, key=b"1").fingerprint
-        for rows, roles in ((frame, schema), (moved, schema), (frame.head(400), schema), (frame, weighted))
-    ]
-    assert len(set(prints)) == 4
+    different = prints(
+        (frame, schema, b"2"), (moved, schema, b"1"), (frame.head(400), schema, b"1"), (frame, weighted, b"1")
+    )
+    assert len(different | same) == 5
 
 
-def test_errors_name_columns_and_no_value():
-    frame = table()
-    schema = Schema.from_frame(frame, quasi_identifiers=["age"], subject="who")
-    with pytest.raises(PopulationError, match="pay"):
-        Population.from_frame(frame.drop(columns="pay"), schema)
-    with pytest.raises(PopulationError, match="who"):
-        Population.from_frame(frame.assign(who=None), schema)
-    with pytest.raises(PopulationError, match="age") as error:
-        Population.from_frame(frame.assign(age=np.inf), schema)
-    assert "inf" not in str(error.value).replace("infinite", "")
+def test_errors_name_columns_and_no_value() -> None:
     mixed = pd.DataFrame({"q": pd.Series([True, "True"], dtype=object)})
-    with pytest.raises(PopulationError, match="'q'"):
-        Population.from_frame(mixed, Schema.from_frame(mixed, quasi_identifiers=["q"]))
+    for frame, schema, named in (
+        (FRAME.drop(columns="pay"), SCHEMA, "pay"),
+        (FRAME.assign(who=None), SCHEMA, "who"),
+        (FRAME.assign(age=np.inf), SCHEMA, "age"),
+        (mixed, Schema.from_frame(mixed, quasi_identifiers=["q"]), "'q'"),
+    ):
+        with pytest.raises(PopulationError, match=named) as error:
+            Population.from_frame(frame, schema)
+        assert "inf" not in str(error.value).replace("infinite", "")
+    with pytest.raises(InputError, match=r"key must be bytes, got str"):
+        Population.from_frame(FRAME, SCHEMA, key="secret")  # type: ignore[arg-type]
 
 
-def test_it_shows_no_row_and_refuses_pickling():
-    population = population_of(table())
-    assert repr(population).startswith("Population(")
-    with pytest.raises(PopulationError):
-        pickle.dumps(population)
+def test_it_shows_no_row_and_refuses_pickling() -> None:
+    population = Population.from_frame(FRAME, SCHEMA)
+    assert repr(population) == f"Population({population.n_people} people, 500 rows, {len(population.cells)} cells)"
+    for holder in (population, population.encoder):
+        with pytest.raises(PopulationError, match="refuses to be pickled"):
+            pickle.dumps(holder)
+    with pytest.raises(ValueError, match="read-only"):
+        population.codes[0, 0] = 1
 
 
 @pytest.mark.parametrize(
     ("name", "unique", "below"),
     [("adult", 3.17, 15.39), ("cmc", 4.41, 53.77), ("german", 83.7, 100), ("heart", 4.62, 79.54)],
 )
-def test_published_shares_of_unique_people(shared_data, name, unique, below):
+def test_published_shares_of_unique_people(shared_data: Path, name: str, unique: float, below: float) -> None:
     meta = json.loads((shared_data / f"{name}.json").read_text())
     frame = pd.read_csv(shared_data / f"{name}.csv.gz")[meta["features"]]
-    profile = Population.from_frame(
-        frame, Schema.from_frame(frame, quasi_identifiers=meta["quasi_identifiers"])
-    ).risk_profile()
-    assert round(100 * profile.unique, 2) == unique
-    assert round(100 * profile.below_k, 2) == below
+    schema = Schema.from_frame(frame, quasi_identifiers=meta["quasi_identifiers"])
+    profile = Population.from_frame(frame, schema).risk_profile()
+    assert (round(100 * profile.unique, 2), round(100 * profile.below_k, 2)) == (unique, below)
 
 
-def test_a_key_that_is_text_is_refused_at_once() -> None:
-    train = pd.DataFrame({"age": [20, 30]})
-    with pytest.raises(InputError, match=r"key must be bytes, got str"):
-        Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]), key="secret")  # type: ignore[arg-type]
+# --- the rows behind the cells ------------------------------------------------------------------------------------
+
+
+def test_what_numbers_records_travels_to_workers_alone_and_does_not_show_its_key() -> None:
+    population = Population.from_frame(FRAME, SCHEMA, key=b"a secret")
+    reader = RecordReader(population.encoder, b"a secret")
+    assert "a secret" not in repr(reader) + repr(population.encoder)
+    there = cloudpickle.loads(cloudpickle.dumps(reader))
+    numbers = population.keyed_order(*population.encode(FRAME)).tolist()
+    assert there.numbers(FRAME).tolist() == population.keyed_numbers(np.arange(500)).tolist() == numbers
+
+
+def test_a_sealed_population_has_no_rows_to_ask_for(tmp_path: Path) -> None:
+    Population.from_frame(FRAME, SCHEMA, key=b"a secret").seal(tmp_path / "sealed.cfk")
+    sealed = Population.open(tmp_path / "sealed.cfk", key=b"a secret")
+    for refused in (
+        lambda: sealed.frame,
+        lambda: sealed.keyed_numbers(np.array([0])),
+        lambda: sealed.map_rows(lambda table, _: table, "pay long"),
+    ):
+        with pytest.raises(PopulationError, match="has no rows"):
+            refused()
+
+
+def test_rows_of_codes_are_found_where_they_are() -> None:
+    rng = np.random.default_rng(0)
+    codes = np.unique(rng.integers(-1, 50, (3_000, 3)).astype(np.int32), axis=0)
+    wanted = rng.integers(-1, 50, (2_000, 3)).astype(np.int32)
+    place = {tuple(row): at for at, row in enumerate(codes.tolist())}
+    assert CodeIndex(codes).find(wanted).tolist() == [place.get(tuple(r), -1) for r in wanted.tolist()]
+
+
+def test_keyed_numbers_keep_their_order_where_numbers_have_a_sign() -> None:
+    numbers = np.sort(np.random.default_rng(0).integers(0, 2**64, 1_000, dtype=np.uint64))
+    assert (np.diff(signed(numbers)) >= 0).all()
+    assert unsigned(pd.Series(signed(numbers))).tolist() == numbers.tolist()
+
+
+def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(MissingDependencyError, match=r"cfk-plugin\[spark\]"):
+        Population.from_spark(FRAME, SCHEMA, key=b"a secret")

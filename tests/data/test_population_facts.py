@@ -30,36 +30,34 @@ def bins(facts: dict[str, Any]) -> list[tuple[int, int | None, int | str]]:
     return [(each["from"], each["to"], each["people"]) for each in facts["classes"]]
 
 
-def test_counts_before_any_protection() -> None:
-    facts = facts_of(population(*[1] * 30, *[4] * 10, *[5] * 3, *[8] * 2, 12, 27, 60), k=5)
-    assert (facts["rows"], facts["people"], facts["subject_key"], facts["k"]) == (200, 200, False, 5)
-    assert (facts["unique"], facts["below_k"]) == (30, 70)
-    assert bins(facts) == [(1, 5, 70), (5, 10, 31), (10, 25, 12), (25, 50, 27), (50, None, 60)]
-
-
-def test_few_people_are_a_text_and_share_a_bin() -> None:
-    facts = facts_of(population(*[1] * 3, *[2] * 2, 6, 25, 30), k=5)
-    assert (facts["unique"], facts["below_k"]) == ("1–10", "1–10")
-    assert bins(facts) == [(1, 10, 13), (10, 25, 0), (25, None, 55)]
-
-
-def test_what_follows_from_the_other_counts_is_hidden_as_well() -> None:
-    nearly_all = facts_of(population(*[1] * 30, *[3] * 100, 7), k=5)
-    assert (nearly_all["people"], nearly_all["unique"], nearly_all["below_k"]) == (337, 30, "327–336")
-    assert bins(nearly_all) == [(1, None, 337)]
-    mostly_alone = facts_of(population(*[1] * 40, 4, 4, *[20] * 3), k=5)
-    assert (mostly_alone["unique"], mostly_alone["below_k"]) == ("38–47", 48)
-    between = facts_of(population(*[2] * 20, 6, 15, 30, 200), k=5)
-    assert between["below_k"] == 40
-    assert bins(between) == [(1, 5, 40), (5, 25, 21), (25, 50, 30), (50, 100, 0), (100, None, 200)], (
-        "not merged with those below k"
-    )
-
-
-def test_very_few_people_are_not_counted_at_all() -> None:
-    facts = facts_of(population(3, 4), k=2)
-    assert (facts["people"], facts["rows"], facts["unique"], facts["below_k"]) == ("1–10", "1–10", 0, 0)
-    assert bins(facts) == [(1, None, "1–10")]
+@pytest.mark.parametrize(
+    ("sizes", "people", "unique", "below", "classes"),
+    [
+        (
+            (*[1] * 30, *[4] * 10, *[5] * 3, *[8] * 2, 12, 27, 60),
+            *(200, 30, 70),
+            [(1, 5, 70), (5, 10, 31), (10, 25, 12), (25, 50, 27), (50, None, 60)],
+        ),
+        # Few people are a text and share a bin.
+        ((*[1] * 3, *[2] * 2, 6, 25, 30), 68, "1–10", "1–10", [(1, 10, 13), (10, 25, 0), (25, None, 55)]),
+        # What follows from the other counts is hidden as well: of nearly all below k, of most of these alone.
+        ((*[1] * 30, *[3] * 100, 7), 337, 30, "327–336", [(1, None, 337)]),
+        ((*[1] * 40, 4, 4, *[20] * 3), 108, "38–47", 48, [(1, 5, 48), (5, 10, 0), (10, None, 60)]),
+        # Not merged with those below k.
+        (
+            (*[2] * 20, 6, 15, 30, 200),
+            *(291, 0, 40),
+            [(1, 5, 40), (5, 25, 21), (25, 50, 30), (50, 100, 0), (100, None, 200)],
+        ),
+        ((3, 4), "1–10", 0, "1–10", [(1, None, "1–10")]),
+    ],
+)
+def test_counts_of_people_and_what_is_hidden_of_them(
+    sizes: tuple[int, ...], people: Any, unique: Any, below: Any, classes: list[Any]
+) -> None:
+    facts = facts_of(population(*sizes), k=5)
+    assert (facts["rows"], facts["people"], facts["subject_key"], facts["k"]) == (people, people, False, 5)
+    assert (facts["unique"], facts["below_k"], bins(facts)) == (unique, below, classes)
 
 
 @settings(max_examples=60, deadline=None)
@@ -176,12 +174,3 @@ def test_a_result_says_what_was_known_when_it_was_made() -> None:
     given = PrivacyPolicy(k=5, near_native=0.25)
     fixed = KAnonymizer(policy=given).fit(where, model=lambda rows: rows["pay"] > 0, desired=True)
     assert (fixed.transform(train.head(2)).about.population or {})["tolerance"] == pytest.approx(0.25)
-
-
-@given(rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), min_size=1, max_size=40))
-def test_the_smallest_class_of_a_person_is_found(rows: list[tuple[int, int]]) -> None:
-    frame = pd.DataFrame(rows, columns=["cell", "person"])
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["cell"], subject="person"))
-    size = frame.groupby("cell")["person"].nunique()
-    expected = frame["cell"].map(size).groupby(frame["person"], sort=False).min()
-    assert population.smallest_classes().tolist() == expected.tolist()

@@ -1,15 +1,16 @@
-"""Schemas: kinds from dtypes, roles, weights, errors by name."""
+"""Schemas and hierarchies: kinds from dtypes, roles, weights, trees, and errors that name the column."""
 
 from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.data.schema import Attribute, Schema
+from cfk_plugin import Attribute, Hierarchy, Schema
 from cfk_plugin.errors import SchemaError
 
 FRAME = pd.DataFrame({"id": [1, 2], "age": [24, 27], "city": ["A", "B"], "pay": [1.0, 2.0], "y": [0, 1]})
@@ -30,38 +31,30 @@ FRAME = pd.DataFrame({"id": [1, 2], "age": [24, 27], "city": ["A", "B"], "pay": 
         (pd.Categorical([1, 2]), "nominal"),
     ],
 )
-def test_kind_follows_from_the_dtype(values, kind):
-    frame = pd.DataFrame({"x": pd.Series(values)})
-    assert Schema.from_frame(frame, quasi_identifiers=["x"])["x"].kind == kind
+def test_kind_follows_from_the_dtype(values: Any, kind: str) -> None:
+    assert Schema.from_frame(pd.DataFrame({"x": pd.Series(values)}), quasi_identifiers=["x"])["x"].kind == kind
 
 
-def test_roles_and_weights():
+def test_roles_weights_and_levels() -> None:
     schema = Schema.from_frame(
-        FRAME, quasi_identifiers=["city", "age"], sensitive=["pay"], subject="id", target="y", weights={"age": 3}
+        FRAME,
+        quasi_identifiers=["city", "age"],
+        sensitive=["pay"],
+        subject="id",
+        target="y",
+        weights={"age": 3},
+        ordinal={"pay": [1.0, 2.0, 3.0]},
     )
-    assert schema.quasi_identifiers == ("age", "city")
-    assert schema.features == ("age", "city", "pay")
+    assert (schema.quasi_identifiers, schema.features) == (("age", "city"), ("age", "city", "pay"))
     assert (schema.private, schema.subject, schema.target) == (("pay",), "id", "y")
     assert (schema["age"].weight, schema["city"].weight) == (0.75, 0.25)
+    assert schema["pay"].levels == ("1", "2", "3")  # spelled as categories are
 
 
-def test_weights_are_normalised_however_the_schema_is_built():
+def test_weights_are_normalised_however_the_schema_is_built() -> None:
     parts = [Attribute(name=n, role="quasi-identifier", weight=w) for n, w in (("a", 1.0), ("b", 3.0))]
     schema = Schema((*parts, Attribute(name="c")))
     assert [schema[n].weight for n in "abc"] == [0.25, 0.75, 0.0]
-
-
-def test_levels_are_spelled_as_categories_are():
-    frame = pd.DataFrame({"x": [1.0, 2.0]})
-    schema = Schema.from_frame(frame, quasi_identifiers=["x"], ordinal={"x": [1.0, 2.0, 3.0]})
-    assert schema["x"].levels == ("1", "2", "3")
-
-
-def test_schemas_with_hierarchies_compare_and_hash():
-    tree = {"A": ["r"], "B": ["r"]}
-    one, two = (Schema.from_frame(FRAME, quasi_identifiers=["city"], hierarchies={"city": tree}) for _ in range(2))
-    assert one == two
-    assert hash(one) == hash(two)
 
 
 @pytest.mark.parametrize(
@@ -70,24 +63,24 @@ def test_schemas_with_hierarchies_compare_and_hash():
         ({"quasi_identifiers": ["nope"]}, "nope"),
         ({"quasi_identifiers": "age"}, "list"),
         ({"quasi_identifiers": []}, "quasi-identifier"),
-        ({"quasi_identifiers": ["age"], "sensitive": ["age"]}, "age"),
-        ({"quasi_identifiers": ["age"], "weights": {"city": 1}}, "city"),
-        ({"quasi_identifiers": ["age"], "weights": {"age": -1}}, "weights"),
-        ({"quasi_identifiers": ["age"], "weights": {"age": float("nan")}}, "weight"),
-        ({"quasi_identifiers": ["age"], "bounds": {"age": (3, 1)}}, "age"),
-        ({"quasi_identifiers": ["city"], "bounds": {"city": (1, 3)}}, "city"),
-        ({"quasi_identifiers": ["city"], "ordinal": {"city": ["A", "A"]}}, "city"),
-        ({"quasi_identifiers": ["city"], "ordinal": {"other": ["A"]}}, "other"),
-        ({"quasi_identifiers": ["age"], "weights": {"age": 0}}, "positive sum"),
-        ({"quasi_identifiers": ["age"], "whole": ["city"]}, "city"),
+        ({"sensitive": ["age"]}, "age"),
+        ({"weights": {"city": 1}}, "city"),
+        ({"weights": {"age": -1}}, "weights"),
+        ({"weights": {"age": float("nan")}}, "weight"),
+        ({"weights": {"age": 0}}, "positive sum"),
+        ({"bounds": {"age": (3, 1)}}, "age"),
+        ({"bounds": {"city": (1, 3)}}, "city"),
+        ({"ordinal": {"city": ["A", "A"]}}, "city"),
+        ({"ordinal": {"other": ["A"]}}, "other"),
+        ({"whole": ["city"]}, "city"),
     ],
 )
-def test_errors_name_the_column(options, named):
+def test_errors_name_the_column(options: dict[str, Any], named: str) -> None:
     with pytest.raises(SchemaError, match=named):
-        Schema.from_frame(FRAME, **options)
+        Schema.from_frame(FRAME, **{"quasi_identifiers": ["age"], **options})
 
 
-def test_an_attribute_is_there_once():
+def test_an_attribute_is_there_once() -> None:
     schema = Schema.from_frame(FRAME, quasi_identifiers=["age"])
     with pytest.raises(SchemaError, match="'wage'"):
         schema["wage"]
@@ -106,6 +99,51 @@ def test_an_attribute_is_there_once():
         pd.DataFrame({"age": [1j, 2j]}),
     ],
 )
-def test_unusable_tables(frame):
+def test_unusable_tables(frame: pd.DataFrame) -> None:
     with pytest.raises(SchemaError):
         Schema.from_frame(frame, quasi_identifiers=["age"])
+
+
+TREE = {"b1": ["b", "*"], "a1": ["a", "*"], "b2": ["b", "*"], "a2": ["a", "*"], "a3": ["a", "*"]}
+
+
+def test_leaves_under_a_node_are_a_range() -> None:
+    tree = Hierarchy.of(TREE)
+    for node, label in enumerate(tree.labels):
+        assert set(tree.values_under(node)) == {leaf for leaf, path in TREE.items() if label in (leaf, *path)}
+    assert repr(tree) == "Hierarchy(5 values, 8 nodes)"
+
+
+@pytest.mark.parametrize(
+    ("values", "label"), [(["a1"], "a1"), (["a1", "a3"], "a"), (["b1", "b2"], "b"), (["a1", "b2"], "*")]
+)
+def test_cover_is_the_lowest_common_node(values: list[str], label: str) -> None:
+    tree = Hierarchy.of(TREE)
+    assert tree.labels[tree.cover(values)] == label
+
+
+def test_frame_and_mapping_give_the_same_tree_and_schema_and_numbers_are_text() -> None:
+    tree = Hierarchy.of(pd.DataFrame({"value": [9000.0, 9050.0, 2000.0], "region": ["E", "E", "A"]}))
+    assert tree == Hierarchy.of({9000: ["E"], 9050: ["E"], 2000: ["A"]})
+    assert hash(tree) == hash(Hierarchy.of({"9000": ["E"], "9050": ["E"], "2000": ["A"]}))
+    assert set(tree.leaves) == {"9000", "9050", "2000"}
+    assert tree != Hierarchy.of({9000: ["E"], 9050: ["A"], 2000: ["A"]})
+    assert Hierarchy.of(tree) is tree
+    assert tree != 3
+    trees = ({"A": ["r"], "B": ["r"]}, pd.DataFrame({"value": ["A", "B"], "region": "r"}))
+    one, two = (Schema.from_frame(FRAME, quasi_identifiers=["city"], hierarchies={"city": tree}) for tree in trees)
+    assert one == two
+    assert hash(one) == hash(two)
+
+
+def test_a_root_is_added() -> None:
+    assert Hierarchy.of({"x": [], "y": []}).labels == ("x", "y", "*")
+    assert Hierarchy.of({"x": ["all"], "y": ["all"]}).labels == ("x", "y", "all")
+
+
+@pytest.mark.parametrize(
+    "table", [{}, {"x": ["a"], "y": []}, {"x": ["a", "r"], "y": ["a", "s"]}, pd.DataFrame({"v": ["x", "x"], "p": "a"})]
+)
+def test_what_is_no_tree_is_refused(table: Any) -> None:
+    with pytest.raises(SchemaError):
+        Hierarchy.of(table)

@@ -1,0 +1,225 @@
+"""Values across dtypes: how they are read, coded and given back; and regions that hold them, as text and JSON."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin import Interval, Population, Region, Schema
+from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN
+from cfk_plugin.data.region import json_value, part_from_dict, part_to_text
+from cfk_plugin.data.values import conform, to_numbers
+from cfk_plugin.errors import InputError, PopulationError
+
+DAYS = pd.DatetimeIndex(["2020-06-01 10:00", "2020-06-02 11:30", "2021-01-05"])
+COLUMNS = {
+    "int8": np.array([1, 2, 3], "int8"),
+    "uint64": np.array([1, 2, 3], "uint64"),
+    "float32": np.array([24.1, 3.3, np.nan], "float32"),
+    "Int64": pd.array([1, None, 3], dtype="Int64"),
+    "Float64": pd.array([1.5, None, 3], dtype="Float64"),
+    "bool": [True, False, True],
+    "boolean": pd.array([True, None, False], dtype="boolean"),
+    "string": pd.array(["a", None, "b"], dtype="string"),
+    "object": pd.Series(["1", "2", None], dtype=object),
+    "int categories": pd.Categorical([3, 1, 3]),
+    "text categories": pd.Categorical(["x", "y", None]),
+    "naive dates": DAYS,
+    "zoned dates": DAYS.tz_localize("Europe/Brussels"),
+    "float codes": pd.Categorical([9000.0, np.nan, 1000.0]),
+    "constant": [5, 5, 5],
+}
+
+
+def population_of(values: Any, **options: Any) -> Population:
+    frame = pd.DataFrame({"x": values})
+    return Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["x"], **options))
+
+
+def codes(population: Population, values: Any) -> list[int]:
+    found: list[int] = population.encode(pd.DataFrame({"x": pd.Series(values)}))[0][:, 0].tolist()
+    return found
+
+
+@pytest.mark.parametrize("many", [1, 20])  # up to 32 rows are read value by value
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_comes_back_as_it_was(name: str, many: int) -> None:
+    frame = pd.concat([pd.DataFrame({"x": COLUMNS[name]})] * many, ignore_index=True)
+    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["x"]))
+    spelled = frame.astype(object)
+    assert codes(population, spelled["x"]) == codes(population, frame["x"])
+    assert min(codes(population, frame["x"])) >= 0
+    pd.testing.assert_frame_equal(population.conform(spelled), frame)
+    pd.testing.assert_series_equal(conform(spelled["x"], frame["x"].dtype), frame["x"])
+
+
+@pytest.mark.parametrize("values", [[24.0, 27.0], ["24", "27"], [24, 27], pd.Categorical(["24", "27"])])
+@pytest.mark.parametrize("trained", [[24, 27], [24.0, 27.0], pd.array([24, 27], dtype="Int64")])
+def test_a_number_is_a_number_however_it_is_written(values: Any, trained: Any) -> None:
+    assert codes(population_of(trained), values) == [0, 1]
+
+
+@pytest.mark.parametrize("values", [[9000.0, 1000.0], ["9000", "1000"], ["9000.0", "1000.0"], [9000, 1000]])
+@pytest.mark.parametrize("trained", [[9000, 1000], ["9000", "1000"], [9000.0, 1000.0], ["9000.0", "1000.0"]])
+def test_codes_of_categories_too(values: Any, trained: Any) -> None:
+    assert codes(population_of(trained, nominal=["x"]), values) == [1, 0]
+
+
+def test_two_spellings_that_are_both_categories_stay_apart() -> None:
+    assert codes(population_of(["1", "1.0"]), ["1.0", "1"]) == [1, 0]
+
+
+@pytest.mark.parametrize("values", [[True, False], [1, 0], ["True", "False"], [1.0, 0.0]])
+def test_booleans(values: Any) -> None:
+    assert codes(population_of([True, False]), values) == [1, 0]
+
+
+def test_marks_of_what_cannot_be_coded() -> None:
+    given = pd.Series([1.0, 1.5, np.nan, np.inf, "x"], dtype=object)
+    assert codes(population_of([1.0, 2.0]), given) == [0, UNKNOWN, UNEXPECTED_MISSING, INVALID, INVALID]
+    assert codes(population_of(["a", "b"]), ["b", "z", None]) == [1, UNKNOWN, UNEXPECTED_MISSING]
+    gaps = population_of(["b", None, "a"])
+    assert (codes(gaps, ["b", None, "a"]), gaps.domains["x"].value(2)) == ([1, 2, 0], None)
+    assert "'x', nominal, 3 values" in repr(gaps.domains["x"])  # and no value
+
+
+def test_a_date_that_is_none_is_invalid_and_not_quoted() -> None:
+    numbers, invalid = to_numbers(pd.Series(["2020-01-01", "2020-13-45", "2020-01-01T10:00:00"]))
+    assert invalid.tolist() == [False, True, False]
+    assert numbers[2] - numbers[0] == 36_000
+
+
+SECONDS = pd.date_range("2020-01-01", periods=3, freq="s")
+FRACTIONS = np.linspace(0.1, 0.9, 9)
+
+
+@pytest.mark.parametrize(
+    ("values", "part", "inside"),
+    [
+        (10**9 + np.arange(3), Interval(10**9 + 1, 10**9 + 1), [1]),
+        (SECONDS, Interval(SECONDS[1], SECONDS[1]), [1]),
+        (SECONDS, Interval(SECONDS[1].isoformat(), SECONDS[2].isoformat()), [1, 2]),
+        (FRACTIONS, Interval(FRACTIONS[2], FRACTIONS[6]), [2, 3, 4, 5, 6]),
+        (FRACTIONS, Interval(0.3, 0.7), [2, 3, 4, 5]),  # the seventh is 0.7000000000000001: read literally, outside
+    ],
+)
+def test_a_range_holds_its_ends_and_nobody_just_outside(values: Any, part: Interval, inside: list[int]) -> None:
+    assert population_of(values).members(Region({"x": part})).tolist() == inside
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.array([-1e308, 1e308]), "wider range"),
+        (np.array([2**53 + 1, 5], dtype="int64"), "'x'"),
+        (np.array([np.inf, 1.0]), "infinite"),
+    ],
+)
+def test_numbers_that_float64_does_not_hold_are_refused(values: Any, said: str) -> None:
+    with pytest.raises(PopulationError, match=said):
+        population_of(values)
+
+
+def test_ordinal_levels_keep_their_order_and_need_to_be_declared() -> None:
+    population = population_of([2.0, 1.0], ordinal={"x": [1, 2, 3]})
+    assert codes(population, [2.0, 1.0]) == [1, 0]
+    assert population.domains["x"].positions.tolist() == [0, 0.5, 1]
+    with pytest.raises(PopulationError, match="'x'"):
+        population_of(["a", "z"], ordinal={"x": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([200, 1], "int8"),
+        ([-1, 1], "uint8"),
+        ([0.5, 1.0], "int64"),
+        (["yes", "True"], "bool"),
+        ([None, True], "bool"),
+        (["a", "z"], pd.CategoricalDtype(["a", "b"])),
+    ],
+)
+def test_conform_changes_no_value(values: Any, dtype: Any) -> None:
+    cast = conform(pd.Series(values, dtype=object), np.dtype(dtype) if isinstance(dtype, str) else dtype)
+    assert cast.astype(object).tolist() == values
+
+
+# --- regions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, np.nan, np.float32("nan"), pd.NA, pd.NaT, Decimal("NaN")])
+def test_every_kind_of_missing(value: Any) -> None:
+    assert value in Interval(1, 2, missing=True)
+    assert value not in Interval(1, 2)
+    assert Region({"x": frozenset({"a", None})}).contains({"x": value})
+    assert not Region({"x": frozenset({"a"})}).contains({"x": value})
+    assert json_value(value) is None
+
+
+@pytest.mark.parametrize("value", [24, 24.0, np.int8(24), np.float32(24), "24"])
+def test_contains_reads_any_dtype(value: Any) -> None:
+    assert Region({"x": frozenset({24, "x"})}).contains({"x": value})
+    assert Region({"x": Interval("24", "30", levels=("24", "30"))}).contains({"x": value})
+    assert Region({"x": Interval(24, 24)}).contains({"x": value}) != isinstance(value, str)
+
+
+def test_only_missing_inside() -> None:
+    part = Interval(None, None, missing=True)
+    assert 3 not in part
+    assert part.is_single
+    assert str(part) == "missing"
+    assert not Interval(1, 1, missing=True).is_single
+
+
+def test_regions_compare_by_their_parts_and_cannot_be_changed() -> None:
+    parts: dict[str, Any] = {"x": Interval(1, 2), "y": frozenset({"b", "a"})}
+    region, same = Region(parts), Region({"y": frozenset({"a", "b"}), "x": Interval(1.0, 2.0)})
+    assert region == same
+    assert hash(region) == hash(same)
+    parts["x"] = Interval(0, 9)
+    assert region["x"] == Interval(1, 2)
+
+
+@pytest.mark.parametrize("part", [frozenset(), {1}, "a"])
+def test_unfit_parts(part: Any) -> None:
+    with pytest.raises(InputError, match="'x'"):
+        Region({"x": part})
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (Interval(1, 2.5), "1–2.5"),
+        (Interval(24.0, 24.0), "24"),
+        (Interval(1, 2, missing=True), "1–2 or missing"),
+        (Interval(None, None, missing=True), "missing"),
+        (Interval("a", "b", levels=("a", "b")), "a–b"),
+        (frozenset({"b", "a"}), "{a, b}"),
+        (frozenset({"a"}), "a"),
+        (frozenset({"a", None}), "{a, missing}"),
+    ],
+)
+def test_a_part_as_text_and_json(part: Any, text: str) -> None:
+    assert part_to_text(part) == text
+    assert part_from_dict(json.loads(json.dumps(Region({"x": part}).to_dict()))["x"]) == part
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        (pd.Timestamp("2020-01-02"), "2020-01-02T00:00:00"),
+        (dt.date(2020, 1, 2), "2020-01-02"),
+        (Decimal("1.5"), 1.5),
+    ],
+)
+def test_json_values(value: Any, expected: Any) -> None:
+    assert json_value(value) == expected
+    json.dumps(json_value(value))
