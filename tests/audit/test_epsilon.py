@@ -208,15 +208,14 @@ def test_vectors_are_read_by_a_discriminant() -> None:
 
 
 def test_what_is_learnt_is_not_counted() -> None:
-    """Hundreds of numbers tell the few runs apart that they were learnt from, whatever the mechanism."""
+    """Sixty numbers tell the twenty runs apart that they were learnt from, whatever the mechanism."""
 
     def wide(rows: pd.DataFrame, random_state: int) -> np.ndarray:
-        noise = np.random.default_rng(random_state).laplace(0, 1, 300)
-        return noise + np.eye(300)[0] * (rows["a0"] == "z").sum()  # exactly 1-DP
+        noise = np.random.default_rng(random_state).laplace(0, 1, 60)
+        return noise + np.eye(60)[0] * (rows["a0"] == "z").sum()  # exactly 1-DP
 
-    few = TABLE.head(3)
-    above = sum(audited(wide, table=few, runs=80, seed=seed).epsilon_low > 1 for seed in range(12))
-    assert above <= stats.binom.ppf(0.999, 12, 0.05)
+    found = [audited(wide, table=TABLE.head(3), runs=40, seed=seed).epsilon_low for seed in range(8)]
+    assert np.mean(found) < 0.15  # counted where it was learnt it is 0.55
 
 
 def lengths(**options: Any) -> tuple[list[int], EpsilonAudit]:
