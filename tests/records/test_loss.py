@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -19,22 +18,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import mlflow
-import numpy as np
-import pandas as pd
 import pytest
 import sqlalchemy
 from typer.testing import CliRunner
 
-from cfk_plugin import BudgetAccountant, Ledger, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import BudgetAccountant, Ledger
 from cfk_plugin.cli import app
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.database import seconds_of
-from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.rule import Candidate
 from model_server import Server, by_cfk, by_mlflow, serving, store
-from spooled import explanations
 
 CANARY = "canary-7f3a"
 REGION = Region({"city": frozenset({CANARY}), "age": Interval(20, 40)})
@@ -542,103 +536,6 @@ def test_what_one_request_waits_is_counted_together(postgres_url: str) -> None:
                 for _ in range(6):
                     with pytest.raises(LedgerError):
                         ledger.earlier(ledger.handle([1]))
-
-
-# --- a spool that disappears -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("on_full", "replaced"),
-    [
-        ("suppress", ""),
-        ("release", ""),
-        ("suppress", "by an empty folder"),
-        ("suppress", "by another spool"),
-        ("release", "by another spool"),
-    ],
-)
-def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
-    spool: Path,
-    on_full: str,
-    replaced: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setenv("CFK_SPOOL_FULL", on_full)
-    logger = RunLogger(tracking_uri="http://127.0.0.1:9")
-    logger.check()
-    assert "a new one is made" in caplog.text
-    assert logger.submit(explanations())
-    spool.rename(tmp_path / "away")
-    if replaced == "by an empty folder":
-        spool.mkdir()
-    elif replaced:
-        another = RunLogger(tracking_uri="http://127.0.0.1:9", spool=tmp_path / "another")
-        another.check()
-        another._shipper.close(0)
-        (tmp_path / "another").rename(spool)
-    for _ in range(3):
-        assert logger.submit(explanations()) == (on_full == "release")
-    assert "is gone, or another is in its place" in caplog.text
-    if replaced == "by an empty folder":
-        assert list(spool.iterdir()) == []
-    if replaced:
-        shutil.rmtree(spool)
-    (tmp_path / "away").rename(spool)
-    assert logger.submit(explanations())
-    logger._shipper.close(0)
-    with closing(sqlite3.connect(spool / "spool.db")) as db:
-        assert db.execute("SELECT count(*) FROM records").fetchone() == (2,)
-
-
-@pytest.mark.parametrize("missing", ["the folder", "room"])
-def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
-    spool: Path, ledger: Ledger, missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CFK_SPOOL_MB", "1")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({name: rng.integers(0, 40, 240) for name in ("age", "city", "salary")})
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]), key=b"key")
-    queries, wanted = frame[frame["salary"] <= 5].head(4), frame[frame["salary"] > 5]
-    private = protect(
-        lambda rows: wanted.head(len(rows)).set_axis(rows.index),
-        model=lambda rows: rows["salary"] > 5,
-        desired=True,
-        population=population,
-        policy=PrivacyPolicy(k=7),
-        ledger=ledger,
-        track=True,
-    )
-    before = ledger.status().records
-    if missing == "room":
-        with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as db:
-            db.execute("INSERT INTO streams (id, target, holder, until) VALUES ('filler', '{}', 'nobody', 1e12)")
-            db.execute(f"PRAGMA max_page_count={1_000_000 // db.execute('PRAGMA page_size').fetchone()[0]}")
-            with contextlib.suppress(sqlite3.OperationalError):  # that it is full
-                for _ in range(1_000):
-                    db.execute("INSERT INTO records (stream, created, body) VALUES ('filler', 0, zeroblob(4000))")
-    else:
-        spool.rename(spool.parent / "away")
-    assert {entry.reason for entry in private.explain(queries).suppressed} == {"not_recorded"}
-    assert ledger.status().records == before
-    if missing == "room":
-        with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as db:
-            db.execute("DELETE FROM records")
-    else:
-        (spool.parent / "away").rename(spool)
-    assert private.explain(queries).released
-    assert ledger.status().records > before
-
-
-def test_what_a_deleted_spool_held_is_still_sent(spool: Path, mlflow_store: str) -> None:
-    logger = RunLogger()
-    assert logger.submit(explanations())
-    shutil.rmtree(spool)
-    assert not logger.submit(explanations())
-    assert logger.flush()
-    assert mlflow.get_run(logger.run_id or "").data.metrics["cfk.asked"] == 3
 
 
 # --- real servers ----------------------------------------------------------------------------------------------

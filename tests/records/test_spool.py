@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -13,13 +14,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import mlflow
+import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
+from cfk_plugin import Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.cli import app
 from cfk_plugin.errors import CFKError, InputError
 from cfk_plugin.records import run
@@ -40,9 +45,10 @@ from spooled import explanations, kept, released
 HELPERS, ROOT = Path(__file__).parents[1] / "helpers", Path(__file__).parents[2]
 
 
+@cache
 def gone() -> str:
-    """A process of this machine that has ended."""
-    child = subprocess.Popen([sys.executable, "-c", ""])
+    """Name a process of this machine that has ended."""
+    child = subprocess.Popen(["true"])
     child.wait()
     return f"{socket.gethostname()}:{child.pid}:1"
 
@@ -55,16 +61,14 @@ def leave(folder: Path, holder: str, *records: RunRecord, stream: str = "left", 
     spool.close()
 
 
-def cfk(command: str, code: int) -> Result:
+def cfk(command: str, code: int) -> str:
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == code, result.output
-    return result
+    return " ".join(result.output.split())
 
 
 def delivered(folder: Path) -> dict[str, Any]:
     """Read every run's figures, rows and history from the store; fail on anything that is there twice."""
-    import mlflow
-
     client, found = mlflow.MlflowClient(), Counter()
     for experiment in client.search_experiments():
         for each in client.search_runs([experiment.experiment_id]):
@@ -88,13 +92,8 @@ class Killed(BaseException):
     """Stands for the end of a process at one place."""
 
 
-@pytest.mark.parametrize("place", ["_log_files", "_log_values", "_log_summary", "delivered"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
-    place: str, when: str, mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave(spool, gone(), *(explanations().to_record() for _ in range(5)))
-    owner = Spool if place == "delivered" else run
+def ends_at(owner: Any, place: str, monkeypatch: pytest.MonkeyPatch, when: str = "before") -> None:
+    """Send what is in the spool until the process ends at this place."""
     real = getattr(owner, place)
 
     def ends(*args: Any, **kwargs: Any) -> Any:
@@ -105,7 +104,16 @@ def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(owner, place, ends)
         with pytest.raises(Killed):
-            Shipper(Spool(SpoolSettings(spool), gone())).drain()
+            Shipper(Spool(SpoolSettings(spool_folder()), gone())).drain()
+
+
+@pytest.mark.parametrize("place", ["_log_files", "_log_values", "_log_summary", "delivered"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
+    place: str, when: str, mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(spool, gone(), *(explanations().to_record() for _ in range(5)))
+    ends_at(Spool if place == "delivered" else run, place, monkeypatch, when)
     leave(spool, gone(), explanations().to_record())
     cfk("spool flush", 0)
     assert delivered(tmp_path) == {"rows": 18, "runs": 1, "FINISHED": 1}
@@ -113,16 +121,11 @@ def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
 
 
 def test_a_run_that_was_made_and_not_noted_is_found_again(
-    mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+    mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(spool, gone(), explanations().to_record())
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "_refuse_other_params", lambda *_: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            Shipper(Spool(SpoolSettings(spool), gone())).drain()
+    ends_at(run, "_refuse_other_params", monkeypatch)
     cfk("spool flush", 0)
-    import mlflow
-
     assert len(mlflow.search_runs(search_all_experiments=True)) == 1
 
 
@@ -131,10 +134,7 @@ def test_somebody_else_may_log_to_the_run_in_between(
 ) -> None:
     run_id = explanations().log()
     leave(spool, gone(), explanations().to_record(), run_id=run_id)
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "_log_values", lambda *_: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            Shipper(Spool(SpoolSettings(spool), gone())).drain()
+    ends_at(run, "_log_values", monkeypatch)
     explanations().log(run_id=run_id)
     cfk("spool flush", 0)
     assert delivered(tmp_path) == {"rows": 9, "runs": 1, "FINISHED": 1}
@@ -156,7 +156,7 @@ while True:
 def test_killed_processes_lose_nothing_they_kept(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
     acknowledged = 0
     script = WORKLOAD.format(path=[str(HELPERS), str(ROOT)])
-    for seconds in (0.05, 0.5, 1.5, 3.0, 4.0, 5.0):  # from before MLflow is imported to far into sending
+    for seconds in (0.05, 1.5, 3.5):  # from before MLflow is imported to far into sending
         command = [sys.executable, "-c", script]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as child:
             assert child.stdout is not None
@@ -166,14 +166,13 @@ def test_killed_processes_lose_nothing_they_kept(mlflow_store: str, tmp_path: Pa
             acknowledged += child.stdout.read().count("kept")
     cfk("spool flush", 0)
     rows = delivered(tmp_path)["rows"]
-    assert acknowledged > 100
-    assert 0 <= rows - 3 * acknowledged <= 3 * 6  # one may have been kept in each process and not said so
+    assert acknowledged > 50
+    assert 0 <= rows - 3 * acknowledged <= 3 * 3  # one may have been kept in each process and not said so
 
 
 def test_what_a_dead_server_missed_is_sent_when_it_is_there(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
     leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
-    result = cfk("spool flush", 3)
-    assert "does not answer" in " ".join(result.output.split())
+    assert "does not answer" in cfk("spool flush", 3)
     leave(spool, gone(), explanations().to_record(), stream="other")
     cfk("spool flush", 3)
     assert delivered(tmp_path)["rows"] == 3
@@ -222,7 +221,6 @@ def test_a_spool_takes_no_more_room_than_it_may(
     spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CFK_SPOOL_MB", "1")
-    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})  # settings are read once
     fill(spool)
     assert (spool / "spool.db").stat().st_size <= 1_000_000
     before = len(kept(spool))
@@ -237,7 +235,6 @@ def test_the_operator_may_choose_to_release_without_a_record(
 ) -> None:
     monkeypatch.setenv("CFK_SPOOL_MB", "1")
     monkeypatch.setenv("CFK_SPOOL_FULL", "release")
-    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
     fill(spool)
     logger = RunLogger()
     assert logger.submit(explanations())
@@ -247,8 +244,6 @@ def test_the_operator_may_choose_to_release_without_a_record(
         room.execute("DELETE FROM streams WHERE id = 'filler'")
     assert logger.submit(explanations(released(0)))
     assert logger.flush()
-    import mlflow
-
     data = mlflow.get_run(logger.run_id or "").data
     assert (data.metrics["cfk.untracked"], data.metrics["cfk.asked"]) == (4, 1)
     assert data.tags["cfk.verdict"] == "review"
@@ -339,13 +334,13 @@ def test_records_come_back_as_they_went() -> None:
 
 
 def test_status_says_how_far_behind_tracking_is(spool: Path) -> None:
-    assert "no spool" in cfk("spool status", 2).output
+    assert "no spool" in cfk("spool status", 2)
     leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
-    said = " ".join(cfk("spool status", 3).output.split())
+    said = cfk("spool status", 3)
     assert "left 1" in said
     assert "a process sends it" in said
     cfk("spool flush", 3)
-    assert "does not answer" in " ".join(cfk("spool status", 3).output.split())
+    assert "does not answer" in cfk("spool status", 3)
 
 
 def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
@@ -353,5 +348,81 @@ def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
     assert logger.submit(explanations())
     logger.finish()
     assert logger.flush()
-    assert "Nothing waits" in cfk("spool status", 0).output
+    assert "Nothing waits" in cfk("spool status", 0)
     assert spool_folder() == spool
+
+
+# --- a spool that disappears -----------------------------------------------------------------------------------
+
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("on_full", ["suppress", "release"])
+@pytest.mark.parametrize("replaced", ["", "by an empty folder", "by another spool"])
+def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
+    spool: Path, on_full: str, replaced: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setenv("CFK_SPOOL_FULL", on_full)
+    logger = RunLogger(tracking_uri=NOBODY)
+    logger.check()
+    assert "a new one is made" in caplog.text
+    assert logger.submit(explanations())
+    spool.rename(tmp_path / "away")
+    if replaced == "by an empty folder":
+        spool.mkdir()
+    elif replaced:
+        leave(spool, gone())
+        Spool(SpoolSettings(spool), gone()).check()
+    for _ in range(3):
+        assert logger.submit(explanations()) == (on_full == "release")
+    assert "is gone, or another is in its place" in caplog.text
+    if replaced:
+        assert list(spool.iterdir()) == [] or replaced == "by another spool"
+        shutil.rmtree(spool)
+    (tmp_path / "away").rename(spool)
+    assert logger.submit(explanations())
+    assert len(kept(spool)) == 2
+
+
+@pytest.mark.parametrize("missing", ["the folder", "room"])
+def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
+    spool: Path, ledger: Ledger, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CFK_SPOOL_MB", "1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({name: rng.integers(0, 40, 240) for name in ("age", "city", "salary")})
+    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]), key=b"key")
+    wanted = frame[frame["salary"] > 5]
+    private = protect(
+        lambda rows: wanted.head(len(rows)).set_axis(rows.index),
+        model=lambda rows: rows["salary"] > 5,
+        desired=True,
+        population=population,
+        policy=PrivacyPolicy(k=7),
+        ledger=ledger,
+        track=True,
+    )
+    queries = frame[frame["salary"] <= 5].head(4)
+    if missing == "room":
+        fill(spool)
+    else:
+        spool.rename(spool.parent / "away")
+    assert {entry.reason for entry in private.explain(queries).suppressed} == {"not_recorded"}
+    assert ledger.status().records == 0
+    if missing == "room":
+        with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as db:
+            db.execute("DELETE FROM records")
+    else:
+        (spool.parent / "away").rename(spool)
+    assert private.explain(queries).released
+    assert ledger.status().records > 0
+
+
+def test_what_a_deleted_spool_held_is_still_sent(spool: Path, mlflow_store: str) -> None:
+    logger = RunLogger()
+    assert logger.submit(explanations())
+    shutil.rmtree(spool)
+    assert not logger.submit(explanations())
+    assert logger.flush()
+    assert mlflow.get_run(logger.run_id or "").data.metrics["cfk.asked"] == 3

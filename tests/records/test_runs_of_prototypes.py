@@ -6,46 +6,42 @@ import json
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from cfk_plugin import RunLogger, Suppressed, track
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.logger import RunLogger, observe, track
-from cfk_plugin.records.tally import Tally
-from cfk_plugin.release.results import Suppressed
+from cfk_plugin.records.logger import observe
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
 from spooled import explanations, kept
 
 
-def run_of(run_id: str | None) -> Any:
-    import mlflow
-
+def data_of(run_id: str | None) -> Any:
     assert run_id is not None
-    return mlflow.get_run(run_id)
+    return mlflow.get_run(run_id).data
 
 
 def tags_of(run_id: str | None) -> dict[str, str]:
-    return {name: value for name, value in run_of(run_id).data.tags.items() if name.startswith("cfk.")}
+    return {name: value for name, value in data_of(run_id).tags.items() if name.startswith("cfk.")}
 
 
-def parts_of(run_id: str, folder: Path) -> list[Path]:
-    import mlflow
-
-    path = mlflow.MlflowClient().download_artifacts(run_id, "cfk", str(folder))
-    return sorted(Path(path).glob("explanations/part-*.parquet"))
+def parts_of(run_id: str, kind: str = "explanations") -> list[Path]:
+    return sorted(Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="cfk"), kind).iterdir())
 
 
 def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
     run_id = prototypes(plugins="dp 0.1.0").log()
-    data = run_of(run_id).data
-    assert data.params == {
+    assert data_of(run_id).params == {
         "cfk.guarantee": "dp-pure",
         "cfk.method": "dp",
         "cfk.generator": "dp",
         "cfk.epsilon": "1.0",
         "cfk.delta": "0.0",
     }
-    assert data.metrics == {
+    assert data_of(run_id).metrics == {
         "cfk.asked": 3,
         "cfk.released": 2,
         "cfk.suppressed": 1,
@@ -69,11 +65,8 @@ def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
         "cfk.dp.covers": certificate().covers,
         "cfk.dp.fit": "9f2c9f2c9f2c9f2c",
     }
-
-
-def test_a_delta_is_said(mlflow_store: str) -> None:
     loose = certificate(guarantee="approximate", delta=1e-6)
-    params = run_of(prototypes(prototype(0, of=loose), under=policy(delta=1e-6)).log()).data.params
+    params = data_of(prototypes(prototype(0, of=loose), under=policy(delta=1e-6)).log()).params
     assert (params["cfk.guarantee"], params["cfk.delta"]) == ("dp-approximate", "1e-06")
 
 
@@ -81,7 +74,7 @@ def test_a_delta_is_said(mlflow_store: str) -> None:
 def test_a_claim_asks_for_review(seeded: bool, mlflow_store: str) -> None:
     claimed = prototypes(prototype(0, of=certificate(guarantee="none", seeded=True)))
     run_id = (claimed if seeded else unproven()).log()
-    data, tags = run_of(run_id).data, tags_of(run_id)
+    data, tags = data_of(run_id), tags_of(run_id)
     assert tags["cfk.verdict"] == "review"
     assert tags["cfk.dp.guarantee"] == "no guarantee; see audit"
     assert tags["cfk.dp.covers"] == "nothing is guaranteed; see audit"
@@ -93,15 +86,18 @@ def test_a_claim_asks_for_review(seeded: bool, mlflow_store: str) -> None:
 def test_no_fingerprint_of_the_population_is_logged_anywhere(mlflow_store: str, tmp_path: Path) -> None:
     with track() as logger:
         observe(prototypes())
+        observe(prototypes())
     assert logger.flush()
+    assert data_of(logger.run_id).metrics["cfk.prototypes"] == 4
     prototypes().log()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.suffix == ".parquet" for path in files)
     assert not [path.name for path in files if FINGERPRINT.encode() in path.read_bytes()]
 
 
-def test_rows_hold_the_prototypes(mlflow_store: str, tmp_path: Path) -> None:
-    (part,) = parts_of(prototypes().log(), tmp_path)
+def test_rows_hold_the_prototypes_and_nothing_counted(mlflow_store: str) -> None:
+    run_id = prototypes().by_group("sex", ["f", "m", "f"]).log()
+    (part,), (beside,) = parts_of(run_id), parts_of(run_id, "recount")
     rows = pd.read_parquet(part)
     assert rows["step"].tolist() == [0, 1, 2]
     assert json.loads(rows["prototype"][0]) == {"age": 31, "city": "Ghent", "salary": 52.5}
@@ -111,15 +107,14 @@ def test_rows_hold_the_prototypes(mlflow_store: str, tmp_path: Path) -> None:
     assert rows["epsilon"].tolist()[::2] == [1.0, 1.0]
     assert rows["guarantee"].tolist()[::2] == ["pure", "pure"]
     assert rows[["k", "ncp", "pureness", "region", "released", "population"]].isna().all(axis=None)
-    assert json.loads((tmp_path / "cfk" / "policy.json").read_text()) == policy().to_dict()
+    assert json.loads((part.parents[1] / "policy.json").read_text()) == policy().to_dict()
+    recounted = pd.read_parquet(beside)
+    assert recounted["group"].tolist() == ["f", "m", "f"]
+    assert recounted.drop(columns=["step", "group"]).isna().all(axis=None)
 
 
-def test_rows_of_both_kinds_are_read_as_one_table(mlflow_store: str, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    (old,) = parts_of(explanations().log(), tmp_path / "old")
-    (new,) = parts_of(prototypes().log(), tmp_path / "new")
+def test_rows_of_both_kinds_are_read_as_one_table(mlflow_store: str) -> None:
+    (old,), (new,) = parts_of(explanations().log()), parts_of(prototypes().log())
     before, after = pq.read_schema(old), pq.read_schema(new)
     assert after.names[: len(before.names)] == before.names
     assert set(after.names) - set(before.names) == {"epsilon", "delta", "prototype", "certificate"}
@@ -127,91 +122,38 @@ def test_rows_of_both_kinds_are_read_as_one_table(mlflow_store: str, tmp_path: P
     assert both.column("k").to_pylist() == [5, None, 9, None, None, None]
 
 
-def test_a_run_goes_on_over_calls_and_loggers(mlflow_store: str, tmp_path: Path) -> None:
-    import mlflow
-
+def test_a_run_goes_on_over_calls_and_loggers(mlflow_store: str) -> None:
     run_id = RunLogger().log(prototypes())
     RunLogger(run_id).log(prototypes(prototype(0), epsilon_spent="2.5"))
-    metrics = run_of(run_id).data.metrics
+    metrics = data_of(run_id).metrics
     assert (metrics["cfk.asked"], metrics["cfk.prototypes"], metrics["cfk.epsilon_spent"]) == (4, 3, 2.5)
     assert tags_of(run_id)["cfk.verdict"] == "pass"
     assert not mlflow.MlflowClient().get_metric_history(run_id, "cfk.k")
-    assert len(parts_of(run_id, tmp_path)) == 2
-
-
-def test_a_claim_is_remembered_when_a_run_goes_on(mlflow_store: str) -> None:
-    run_id = RunLogger().log(unproven())
-    RunLogger(run_id).log(unproven(Suppressed(0, "none_found")))
-    assert run_of(run_id).data.metrics["cfk.unproven"] == 1
-    assert tags_of(run_id)["cfk.verdict"] == "review"
+    claimed = RunLogger().log(unproven())
+    RunLogger(claimed).log(unproven(Suppressed(0, "none_found")))
+    assert data_of(claimed).metrics["cfk.unproven"] == 1
+    assert tags_of(claimed)["cfk.verdict"] == "review"
 
 
 def test_nothing_released_asks_for_review_and_takes_any_guarantee_after(mlflow_store: str) -> None:
     run_id = prototypes(Suppressed(0, "none_found")).log()
     assert tags_of(run_id)["cfk.verdict"] == "review"
-    assert "cfk.guarantee" not in run_of(run_id).data.params
+    assert "cfk.guarantee" not in data_of(run_id).params
     RunLogger(run_id).log(prototypes())
-    assert run_of(run_id).data.params["cfk.guarantee"] == "dp-pure"
+    assert data_of(run_id).params["cfk.guarantee"] == "dp-pure"
     with pytest.raises(TrackingError, match=r"another cfk\.guarantee"):
         RunLogger(run_id).log(prototypes(prototype(0, of=certificate(guarantee="none", seeded=True))))
 
 
-@pytest.mark.parametrize("first", [explanations, prototypes])
-def test_regions_and_prototypes_need_runs_of_their_own(first: Any, mlflow_store: str) -> None:
-    other = prototypes if first is explanations else explanations
-    run_id = first().log()
+@pytest.mark.parametrize(("first", "other"), [(explanations, prototypes), (prototypes, explanations)])
+def test_regions_and_prototypes_need_runs_of_their_own(first: Any, other: Any, mlflow_store: str) -> None:
     with pytest.raises(TrackingError, match="give each setting its own run"):
-        other().log(run_id=run_id)
-
-
-def test_prototypes_arrive_from_the_background(mlflow_store: str) -> None:
-    with track() as logger:
-        observe(prototypes())
-        observe(prototypes())
-    assert logger.flush()
-    assert run_of(logger.run_id).data.metrics["cfk.prototypes"] == 4
+        other().log(run_id=first().log())
 
 
 def test_a_spooled_record_says_the_same_when_read_back(spool: Path) -> None:
-    logger = RunLogger(tracking_uri="http://127.0.0.1:9")
-    logger.submit(prototypes())
+    RunLogger(tracking_uri="http://127.0.0.1:9").submit(prototypes())
     (record,) = kept(spool)
     assert record.of_prototypes
     assert [row["epsilon"] for row in record.prototypes] == [1.0, 1.0]
     assert record.generalized == []
-
-
-def test_a_run_of_regions_logs_what_it_always_did(mlflow_store: str, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    run_id = explanations(findings=["native", "near-native", "synthetic"]).log()
-    assert set(run_of(run_id).data.metrics) == {
-        *(f"cfk.{name}" for name in ("asked", "released", "suppressed", "examined", "untracked", "released_native")),
-        *(f"cfk.{name}" for name in ("suppressed_rate", "native_rate", "near_native_rate", "native_qi_rate")),
-        *(f"cfk.{name}" for name in ("k", "ncp", "pureness")),
-        *(f"cfk.k.{name}" for name in ("min", "mean", "p05")),
-        *(f"cfk.{name}" for name in ("k_desired.min", "ncp.mean", "ncp.p95")),
-        *(f"cfk.pureness.{name}" for name in ("mean", "min", "low")),
-        *(f"cfk.{name}" for name in ("k_consistent.min", "k_private.min", "cm", "optimal_rate")),
-        *(f"cfk.{name}" for name in ("prosecutor_risk.max", "marketer_risk")),
-    }
-    assert set(tags_of(run_id)) == {
-        "cfk.stream",
-        *(
-            f"cfk.{name}"
-            for name in ("schema_version", "policy_sha256", "population_fingerprint", "plugins", "verdict")
-        ),
-    }
-    (part,) = parts_of(run_id, tmp_path)
-    assert pq.read_schema(part).names == [
-        *("step", "timestamp", "query", "status", "reason", "k", "ncp", "pureness", "pureness_low", "pureness_high"),
-        *("exact", "optimal", "gap", "method", "guarantee", "policy_hash", "population", "region", "released"),
-        *("feature.age", "feature.city", "feature.salary"),
-    ]
-
-
-def test_a_region_without_k_is_not_passed_over() -> None:
-    record = explanations().to_record()
-    del record.rows[0]["k"]
-    with pytest.raises(KeyError, match="k"):
-        Tally().plus([record])

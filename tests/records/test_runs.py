@@ -1,0 +1,516 @@
+"""What a run of MLflow holds of regions that were released, and how it gets there."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+
+from cfk_plugin import (
+    Explanations,
+    Population,
+    PrivacyPolicy,
+    RunLogger,
+    Schema,
+    Suppressed,
+    __version__,
+    protect,
+    track,
+)
+from cfk_plugin.data.provenance import environment_of
+from cfk_plugin.errors import TrackingError
+from cfk_plugin.records import run as runs
+from cfk_plugin.records.logger import observe
+from cfk_plugin.records.record import RunRecord, recount_table
+from cfk_plugin.records.spool import Shipper, spool_folder
+from cfk_plugin.records.tally import Tally
+from cfk_plugin.release.explanations import ResultContext
+from spooled import COLUMNS, explanations, kept, released
+from tracking_server import tracking_server
+
+POPULATION = {
+    "schema_version": 1,
+    "people": 331,
+    "attributes": [{"name": n, "role": "quasi-identifier"} for n in ("age", "city")],
+}
+ABOUT = ResultContext(POPULATION, {**environment_of(seed=3), "generator": "dice"}, seconds=0.25)
+FULL: dict[str, Any] = {
+    "k_effective": 6,
+    "l": 2,
+    "t": 0.25,
+    "disclosure": 0.5,
+    "journalist_risk": 0.01,
+    "ncp_parts": (0.5, 0.0),
+    "ledger": "earlier",
+    "k_intersection": 11,
+}
+
+
+def measured(*entries: Any, **settings: Any) -> Explanations:
+    """Return explanations with all that the data holder has beside them."""
+    return explanations(
+        *(entries or (released(0, **FULL), Suppressed(1, "verification_failed", refused_k=3), released(2, k=10))),
+        **{"about": ABOUT, "findings": ["native", None, "synthetic"], "n_people": 331, **settings},
+    )
+
+
+def run_of(run_id: str | None) -> Any:
+    assert run_id is not None
+    return mlflow.get_run(run_id)
+
+
+def metrics_of(run_id: str | None) -> dict[str, float]:
+    return dict(run_of(run_id).data.metrics)
+
+
+def files_of(run_id: str | None) -> Path:
+    return Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="cfk"))
+
+
+def parts_of(run_id: str | None, kind: str = "explanations") -> pd.DataFrame:
+    return pd.concat(map(pd.read_parquet, sorted((files_of(run_id) / kind).iterdir())), ignore_index=True)
+
+
+# --- what a run holds ------------------------------------------------------------------------------------------
+
+
+def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
+    result = explanations(findings=["native", "near-native", "synthetic"])
+    run, summary = run_of(result.log()), result.summary()
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"cfk.k": "5", "cfk.method": "exact", "cfk.guarantee": "nominal", "cfk.generator": "dice"}
+    tags = {name: value for name, value in run.data.tags.items() if name.startswith("cfk.")}
+    assert len(tags.pop("cfk.stream")) == 16
+    assert tags == {
+        "cfk.schema_version": "1",
+        "cfk.policy_sha256": PrivacyPolicy(guarantee="nominal", k=5).sha256,
+        "cfk.population_fingerprint": "00c0ffee",
+        "cfk.plugins": "dice 0.1.0",
+        "cfk.verdict": "pass",
+    }
+    metrics = {name.removeprefix("cfk."): value for name, value in run.data.metrics.items()}
+    own = {
+        "k.mean": 7,
+        "k.p05": 5.2,
+        "ncp.mean": 0.5,
+        "pureness.mean": 0.75,
+        "native_rate": 1 / 3,
+        "near_native_rate": 1 / 3,
+        "marketer_risk": (1 / 5 + 1 / 9) / 2,
+        "asked": 3,
+        "released": 2,
+        "suppressed": 1,
+        "examined": 3,
+        "untracked": 0,
+        "native_qi_rate": 0,
+        "k": 9,
+        "ncp": 0.75,
+        "pureness": 0.5,  # of the last one, as the steps are one for each
+    }
+    same = ["k.min", "k_desired.min", "k_consistent.min", "k_private.min", "ncp.p95", "pureness.min", "pureness.low"]
+    same += ["prosecutor_risk.max", "cm", "optimal_rate", "suppressed_rate", "released_native"]
+    assert metrics == pytest.approx(own | {name: summary[name.replace(".", "_")] for name in same})
+
+
+def test_rows_and_policy_are_artifacts_and_private_counts_are_beside(mlflow_store: str) -> None:
+    run_id = explanations(released(0, k_private=31337, private_matches=41414), Suppressed(1, "infeasible")).log()
+    rows = parts_of(run_id)
+    assert list(rows.columns) == [
+        *("step", "timestamp", "query", "status", "reason", "k", "ncp", "pureness", "pureness_low", "pureness_high"),
+        *("exact", "optimal", "gap", "method", "guarantee", "policy_hash", "population", "region", "released"),
+        *(f"feature.{name}" for name in COLUMNS),
+    ]
+    assert list(rows["step"]) == [0, 1]
+    assert list(rows["reason"].fillna("")) == ["", "infeasible"]
+    assert list(rows["feature.age"].fillna("")) == ["24–27", ""]
+    assert json.loads(rows["released"][0]) == {"salary": 60}
+    assert json.loads(rows["region"][0])["city"] == {"kind": "set", "values": ["Antwerp", "Ghent"]}
+    policy = json.loads((files_of(run_id) / "policy.json").read_text())
+    assert policy == PrivacyPolicy(guarantee="nominal", k=5).to_dict()
+    assert "41414" not in repr(run_of(run_id).to_dictionary())
+    assert "31337" not in rows.to_csv()
+    assert parts_of(run_id, "recount").loc[0, ["k_private", "private_matches"]].tolist() == [31337, 41414]
+
+
+def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str) -> None:
+    run_id = measured().by_group("sex", ["f", "m", None]).log()
+    (part,), (beside,) = (sorted((files_of(run_id) / name).iterdir()) for name in ("explanations", "recount"))
+    assert part.name == beside.name
+    rows = pd.read_parquet(beside)
+    assert list(rows.columns) == [
+        *("step", "k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l", "t", "disclosure"),
+        *("journalist_risk", "majority", "finding", "refused_k", "ledger", "k_intersection", "seconds", "group"),
+        *("ncp.age", "ncp.city"),
+    ]
+    assert rows["step"].tolist() == pd.read_parquet(part)["step"].tolist() == [0, 1, 2]
+    assert rows.loc[0].drop("refused_k").to_dict() == {
+        "step": 0,
+        "k_desired": 4,
+        "k_consistent": 3,
+        "k_private": 1,
+        "private_matches": 1,
+        "majority": True,
+        **{name: value for name, value in FULL.items() if name != "ncp_parts"},
+        "finding": "native",
+        "seconds": 0.25,
+        "ncp.age": 0.5,
+        "ncp.city": 0.0,
+        "group": "f",
+    }
+    assert rows["refused_k"].fillna(-1).tolist() == [-1, 3, -1]
+    assert rows.loc[1].drop(["step", "seconds", "refused_k", "group"]).isna().all()
+    assert rows.loc[2, ["ledger", "ncp.age", "t", "k_intersection"]].isna().all()
+    assert rows["group"].tolist() == ["f", "m", "missing"]
+    assert run_of(run_id).data.params["cfk.groups"] == "sex"
+    refused = recount_table([measured(Suppressed(0, "intersection"), findings=["native"]).to_record()])
+    assert refused is not None
+    assert refused.schema.names == list(rows.columns)
+    assert (refused["ledger"].to_pylist(), refused["finding"].to_pylist()) == (["refused"], ["native"])
+
+
+def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
+    run_id = explanations().log()
+    assert sorted(p.name for p in files_of(run_id).iterdir() if p.is_file()) == ["policy.json"]
+    logger = RunLogger(run_id, tracking_uri="http://127.0.0.1:9", timeout=0.1)
+    logger.submit(measured())
+    logger.submit(measured())
+    assert [record.population is None for record in kept(spool)] == [False, True]
+    measured().log(run_id=run_id, model="models:/credit/3")
+    measured(about=ResultContext({**POPULATION, "people": 12}, ABOUT.environment)).log(run_id=run_id)
+    population, environment = (
+        json.loads((files_of(run_id) / f"{name}.json").read_text("utf-8")) for name in ("population", "environment")
+    )
+    assert population == POPULATION
+    assert environment["packages"].pop("cfk_plugin") == __version__
+    assert {"numpy", "pandas", "scikit-learn", "mlflow"} <= set(environment.pop("packages"))
+    assert environment == {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "plugins": [],
+        "seed": 3,
+        "ledger": "none",
+        "reference_population": False,
+        "generator": "dice",
+        "model": "models:/credit/3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("entries", "verdict"),
+    [([released(0, k=4)], "fail"), ([Suppressed(0, "infeasible")], "review"), ([], "review"), ([released(0)], "pass")],
+)
+def test_verdict(entries: list[Any], verdict: str, mlflow_store: str) -> None:
+    run = run_of(Explanations(entries, policy=PrivacyPolicy(guarantee="nominal", k=5), columns=COLUMNS).log())
+    assert (run.data.tags["cfk.verdict"], run.data.metrics["cfk.asked"]) == (verdict, len(entries))
+
+
+# --- a run that goes on ----------------------------------------------------------------------------------------
+
+
+def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str) -> None:
+    logger = RunLogger()
+    run_id = logger.log(explanations(findings=["native", "native", "native"]))
+    assert logger.log(explanations(released(0, k=6, k_desired=2))) == run_id
+    other = RunLogger(run_id)
+    other.submit(explanations(released(0, k=7), findings=["synthetic"]))
+    assert other.flush()
+    logger.log(explanations(released(0, k=8)))
+    history = mlflow.MlflowClient().get_metric_history(run_id, "cfk.k")
+    assert sorted((m.step, m.value) for m in history) == [(0, 5), (2, 9), (3, 6), (4, 7), (5, 8)]
+    metrics = metrics_of(run_id)
+    assert (metrics["cfk.asked"], metrics["cfk.k.mean"], metrics["cfk.k_desired.min"]) == (6, 7, 2)
+    assert metrics["cfk.native_rate"] == 0.75
+    for kind in ("explanations", "recount"):
+        assert parts_of(run_id, kind)["step"].tolist() == list(range(6))
+
+
+def test_the_summary_of_a_run_goes_on(mlflow_store: str) -> None:
+    known = {"l": 4, "t": 0.5, "disclosure": 0.125, "k_private": 2}
+    one = released(0, k=5, **known, prosecutor_risk=1 / 5)
+    two = released(0, k=10, **known | {"l": 3, "t": 0.75}, majority=False, optimal=False, prosecutor_risk=1 / 10)
+    three = released(1, k=20, **known, k_consistent=2, prosecutor_risk=1 / 20)
+    result = measured(one, Suppressed(1, "infeasible"), two, three, findings=None)
+    run_id = RunLogger().log(result[:2])
+    assert metrics_of(run_id)["cfk.cdm"] == 5 + 331
+    for at in (2, 3):
+        RunLogger(run_id).log(result[at : at + 1])
+    metrics, summary = metrics_of(run_id), result.summary()
+    for name in ("k_consistent_min", "k_private_min", "cdm", "cm", "optimal_rate", "prosecutor_risk_max"):
+        head, _, tail = name.rpartition("_")
+        logged = f"cfk.{head}.{tail}" if tail in ("min", "max") else f"cfk.{name}"
+        assert metrics[logged] == pytest.approx(summary[name]), name
+    assert metrics["cfk.marketer_risk"] == pytest.approx(summary["marketer_risk"])
+    assert metrics["cfk.cdm"] == 35 + 331
+    assert (metrics["cfk.l.min"], metrics["cfk.t.max"], metrics["cfk.disclosure.max"]) == (3, 0.75, 0.125)
+
+
+def test_a_tally_says_the_same_in_one_go() -> None:
+    records = [measured().to_record(), measured(released(0, k=7, l=9), findings=None).to_record()]
+    together, apart = Tally().plus(records).metrics, Tally().plus(records[:1]).plus(records[1:]).metrics
+    assert together == pytest.approx(apart)
+    assert together["cfk.l.min"] == 2
+
+
+def test_a_figure_that_is_not_known_of_all_is_left_out(mlflow_store: str) -> None:
+    run_id = RunLogger().log(measured(released(0, majority=None), findings=None))
+    RunLogger(run_id).log(measured(released(0), findings=None))
+    metrics = metrics_of(run_id)
+    assert not {"cfk.cm", "cfk.l.min", "cfk.t.max", "cfk.disclosure.max"} & set(metrics)
+    assert metrics["cfk.optimal_rate"] == 1
+    unknown = RunLogger().log(measured(released(0), Suppressed(1, "infeasible"), findings=None, n_people=0)[:2])
+    RunLogger(unknown).log(measured(released(0), findings=None))
+    assert "cfk.cdm" not in metrics_of(unknown)
+
+
+def test_a_region_without_k_is_not_passed_over() -> None:
+    record = explanations().to_record()
+    del record.rows[0]["k"]
+    with pytest.raises(KeyError, match="k"):
+        Tally().plus([record])
+
+
+def test_records_of_before_are_logged_as_they_are(mlflow_store: str) -> None:
+    known = json.loads(measured().to_record().to_json())
+    for name in ("recount", "quasi_identifiers", "people", "population", "environment"):
+        del known[name]
+    old, new = RunRecord.from_json(json.dumps(known)), measured().to_record()
+    assert recount_table([old]) is None
+    cfk = files_of(runs.RunWriter(runs.RunTarget()).write([old]))
+    assert sorted(path.name for path in cfk.iterdir()) == ["explanations", "policy.json"]
+    run_id = runs.RunWriter(runs.RunTarget()).write([old, new])
+    assert parts_of(run_id, "recount")["k_desired"].fillna(-1).tolist() == [-1, -1, -1, 4, -1, 4]
+    assert "cfk.cm" not in metrics_of(run_id), "of the first region nothing is known"
+
+
+# --- which run -------------------------------------------------------------------------------------------------
+
+
+def test_the_active_run_is_used_and_left_running_and_a_name_asks_for_one_nested_in_it(mlflow_store: str) -> None:
+    with mlflow.start_run() as run:
+        assert explanations().log() == run.info.run_id
+        assert run_of(run.info.run_id).info.status == "RUNNING"
+        child = run_of(explanations().log(run_name="release 7"))
+    assert child.info.run_name == "release 7"
+    assert child.info.experiment_id == run.info.experiment_id
+    assert child.data.tags["mlflow.parentRunId"] == run.info.run_id
+
+
+def test_experiment_by_name_is_created_once(mlflow_store: str) -> None:
+    ids = {run_of(explanations().log(experiment="credit")).info.experiment_id for _ in range(2)}
+    assert ids == {mlflow.get_experiment_by_name("credit").experiment_id}
+
+
+def test_other_settings_in_one_run_are_refused(mlflow_store: str) -> None:
+    run_id = explanations().log()
+    with pytest.raises(TrackingError, match=r"another cfk\.k; give each setting its own run"):
+        explanations(k=4).log(run_id=run_id)
+    assert metrics_of(run_id)["cfk.asked"] == 3
+    with pytest.raises(TrackingError, match="MLflow did not take the records"):
+        explanations().log(run_id="nosuchrun")
+
+
+def test_other_settings_in_the_background_get_a_child_run(mlflow_store: str) -> None:
+    with mlflow.start_run() as run:
+        for k in (5, 4, 4):
+            observe(explanations(k=k), track=True)
+        assert RunLogger().flush()
+    found = mlflow.MlflowClient().search_runs([run.info.experiment_id], "tags.`mlflow.parentRunId` != ''")
+    assert [(r.data.params["cfk.k"], r.data.metrics["cfk.asked"]) for r in found] == [("4", 6)]
+
+
+# --- in the background -----------------------------------------------------------------------------------------
+
+
+def test_track_logs_what_is_observed_inside_the_block(mlflow_store: str) -> None:
+    with track(experiment="block", tags={"team": "risk"}) as logger:
+        observe(explanations())
+        observe(explanations())
+    observe(explanations())
+    assert logger.flush()
+    run = run_of(logger.run_id)
+    assert (run.data.metrics["cfk.asked"], run.data.tags["team"], run.info.status) == (6, "risk", "FINISHED")
+
+
+def test_nothing_is_tracked_unless_asked_for(own_shipper: Shipper) -> None:
+    observe(explanations())
+    assert own_shipper._thread is None
+
+
+def test_many_small_records_are_few_batches(mlflow_store: str) -> None:
+    logger = RunLogger()
+    for _ in range(300):
+        logger.submit(explanations(released(0)))
+    assert logger.flush(60)
+    assert sorted(parts_of(logger.run_id)["step"]) == list(range(300))
+    assert len(list((files_of(logger.run_id) / "explanations").iterdir())) < 12
+
+
+def check_spooled(folder: Path, records: int) -> None:
+    found = kept(folder)
+    assert len(found) == records
+    for record in found:
+        assert record.params["cfk.k"] == "5"
+        assert len(record.rows) == 3
+    assert oct(folder.stat().st_mode & 0o777) == "0o700"
+
+
+@pytest.fixture
+def hanging() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, and never answers
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def connecting(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Threads that opened a connection: a thread that opens none cannot wait for a server."""
+    threads: set[int] = set()
+    connect = socket.socket.connect
+
+    def noted(self: socket.socket, address: Any) -> None:
+        threads.add(threading.get_ident())
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", noted)
+    return threads
+
+
+def test_a_hanging_server_neither_delays_nor_loses(
+    hanging: str, spool: Path, own_shipper: Shipper, connecting: set[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with track(tracking_uri=hanging, timeout=0.3) as logger:
+        for _ in range(3):
+            observe(explanations())
+    assert not logger.flush(60)  # until the server is found to be down
+    start = time.monotonic()
+    own_shipper.close()  # as at exit
+    assert time.monotonic() - start < 10
+    assert connecting
+    assert threading.get_ident() not in connecting
+    check_spooled(spool, 3)
+    assert "does not answer" in caplog.text
+    assert "`cfk spool flush` sends them" in caplog.text
+    assert len([said for said in caplog.records if "a new one is made" not in said.getMessage()]) <= 2
+
+
+@pytest.mark.parametrize("server", ["nobody", "hanging"])
+def test_explicit_log_says_soon_that_the_server_is_down(server: str, hanging: str) -> None:
+    with pytest.raises(TrackingError, match="tracking server does not answer"):
+        explanations().log(tracking_uri=hanging if server == "hanging" else "http://127.0.0.1:9", timeout=0.3)
+
+
+def test_records_are_sent_again_when_the_server_is_back(
+    mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: Any) -> Any:
+        raise runs.StoreDownError("the MLflow tracking server does not answer")
+
+    logger = RunLogger()
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "client_of", down)
+        logger.submit(explanations())
+        assert not logger.flush(60)
+    check_spooled(spool, 1)
+    assert logger.flush(60)
+    assert metrics_of(logger.run_id)["cfk.asked"] == 3
+    assert not kept(spool)
+
+
+def test_a_failed_upload_is_not_counted_twice(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("full")
+
+    logger = RunLogger()
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_log_summary", full)
+        with pytest.raises(TrackingError, match="OSError"):
+            logger.log(explanations())
+    assert metrics_of(logger.log(explanations()))["cfk.asked"] == 3
+
+
+def test_spool_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert spool_folder() == tmp_path / "spool"
+    monkeypatch.delenv("CFK_SPOOL")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert spool_folder() == tmp_path / "cfk_plugin" / "spool"
+
+
+def protected(track: bool | RunLogger) -> Any:
+    train = pd.DataFrame({"age": [24, 25, 26, 27, 50, 52], "salary": [60, 61, 30, 80, 90, 70]})
+    return protect(
+        lambda queries: train.head(len(queries)).set_index(queries.index),
+        model=lambda rows: rows["salary"] > 50,
+        population=Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"])),
+        policy=PrivacyPolicy(guarantee="nominal", k=2),
+        desired=True,
+        plugins=[import_module("cfk_adapters.function")],
+        track=track,
+    )
+
+
+QUERIES = pd.DataFrame({"age": [30, 31], "salary": [10, 20]})
+
+
+def test_a_protected_explainer_tracks(mlflow_store: str) -> None:
+    with mlflow.start_run() as run:
+        protected(track=True).explain(QUERIES)
+        assert RunLogger().flush()
+    data = run_of(run.info.run_id).data
+    assert (data.metrics["cfk.asked"], data.metrics["cfk.native_rate"], data.params["cfk.k"]) == (2, 1, "2")
+
+
+def test_a_protected_explainer_does_not_wait_for_a_hanging_server(
+    hanging: str, spool: Path, own_shipper: Shipper, connecting: set[int]
+) -> None:
+    expected = protected(track=False).explain(QUERIES)
+    assert protected(track=RunLogger(tracking_uri=hanging)).explain(QUERIES) == expected
+    own_shipper.close(0)
+    assert threading.get_ident() not in connecting
+    assert len(kept(spool)) == 1
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = {path!r}
+from spooled import explanations
+from cfk_plugin.records.logger import observe
+assert "mlflow" not in sys.modules
+observe(explanations(), track=True)
+"""
+
+
+def test_a_short_script_delivers_before_it_ends(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+    path = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
+    script = SCRIPT.format(path=path)
+    env = os.environ | {"MLFLOW_TRACKING_URI": mlflow_store}
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tmp_path, env=env)
+    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    assert (run.data.metrics["cfk.asked"], run.info.status) == (3, "FINISHED")
+    assert not kept(spool)
+
+
+@pytest.mark.slow
+def test_a_real_server_over_http(tmp_path: Path, spool: Path) -> None:
+    with tracking_server(tmp_path) as server:
+        server.start()
+        logger = RunLogger(tracking_uri=server.url)
+        run_id = logger.log(explanations())
+        logger.submit(explanations())
+        assert logger.flush()
+        client = mlflow.MlflowClient(server.url)
+        assert client.get_run(run_id).data.metrics["cfk.asked"] == 6
+        assert len(client.list_artifacts(run_id, "cfk/explanations")) == 2
+        server.kill()
+        logger.submit(explanations())
+        assert not logger.flush(20)
+        check_spooled(spool, 1)
