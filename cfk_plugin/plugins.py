@@ -114,7 +114,8 @@ class PluginManager:
     def adapt(self, explainer: Any, context: AdaptContext) -> CounterfactualSource:
         """Return the source of counterfactuals for an explainer."""
         with quiet("an adapter failed", PluginError, let=(AdapterError, MissingDependencyError)):
-            source = self._manager.hook.cfk_adapt(explainer=explainer, context=context)
+            source: CounterfactualSource | None = self._manager.hook.cfk_adapt(explainer=explainer, context=context)
+            is_source = isinstance(source, CounterfactualSource)  # which may read properties of the adapter
         if source is None:
             kind = f"{type(explainer).__module__}.{type(explainer).__qualname__}"
             known = ", ".join(info.name for info in self.infos) or "none"
@@ -122,7 +123,7 @@ class PluginManager:
                 f"no adapter knows an explainer of type {kind} (plugins loaded: {known}); "
                 "pass a callable, an object with an explain method, or an adapter in plugins=[...]"
             )
-        if not isinstance(source, CounterfactualSource):
+        if not is_source:
             raise PluginError(f"an adapter returned {type(source).__name__}, which is no CounterfactualSource")
         return source
 
