@@ -13,6 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -26,10 +27,8 @@ from cfk_plugin.audit.epsilon_bounds import (
     bound_of,
     canaries_needed,
     ceiling,
-    check_delta,
-    check_epsilon,
+    check_claim,
     choose_rule,
-    default_guesses,
     epsilon_from_scores,
     learn,
     matrix,
@@ -40,7 +39,7 @@ from cfk_plugin.audit.epsilon_bounds import (
     unseen_scores,
     vector_of,
 )
-from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, check_whole, ends, metrics
+from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_seed, check_whole, metrics
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, InputError, quiet
@@ -57,10 +56,9 @@ class Worlds(HostOnly):
 
     inside: pd.DataFrame
     outside: pd.DataFrame
-    relation: Relation
 
     def _counts(self) -> str:
-        return f"{len(self.inside)} rows inside, {len(self.outside)} outside, {self.relation}"
+        return f"{len(self.inside)} rows inside, {len(self.outside)} outside"
 
 
 def neighbours(
@@ -85,7 +83,7 @@ def neighbours(
         chosen = int(np.random.default_rng(seed).integers(len(rows)))
         gone = rows[subject] == rows[subject].iloc[chosen] if subject is not None else rows.index == chosen
         rows = rows[~gone]
-    return Worlds(joined(rows, canary), outside, relation)
+    return Worlds(joined(rows, canary), outside)
 
 
 def joined(table: pd.DataFrame, canaries: pd.DataFrame) -> pd.DataFrame:
@@ -133,19 +131,11 @@ runs that draw the same numbers look like a leak. So "auto" takes processes for 
 ``random_state`` alone, and threads for others; "processes" is for those that draw from the operating system."""
 
 
-@dataclass(frozen=True, slots=True)
-class Jobs:
-    """How runs are made at the same time."""
-
-    n_jobs: int = 1
-    backend: Backend = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.n_jobs, int) or self.n_jobs == 0:
-            raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
-        if self.backend not in get_args(Backend):
-            raise InputError(f"backend must be one of {', '.join(get_args(Backend))}")
+def check_jobs(n_jobs: int, backend: Backend) -> None:
+    if not isinstance(n_jobs, int) or n_jobs == 0:
+        raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
+    if backend not in get_args(Backend):
+        raise InputError(f"backend must be one of {', '.join(get_args(Backend))}")
 
 
 def measure(
@@ -153,30 +143,37 @@ def measure(
     statistic: Callable[[Any], Floats],
     worlds: Worlds,
     runs: int,
-    jobs: Jobs | None = None,
+    *,
+    n_jobs: int = 1,
+    backend: Backend = "auto",
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[list[Floats], list[Floats]]:
     """Run the function in both worlds in turn and return one vector per run."""
-    jobs, total = jobs or Jobs(), 2 * runs
-    seeds = np.random.SeedSequence(jobs.seed).generate_state(total, np.uint32) if takes_seed(fit) else [None] * total
-    tables = (worlds.inside, worlds.outside)
-    tasks = ((fit, statistic, tables[at % 2], None if s is None else int(s)) for at, s in enumerate(seeds))
+    total, seeded = 2 * runs, takes_seed(fit)
+    seeds = np.random.SeedSequence(seed).generate_state(total, np.uint32).tolist() if seeded else [None] * total
+    tasks = ((fit, statistic, (worlds.inside, worlds.outside)[at % 2], own) for at, own in enumerate(seeds))
+    done: Iterable[Floats] = (_once(*task) for task in tasks)
+    if n_jobs != 1:
+        where = _where(backend, fit, statistic)
+        # Without max_nbytes=None, joblib would write large tables to the disk to hand them over.
+        pool = joblib.Parallel(n_jobs, backend=where, return_as="generator", max_nbytes=None)
+        done = pool(joblib.delayed(_once)(*task) for task in tasks)
     found: list[Floats] = []
-    for vector in _done(tasks, jobs.n_jobs, _where(jobs.backend, fit, statistic)):
+    for vector in done:
         found.append(vector)
         if progress is not None:
             progress(len(found), total)
     return found[::2], found[1::2]
 
 
-def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1) -> float:
+def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1, backend: Backend = "auto") -> float:
     """Time one run in each world and return how many seconds `runs` in each would take."""
-    from joblib import effective_n_jobs
-
+    check_jobs(n_jobs, backend)
     started = time.perf_counter()
     for table in (worlds.inside, worlds.outside):
         run(fit, table, 0 if takes_seed(fit) else None)
-    return (time.perf_counter() - started) * runs / int(effective_n_jobs(n_jobs))
+    return (time.perf_counter() - started) * runs / int(joblib.effective_n_jobs(n_jobs))
 
 
 def run(fit: Fit, table: pd.DataFrame, seed: int | None) -> Any:
@@ -195,17 +192,6 @@ def takes_seed(fit: Fit) -> bool:
 
 def _once(fit: Fit, statistic: Callable[[Any], Floats], table: pd.DataFrame, seed: int | None) -> Floats:
     return statistic(run(fit, table, seed))
-
-
-def _done(tasks: Iterable[tuple[Any, ...]], n_jobs: int, where: str) -> Iterable[Floats]:
-    if n_jobs == 1:
-        return (_once(*task) for task in tasks)
-    from joblib import Parallel, delayed
-
-    # Without max_nbytes=None, joblib would write large tables to the disk to hand them over.
-    pool = Parallel(n_jobs, backend=where, return_as="generator", max_nbytes=None)
-    done: Iterable[Floats] = pool(delayed(_once)(*task) for task in tasks)
-    return done
 
 
 def _where(backend: Backend, fit: Fit, statistic: Callable[[Any], Floats]) -> str:
@@ -237,35 +223,28 @@ NO_NOISE = (
 class EpsilonAudit(LoggedReport):
     """A lower bound on the epsilon of a function. Counts, shares and settings alone; it may leave the host.
 
-    An audit can refute a claim and never prove it: "pass" says that this attack, with so many runs, found nothing.
+    It can refute a claim and never prove it: "pass" says that this attack, with so many runs, found nothing.
 
     Attributes
     ----------
-    attack : {"epsilon", "epsilon_one_run"}
-    scenario : str
-        What the attacker knows and does, in one sentence.
+    attack, scenario : str
+        Its name; what the attacker knows and does, in one sentence.
     relation : str
         Which tables are neighbours: claim and bound speak of that relation.
     claimed, delta : float
         The claim.
-    confidence : float
-        Of the bound.
-    epsilon_low : float
-        The bound.
+    epsilon_low, confidence : float
+        The bound, and how sure it is.
     ceiling : float
         The largest bound that these sizes could print.
     needed : int or None
-        Runs in each world, or canaries of one run, below which no violation of the claim could be seen; None where
-        no number within reach is enough.
+        Runs in each world, or canaries of one run, below which no violation could be seen; None: no number is enough.
     runs : int
-        Runs in each world; 1 for a one-run audit.
-    main : Rate
-        Guesses about the canary that were right.
-    tpr, fpr : Rate or None
-        How often the canary was found with it and without it, in the runs that were counted; None for a one-run audit.
-    figures : mapping
-        The attack's own numbers.
-    seed : int
+        In each world; 1 for a one-run audit.
+    main, tpr, fpr : Rate
+        Right guesses; how often the canary was found with it and without it, None for a one-run audit.
+    figures, seed
+        As in `AuditResult`.
     constant : bool
         Whether every run of a world gave the same output.
     """
@@ -298,11 +277,6 @@ class EpsilonAudit(LoggedReport):
         return "review" if self.ceiling <= self.claimed else "pass"
 
     @property
-    def unit(self) -> str:
-        """What `needed` counts."""
-        return "runs in each world" if self.attack == "epsilon" else "canaries"
-
-    @property
     def advice(self) -> str:
         """What follows from the bound, in one sentence."""
         claim = f"epsilon = {self.claimed:g}" + (f", delta = {self.delta:g}" if self.delta else "")
@@ -311,9 +285,10 @@ class EpsilonAudit(LoggedReport):
         if self.verdict == "pass":
             return f"the claim {claim} is not refuted, which does not prove it"
         limit = f"this audit cannot fail: it can show at most {self.ceiling:.2f}"
+        unit = "runs in each world" if self.attack == "epsilon" else "canaries"
         if self.needed is None:
-            return f"{limit}, and no number of {self.unit} within reach could refute {claim}"
-        return f"{limit}; to see a violation of {claim} you need at least {self.needed} {self.unit}"
+            return f"{limit}, and no number of {unit} within reach could refute {claim}"
+        return f"{limit}; to see a violation of {claim} you need at least {self.needed} {unit}"
 
     @property
     def warning(self) -> str | None:
@@ -323,14 +298,12 @@ class EpsilonAudit(LoggedReport):
     @property
     def result(self) -> AuditResult:
         """The audit in the shape of every attack; its baseline is a coin, its control none."""
-        own = {"epsilon_low": self.epsilon_low, "claimed": self.claimed, "delta": self.delta, "ceiling": self.ceiling}
-        own |= {"confidence": self.confidence, "runs": self.runs}
-        own |= {} if self.needed is None else {"needed": self.needed}
+        own = ("epsilon_low", "claimed", "delta", "ceiling", "confidence", "runs", "needed")
+        figures = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
         for name, rate in (("tpr", self.tpr), ("fpr", self.fpr)):
-            if rate is not None:
-                own |= ends(name, rate)
+            figures |= {} if rate is None else rate.figures(name)
+        figures |= self.figures
         coin = Rate(0.5, 0.5, 0.5, self.main.n)
-        figures = {**own, **self.figures}
         return AuditResult(self.attack, self.scenario, self.main, coin, None, figures, self.seed, self.main.n)
 
     def to_dict(self) -> dict[str, Any]:
@@ -346,21 +319,12 @@ class EpsilonAudit(LoggedReport):
         }
 
     def _contents(self) -> ReportContents:
-        """Return metrics ``audit/<attack>/<figure>``, the claim, the verdict, and the report."""
-        name = f"audit.{self.attack}"
-        params = {
-            f"{name}.claimed": self.claimed,
-            f"{name}.delta": self.delta,
-            f"{name}.confidence": self.confidence,
-            f"{name}.relation": self.relation,
-            f"{name}.runs": self.runs,
-            f"{name}.seed": self.seed,
-        }
+        name, settings = f"audit.{self.attack}", ("claimed", "delta", "confidence", "relation", "runs", "seed")
         return ReportContents(
             text=self.to_json(indent=1),
             artifact=f"cfk/audit-{self.attack.replace('_', '-')}.json",
             metrics=tuple(metrics((self.result,))),
-            params={key: str(value) for key, value in params.items()},
+            params={f"{name}.{setting}": str(getattr(self, setting)) for setting in settings},
             tags={f"cfk.{name}.verdict": self.verdict},
         )
 
@@ -417,12 +381,8 @@ def canary_audit(
         Which tables are neighbours; see `replace_one`.
     confidence : float
         Of the bound.
-    n_jobs : int
-        Runs at the same time; -1 on all cores.
-    backend : {"auto", "processes", "threads"}
-        "auto" takes processes for a function with a parameter ``random_state``, else threads. "processes" is right for
-        one that draws from the operating system, too; a generator that it carries would be copied, and equal numbers
-        in several runs look like a leak. What cannot be pickled runs in threads.
+    n_jobs, backend
+        Runs at the same time, -1 on all cores; and where, see `Backend`. What cannot be pickled runs in threads.
     seed : int
         Of ``random_state`` and of the person who gives way.
     progress : callable, optional
@@ -431,25 +391,18 @@ def canary_audit(
     Returns
     -------
     EpsilonAudit
-
-    Raises
-    ------
-    InputError
-        If a setting is out of its range, the canary does not fit, or the function or the score fails.
-
-    Notes
-    -----
-    Discriminant, threshold and direction are learnt on the first half of the runs of each world; what they find is
-    counted on the second half. A weak attack gives a small bound, which says nothing about how private the function is.
+        Discriminant, threshold and direction are learnt on the first half of the runs of each world and counted on the
+        second. A weak attack gives a small bound, which says nothing about how private the function is.
     """
-    check_epsilon(claimed)
-    check_delta(delta, confidence)
+    check_claim(claimed, delta, confidence)
     check_seed(seed)
-    jobs = Jobs(n_jobs, backend, seed)
+    check_jobs(n_jobs, backend)
     check_whole("runs", runs, FEWEST)
     worlds = neighbours(table, canary, schema, relation, seed)
     statistic = partial(vector_of, score, None if score else Agreement(table, fitting(table, canary, schema), schema))
-    inside, outside = measure(fit, statistic, worlds, runs, jobs, progress)
+    inside, outside = measure(
+        fit, statistic, worlds, runs, n_jobs=n_jobs, backend=backend, seed=seed, progress=progress
+    )
     bound = epsilon_from_vectors(inside, outside, delta, confidence)
     person = "a made-up person" if len(canary) == 1 else f"a made-up person of {len(canary)} rows"
     return EpsilonAudit(
@@ -517,54 +470,35 @@ def one_run_audit(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> EpsilonAudit:
-    """Bound the epsilon of a function from below with a single run.
+    """Bound the epsilon of a function from below with a single run, see `p_value`.
 
     The attacker knows the table and every canary; a fair coin of its own put each canary in or left it out. They see
-    one output and guess the coins that they are surest of.
+    one output and guess the coins that they are surest of. The bound is weaker than that of `canary_audit` wherever
+    canaries disturb each other: it shows gross violations at the price of one run.
 
     Parameters
     ----------
-    fit : callable
-        From a table to an output; see `canary_audit`.
-    table : DataFrame
-        The training rows.
+    fit, table, score, schema, confidence
+        See `canary_audit`; `score` returns one number per canary, in their order; higher speaks for "in". Its default
+        of a table: how much more often than in the training rows the canary's values, and pairs of them, occur.
     canaries : DataFrame
         Made-up people who differ from each other, one row each. See `canaries_needed`.
     claimed, delta : float
         What the function promises when one row is added or removed.
     guesses : int, optional
         An even number: the upper half of the guesses is "in", the lower one "out". Default: half of the canaries.
-    score : callable, optional
-        From an output to one number per canary, in their order; higher speaks for "in". Default: an array of that
-        length as it is; of a table, how much more often than in the training rows the canary's values, and pairs of
-        them, occur.
-    schema : Schema, optional
-        Names the subject, of which each canary must be another one.
-    confidence : float
-        Of the bound.
     seed : int
         Of the coins and of ``random_state``. The function must not use the same seed for its own numbers.
 
     Returns
     -------
     EpsilonAudit
-
-    Raises
-    ------
-    InputError
-        If a setting is out of its range, a canary does not fit, or the function or the score fails.
-
-    Notes
-    -----
-    See `p_value` for the theorem. The bound is weaker than that of `canary_audit` wherever canaries disturb each other:
-    it shows gross violations at the price of one run.
     """
-    check_epsilon(claimed)
-    check_delta(delta, confidence)
+    check_claim(claimed, delta, confidence)
     check_seed(seed)
     people = fitting(table, canaries, schema)
     _check_people(people, schema)
-    tried = default_guesses(len(people)) if guesses is None else guesses
+    tried = 2 * (len(people) // 4) if guesses is None else guesses
     if not isinstance(tried, int) or tried % 2 or not 2 <= tried <= len(people):
         raise InputError("guesses must be an even number, at least 2 and at most the number of canaries")
     coins_of, runs_of = np.random.SeedSequence(seed).spawn(2)

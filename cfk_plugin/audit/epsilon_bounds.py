@@ -29,7 +29,7 @@ class Agreement:
     """Counts of released rows that agree with a canary in every column and pair of columns.
 
     A mechanism that draws rows from counts of one or two columns shows a canary there and nowhere else. Numbers agree
-    within 5 % of the column's range; their mean and ends are in the vector as well, and so is the number of rows.
+    within 5 % of the column's range; their mean and ends are counted as well, and so is the number of rows.
     """
 
     def __init__(self, table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None = None) -> None:
@@ -37,11 +37,7 @@ class Agreement:
         self._columns = _columns(table, schema)
         self._reach = {name: _reach(table[name], canary[name]) for name, numeric in self._columns.items() if numeric}
 
-    def __repr__(self) -> str:
-        return f"Agreement({len(self._canary)} rows, {len(self._columns)} columns)"
-
     def __call__(self, released: pd.DataFrame) -> Floats:
-        """Return the counts of one released table, a column that it lacks as one without agreement."""
         parts: list[Floats] = [np.array([len(released)], dtype=np.float64)]
         upper = np.triu_indices(len(self._columns))
         for at in range(len(self._canary)):
@@ -77,11 +73,7 @@ class ManyAgreements:
         self._table, self._canaries = table, canaries
         self._columns = _columns(table, schema)
 
-    def __repr__(self) -> str:
-        return f"ManyAgreements({len(self._canaries)} canaries, {len(self._columns)} columns)"
-
     def __call__(self, released: pd.DataFrame) -> Floats:
-        """Return one number per canary; higher speaks for "in"."""
         coded = [self._codes(released, name) for name in self._columns if name in released.columns]
         total, sizes = np.zeros(len(self._canaries)), (len(self._table), max(len(released), 1))
         for before, own, after in _combinations(coded):
@@ -118,11 +110,7 @@ def _combinations(coded: list[tuple[NDArray[np.int64], ...]]) -> Iterator[tuple[
 
 
 def _counts(codes: NDArray[np.int64], wanted: NDArray[np.int64]) -> Floats:
-    values, counts = np.unique(codes, return_counts=True)
-    if not len(values):
-        return np.zeros(len(wanted))
-    at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
-    return np.where(values[at] == wanted, counts[at], 0).astype(np.float64)
+    return np.asarray(pd.Series(codes).value_counts().reindex(wanted, fill_value=0), dtype=np.float64)
 
 
 def _columns(table: pd.DataFrame, schema: Schema | None) -> dict[str, bool]:
@@ -223,46 +211,18 @@ class EpsilonBound(NamedTuple):
 def epsilon_bound(
     found: int, runs_with: int, alarms: int, runs_without: int, delta: float = 0.0, confidence: float = 0.95
 ) -> EpsilonBound:
-    """Return a lower bound on epsilon from how often a canary was found with it and without it.
+    """Return a lower bound on epsilon from how often a canary was found with it, and without it all the same.
 
-    Parameters
-    ----------
-    found, runs_with : int
-        Runs with the canary in which it was found, and all of them.
-    alarms, runs_without : int
-        Runs without it in which it was found all the same, and all of them.
-    delta : float
-        In [0, 1).
-    confidence : float
-        Of the bound, in (0, 1).
-
-    Returns
-    -------
-    EpsilonBound
-
-    Raises
-    ------
-    InputError
-        If a number is out of its range.
-
-    Notes
-    -----
     max(ln((tpr_low - delta) / fpr_high), ln((1 - fpr_high - delta) / (1 - tpr_low)), 0), from the definition of
-    differential privacy for "found" and for "not found". Both ends need tpr_low and fpr_high alone; each of the two is
-    a one-sided Clopper-Pearson end that is wrong with probability at most (1 - confidence) / 2, so that both hold with
-    the stated confidence, and with them both logarithms. It holds for a rule that was fixed before these runs, and for
-    runs that are independent.
+    differential privacy for "found" and for "not found". Each end is a one-sided Clopper-Pearson end that is wrong with
+    probability at most (1 - confidence) / 2, so both hold with the stated confidence. The rule was fixed before these
+    runs, and they are independent. Source: Jagielski, Ullman, Oprea (2020), Auditing differentially private machine
+    learning.
 
-    References
-    ----------
-    Jagielski, Ullman, Oprea (2020), Auditing differentially private machine learning.
-
-    Examples
-    --------
     >>> round(epsilon_bound(200, 200, 0, 200).epsilon, 2)
     3.98
     """
-    check_delta(delta, confidence)
+    check_claim(0.0, delta, confidence)
     rates = [_rate(found, runs_with, confidence), _rate(alarms, runs_without, confidence)]
     epsilon = float(log_ratios(np.array(rates[0].low), np.array(rates[1].high), delta))
     return EpsilonBound(max(epsilon, 0.0), *rates)
@@ -278,7 +238,7 @@ def log_ratios(tpr_low: Floats, fpr_high: Floats, delta: float) -> Floats:
 
 def ceiling(runs: int, delta: float = 0.0, confidence: float = 0.95) -> float:
     """Return the largest bound that a canary audit could print: the canary is found always, and never without it."""
-    tested = counted(runs)
+    tested = runs - runs // 2  # the second half of a world is counted
     return epsilon_bound(tested, tested, 0, tested, delta, confidence).epsilon
 
 
@@ -287,9 +247,9 @@ def runs_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) ->
 
     Parameters
     ----------
-    epsilon : float
+    epsilon, delta : float
         What is claimed.
-    delta, confidence : float
+    confidence : float
 
     Returns
     -------
@@ -297,25 +257,16 @@ def runs_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) ->
         The ceiling of so many runs lies above epsilon. A mechanism that leaks less than everything needs more. None
         from epsilon = 30 on: nobody can run anything so often.
 
-    Raises
-    ------
-    InputError
-        If a number is out of its range.
-
-    Notes
-    -----
-    Perfect separation in n counted runs gives tpr_low = 1 - fpr_high = a^(1/n), a = (1 - confidence) / 2, and that must
-    exceed (e^epsilon + delta) / (1 + e^epsilon).
-
     Examples
     --------
     >>> runs_needed(1.0), runs_needed(3.0), runs_needed(5.0)
     (24, 152, 1100)
     """
-    check_delta(delta, confidence)
-    check_epsilon(epsilon)
+    check_claim(epsilon, delta, confidence)
     if epsilon >= _OUT_OF_REACH:
         return None
+    # Perfect separation in n counted runs: tpr_low = a^(1/n), a = (1 - confidence) / 2, must exceed
+    # (e^epsilon + delta) / (1 + e^epsilon).
     shrink = math.exp(-epsilon)
     needed = math.log((1 - confidence) / 2) / -math.log1p((1 - delta) * shrink / (1 + delta * shrink))
     runs = 2 * max(int(needed), 1)
@@ -324,21 +275,11 @@ def runs_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) ->
     return runs
 
 
-def counted(runs: int) -> int:
-    """Return how many of the runs of a world are counted: the second half."""
-    return runs - runs // 2
-
-
-def check_delta(delta: float, confidence: float) -> None:
-    """Refuse a delta or a confidence that is none."""
+def check_claim(epsilon: float, delta: float, confidence: float = 0.95) -> None:
     if not 0 <= delta < 1:
         raise InputError("delta must be at least 0 and below 1")
     if not 0 < confidence < 1:
         raise InputError("confidence must be between 0 and 1")
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Refuse an epsilon that is no finite number of at least 0."""
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise InputError("epsilon must be a finite number of at least 0")
 
@@ -390,18 +331,13 @@ def epsilon_from_scores(
     Parameters
     ----------
     inside, outside : array of float
-        Scores of independent runs with the canary, and without it; equally many. They may be infinite, not NaN.
+        Scores of independent runs with the canary, and without it; equally many, at least 4. They may be infinite.
     delta, confidence : float
 
     Returns
     -------
     EpsilonBound
         Threshold and direction come from the first half of each, the counts from the second.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than 4 scores in a world, not equally many, or one is NaN.
 
     Examples
     --------
@@ -430,46 +366,17 @@ _STEPS = 60  # halvings: far below what is printed
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float = 0.0) -> float:
     """Bound the probability of so many right guesses under (epsilon, delta)-differential privacy.
 
-    Parameters
-    ----------
-    canaries : int
-        Records that were each in the table or not by a fair coin of their own.
-    guesses : int
-        Canaries about which something was guessed; the others were passed over.
-    right : int
-        Guesses that were right.
-    epsilon, delta : float
-        What is tested.
-
-    Returns
-    -------
-    float
-        In [0, 1]; a small one speaks against the claim.
-
-    Raises
-    ------
-    InputError
-        If the counts contradict each other, or epsilon or delta is out of its range.
-
-    Notes
-    -----
     p = P[B >= v] + 2 m delta max_i P[v - i <= B < v] / i with B ~ Binomial(r, e^epsilon / (1 + e^epsilon)), for m
-    canaries, r guesses, v right ones and i = 1, ..., v. Given the output, a coin is guessed with a chance of at most
-    e^epsilon / (1 + e^epsilon), whatever is known of the others.
-
-    References
-    ----------
+    canaries that were each in by a fair coin of their own, r guesses, v right ones and i = 1, ..., v. Given the output,
+    a coin is guessed with a chance of at most e^epsilon / (1 + e^epsilon), whatever is known of the others. Source:
     Steinke, Nasr, Jagielski (2023), Privacy auditing with one (1) training run, theorem 5.2.
 
-    Examples
-    --------
     >>> round(p_value(10, 10, 10, 0.0), 6) == round(0.5 ** 10, 6)
     True
     """
-    check_delta(delta, 0.5)
     if not 0 <= right <= guesses <= canaries:
         raise InputError("right guesses must be at most guesses, and guesses at most canaries")
-    check_epsilon(epsilon)
+    check_claim(epsilon, delta)
     chance = 1 / (1 + math.exp(-epsilon))
     p = float(stats.binom.sf(right - 1, guesses, chance))
     if delta and right:
@@ -480,67 +387,12 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
 
 def one_run_bound(canaries: int, guesses: int, right: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return a lower bound on epsilon from the right guesses of one run."""
-    check_delta(delta, confidence)
-    wrong = 1 - confidence
+    """Return a lower bound on epsilon from the right guesses of one run: the end that is rejected, by halving."""
+    check_claim(0.0, delta, confidence)
 
     def rejected(epsilon: float) -> bool:
-        return p_value(canaries, guesses, right, epsilon, delta) <= wrong
+        return p_value(canaries, guesses, right, epsilon, delta) <= 1 - confidence
 
-    return _last(rejected)
-
-
-def one_run_ceiling(canaries: int, guesses: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return the largest bound that a one-run audit could print: every guess is right."""
-    return one_run_bound(canaries, guesses, guesses, delta, confidence)
-
-
-def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
-    """Return the fewest canaries with which a one-run audit could show a violation of epsilon, half of them guessed.
-
-    Parameters
-    ----------
-    epsilon : float
-        What is claimed.
-    delta, confidence : float
-
-    Returns
-    -------
-    int or None
-        A multiple of 4, as half of the guesses are "in" and half "out"; with a delta up to 2 % more than the fewest.
-        None where delta is so large that no number is enough, as its part of the p-value grows with the canaries, and
-        from epsilon = 8 on.
-
-    Raises
-    ------
-    InputError
-        If a number is out of its range.
-
-    Examples
-    --------
-    >>> canaries_needed(1.0), canaries_needed(3.0)
-    (20, 124)
-    """
-    check_epsilon(epsilon)
-    check_delta(delta, confidence)
-    if epsilon >= _OUT_OF_REACH_IN_ONE:
-        return None
-    guesses = math.log(1 - confidence) / -math.log1p(math.exp(-epsilon))  # enough where delta is 0
-    quarter = first = math.floor(guesses / 2) + 1
-    while quarter <= 4 * first:  # from there on, more guesses add more of delta than they take from the binomial
-        if p_value(4 * quarter, 2 * quarter, 2 * quarter, epsilon, delta) < 1 - confidence:
-            return 4 * quarter
-        quarter += max(quarter // 50, 1)
-    return None
-
-
-def default_guesses(canaries: int) -> int:
-    """Return how many guesses are made about so many canaries: half, as many "in" as "out"."""
-    return 2 * (canaries // 4)
-
-
-def _last(rejected: Callable[[float], bool]) -> float:
-    """Return where the rejection of epsilon ends; the end that is rejected."""
     if not rejected(0.0):
         return 0.0
     low, high = 0.0, 1.0
@@ -554,51 +406,60 @@ def _last(rejected: Callable[[float], bool]) -> float:
     return low
 
 
-def replace_one(epsilon: float, delta: float = 0.0, relation: Relation = "add-remove") -> tuple[float, float]:
-    """Return the guarantee for tables that differ in one person in the place of another, as in the game.
+def one_run_ceiling(canaries: int, guesses: int, delta: float = 0.0, confidence: float = 0.95) -> float:
+    """Return the largest bound that a one-run audit could print: every guess is right."""
+    return one_run_bound(canaries, guesses, guesses, delta, confidence)
+
+
+def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
+    """Return the fewest canaries with which a one-run audit could show a violation of epsilon, half of them guessed.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is guaranteed.
-    relation : {"add-remove", "replace-one"}
-        For which neighbours. One person more or less gives (2 epsilon, (1 + e^epsilon) delta).
+        What is claimed.
+    confidence : float
 
     Returns
     -------
-    epsilon, delta : float
+    int or None
+        A multiple of 4, as half of the guesses are "in" and half "out"; with a delta up to 2 % more than the fewest.
+        None where delta is so large that no number is enough, and from epsilon = 8 on.
 
-    Raises
-    ------
-    InputError
-        If a number is out of its range.
+    Examples
+    --------
+    >>> canaries_needed(1.0), canaries_needed(3.0)
+    (20, 124)
     """
-    check_epsilon(epsilon)
-    check_delta(delta, 0.5)
+    check_claim(epsilon, delta, confidence)
+    if epsilon >= _OUT_OF_REACH_IN_ONE:
+        return None
+    guesses = math.log(1 - confidence) / -math.log1p(math.exp(-epsilon))  # enough where delta is 0
+    quarter = first = math.floor(guesses / 2) + 1
+    while quarter <= 4 * first:  # from there on, more guesses add more of delta than they take from the binomial
+        if p_value(4 * quarter, 2 * quarter, 2 * quarter, epsilon, delta) < 1 - confidence:
+            return 4 * quarter
+        quarter += max(quarter // 50, 1)
+    return None
+
+
+def replace_one(epsilon: float, delta: float = 0.0, relation: Relation = "add-remove") -> tuple[float, float]:
+    """Return the guarantee for one person in the place of another, as in the game of membership.
+
+    One person more or less gives (2 epsilon, (1 + e^epsilon) delta).
+    """
+    check_claim(epsilon, delta)
     if relation == "replace-one":
         return epsilon, delta
     return 2 * epsilon, min((1 + math.exp(min(epsilon, 700.0))) * delta, 1.0)
 
 
 def largest_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
-    """Return the largest balanced accuracy that (epsilon, delta) allows; randomised response reaches it.
+    """Return (e^epsilon + delta) / (1 + e^epsilon), which randomised response reaches and nothing exceeds.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        For neighbours that differ in one person in the place of another: see `replace_one`.
+    As all bounds here for one person in the place of another, see `replace_one`. Source: Kairouz, Oh, Viswanath (2015),
+    The composition theorem for differential privacy, theorem 2.1.
 
-    Returns
-    -------
-    float
-        (e^epsilon + delta) / (1 + e^epsilon).
-
-    References
-    ----------
-    Kairouz, Oh, Viswanath (2015), The composition theorem for differential privacy, theorem 2.1.
-
-    Examples
-    --------
     >>> round(largest_balanced_accuracy(1.0), 3)
     0.731
     """
@@ -607,25 +468,10 @@ def largest_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
 
 
 def published_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
-    """Return the bound of the recourse paper: it holds, and no attack comes near it.
+    """Return 1 - e^-epsilon (1 - delta) / 2, the bound of the recourse paper: it holds, and no attack comes near it.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        For neighbours that differ in one person in the place of another. The paper has delta = 0; its proof gives
-        what is returned for others.
+    The paper has delta = 0; its proof gives the others. Source: Pawelczyk, Lakkaraju, Neel (2023), theorem 1.
 
-    Returns
-    -------
-    float
-        1/2 + (1 - e^-epsilon (1 - delta)) / 2.
-
-    References
-    ----------
-    Pawelczyk, Lakkaraju, Neel (2023), theorem 1.
-
-    Examples
-    --------
     >>> round(published_balanced_accuracy(1.0), 3)
     0.816
     """
@@ -633,19 +479,7 @@ def published_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
 
 
 def largest_tpr(fpr: ArrayLike, epsilon: float, delta: float = 0.0) -> NDArray[np.float64]:
-    """Return the largest true positive rate at false positive rates: the upper border of what is allowed.
-
-    Parameters
-    ----------
-    fpr : array of float in [0, 1]
-    epsilon, delta : float
-        For neighbours that differ in one person in the place of another.
-
-    Returns
-    -------
-    float64 array
-        min(e^epsilon FPR + delta, 1 - e^-epsilon (1 - delta - FPR), 1).
-    """
+    """Return min(e^epsilon FPR + delta, 1 - e^-epsilon (1 - delta - FPR), 1): the upper border of what is allowed."""
     rates = np.asarray(fpr, dtype=np.float64)
     few = math.exp(min(epsilon, 700.0)) * rates + delta
     many = 1 - math.exp(-epsilon) * np.maximum(1 - delta - rates, 0.0)
@@ -653,18 +487,9 @@ def largest_tpr(fpr: ArrayLike, epsilon: float, delta: float = 0.0) -> NDArray[n
 
 
 def bound_curves(epsilon: float, delta: float = 0.0) -> dict[str, Curve]:
-    """Return the two bounds as curves to draw beside those of attacks: ``bound_tight`` and ``bound_paper``.
+    """Return ``bound_tight`` and ``bound_paper`` as curves to draw beside those of attacks on a logarithmic axis.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        For neighbours that differ in one person in the place of another.
-
-    Returns
-    -------
-    dict
-        At false positive rates that are dense on a logarithmic axis. The paper's: TPR at most FPR + 2 B - 1, with B
-        its bound on the balanced accuracy.
+    The paper's: TPR at most FPR + 2 B - 1, with B its bound on the balanced accuracy.
     """
     fpr = np.concatenate([[0.0], np.logspace(-4, 0, 81)])
     lines = {

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Floats = NDArray[np.float64]
 
 
 def called(what: str, call: Callable[[], T]) -> T:
@@ -58,9 +59,6 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()  # looks at every loaded library, so it is made once
 
 
-Floats = NDArray[np.float64]
-
-
 class RowsAsNumbers(TransformerMixin, BaseEstimator):
     """Scale numbers and dates to mean 0 and deviation 1, and give every category a column of 0 and 1.
 
@@ -70,13 +68,12 @@ class RowsAsNumbers(TransformerMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> RowsAsNumbers:  # noqa: ARG002 - scikit-learn hands it over
         """Learn means, deviations and categories."""
-        self.numbers_: dict[Any, tuple[float, float]] = {}
-        self.categories_: dict[Any, pd.Index] = {}
-        for name in X:
-            if is_numeric(X[name]):
-                self.numbers_[name] = _scale(_finite(X[name]))
-            else:
-                self.categories_[name] = pd.Index(sorted({text for text in _texts(X[name]) if text is not None}))
+        self.numbers_ = {name: _scale(_finite(X[name])) for name in X if is_numeric(X[name])}
+        self.categories_ = {
+            name: pd.Index(sorted({text for text in _texts(X[name]) if text is not None}))
+            for name in X
+            if name not in self.numbers_
+        }
         return self
 
     def transform(self, X: pd.DataFrame) -> Floats:
@@ -109,16 +106,13 @@ def _texts(column: pd.Series) -> list[str | None]:
 Architecture = Callable[[int], Any]
 """From a seed to a new classifier that takes a DataFrame of features, see `KnownArchitecture`."""
 
-_LAYERS = (64, 32)
-_EPOCHS = 100
-
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """A network of dense layers on rows as numbers."""
 
-    layers: tuple[int, ...] = _LAYERS
-    epochs: int = _EPOCHS
+    layers: tuple[int, ...] = (64, 32)
+    epochs: int = 100
 
     def __call__(self, seed: int) -> Any:
         """Return a new one."""
@@ -164,7 +158,7 @@ def _another(known: Architecture | None) -> Architecture:
     if not isinstance(of_owner, MLPClassifier):
         return Network()
     layers = tuple(int(width) for width in np.atleast_1d(of_owner.hidden_layer_sizes))
-    return Network((*layers, layers[-1] if layers else _LAYERS[0]), of_owner.max_iter)
+    return Network((*layers, (64, *layers)[-1]), of_owner.max_iter)
 
 
 def _last_step(model: Any) -> Any:
@@ -233,10 +227,6 @@ class Transfer:
         """Return how many of the first queries were answered."""
         return int(np.searchsorted(self.query, queries))
 
-    def undesired(self, queries: int) -> int:
-        """Return how many of the first queries got the undesired outcome."""
-        return int((~self.desired[:queries]).sum())
-
     def pairs(self, queries: int, *, explained: bool) -> tuple[pd.DataFrame, Mask]:
         """Return what a surrogate is trained on: the first queries with the model's outcomes, and their answers.
 
@@ -269,7 +259,6 @@ def ask(service: TrainedTarget, X: pd.DataFrame, explained: int | None = None) -
 
 
 def fit(architecture: Architecture, pairs: tuple[pd.DataFrame, Mask], seed: int) -> Surrogate:
-    """Train a surrogate."""
     X, desired = pairs
     if desired.all() or not desired.any():
         return Surrogate(None, bool(desired[0]))
@@ -287,13 +276,11 @@ class Surrogate:
         return f"Surrogate({type(self.model).__name__})"
 
     def desired(self, X: pd.DataFrame) -> Mask:
-        """Say of each row whether it gets the desired outcome."""
         if self.model is None:
             return np.full(len(X), self.always)
         return called("the surrogate", lambda: np.asarray(self.model.predict(X), dtype=bool))
 
     def confidence(self, X: pd.DataFrame) -> Floats:
-        """Return the probability of the desired outcome, one per row."""
         if self.model is None:
             return np.full(len(X), float(self.always))
         at = list(self.model.classes_).index(True)
@@ -302,44 +289,36 @@ class Surrogate:
 
 def _filled(given: pd.Series, own: pd.Series) -> pd.Series:
     missing = given.isna()
-    if not missing.any():
-        return conform(given, own.dtype)
-    return conform(given.astype(object).where(~missing, own.astype(object)).infer_objects(), own.dtype)
-
-
-class Difference(NamedTuple):
-    """A difference of two shares of the same people, with its 95 % interval; in [-1, 1]."""
-
-    value: float
-    low: float
-    high: float
-
-    def figures(self, name: str) -> dict[str, float]:
-        """Return three figures."""
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+    if missing.any():
+        given = given.astype(object).where(~missing, own.astype(object)).infer_objects()
+    return conform(given, own.dtype)
 
 
 def share(right: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
     """Return the share of right guesses over draws."""
     found = rate(_per_person([values.astype(np.float64) for values in right], people), seed)
-    spread = _half_width([float(values.mean()) for values in right])
-    low = max(found.value - math.hypot(found.value - found.low, spread), 0.0)
-    high = min(found.value + math.hypot(found.high - found.value, spread), 1.0)
-    return Rate(found.value, low, high, found.n)
+    return _widened(found, right, (0.0, 1.0))
 
 
-def gain(first: Sequence[Mask], second: Sequence[Mask], people: Sequence[Rows], seed: int) -> Difference:
-    """Return how much more often the first guesses are right than the second ones, of the same people.
+def gain(first: Sequence[Mask], second: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
+    """Return how much more often the first guesses are right than the second ones, of the same people; in [-1, 1].
 
     The interval covers what that of `share` does; over people it is a bootstrap of everybody's difference.
     """
     differences = [a.astype(np.float64) - b for a, b in zip(first, second, strict=True)]
     each = _per_person(differences, people)
-    value, (low, high) = float(each.mean()), bootstrap(each, random_state=seed)
-    spread = _half_width([float(values.mean()) for values in differences])
-    return Difference(
-        value, max(value - math.hypot(value - low, spread), -1.0), min(value + math.hypot(high - value, spread), 1.0)
-    )
+    found = Rate(float(each.mean()), *bootstrap(each, random_state=seed), len(each))
+    return _widened(found, differences, (-1.0, 1.0))
+
+
+def _widened(found: Rate, draws: Sequence[NDArray[Any]], within: tuple[float, float]) -> Rate:
+    """Add the spread of several draws to an interval over people, as sides of a right angle."""
+    shares, spread = [float(values.mean()) for values in draws], 0.0
+    if len(shares) > 1:
+        spread = float(special.stdtrit(len(shares) - 1, 0.975)) * deviation(shares) / math.sqrt(len(shares))
+    low = found.value - math.hypot(found.value - found.low, spread)
+    high = found.value + math.hypot(found.high - found.value, spread)
+    return Rate(found.value, max(low, within[0]), min(high, within[1]), found.n)
 
 
 def deviation(shares: Sequence[float]) -> float:
@@ -358,13 +337,6 @@ def balanced(right: Sequence[Mask], desired: Sequence[Mask]) -> float:
 def _per_person(values: Sequence[Floats], people: Sequence[Rows]) -> Floats:
     who: NDArray[np.intp] = np.unique(np.concatenate(people), return_inverse=True)[1]
     return np.asarray(np.bincount(who, np.concatenate(values)) / np.bincount(who), dtype=np.float64)
-
-
-def _half_width(shares: Sequence[float]) -> float:
-    if len(shares) < 2:
-        return 0.0
-    quantile = float(special.stdtrit(len(shares) - 1, 0.975))
-    return quantile * deviation(shares) / math.sqrt(len(shares))
 
 
 WAYS = ("explained", "alone", "further")
@@ -414,8 +386,11 @@ class ExtractionTask:
         X, known = self.sample.X.take(people), self.sample.X.take(order[-_OWN:])
         found: dict[str, NDArray[Any]] = {"people": people, "target": outcomes(service, X)}
         for size, count in zip(self.sizes, needed, strict=True):
-            found[f"replies_{size}"] = np.array([transfer.answers(size), transfer.undesired(size)])
-            for way, pairs in _pairs(transfer, size, count if count <= len(order) else None).items():
+            found[f"replies_{size}"] = np.array([transfer.answers(size), int((~transfer.desired[:size]).sum())])
+            ways = {"explained": transfer.pairs(size, explained=True), "alone": transfer.pairs(size, explained=False)}
+            if count <= len(order):
+                ways["further"] = transfer.pairs(count, explained=False)
+            for way, pairs in ways.items():
                 for kind, architecture in self.kinds.items():
                     surrogate = fit(architecture, pairs, self.seed + at)
                     sure, own = surrogate.confidence(X), surrogate.confidence(known)
@@ -433,14 +408,6 @@ def matched(confidence: Floats, own: Floats, desired: float) -> Mask:
     limits = np.append(np.unique(own), np.inf)
     shares = 1 - np.searchsorted(np.sort(own), limits) / len(own)
     return np.asarray(confidence >= limits[np.abs(shares - desired).argmin()])
-
-
-def _pairs(transfer: Transfer, size: int, further: int | None) -> dict[str, tuple[pd.DataFrame, Mask]]:
-    found = {
-        "explained": transfer.pairs(size, explained=True),
-        "alone": transfer.pairs(size, explained=False),
-    }
-    return found if further is None else found | {"further": transfer.pairs(further, explained=False)}
 
 
 QUERIES = (250, 500, 1000, 2000)
@@ -491,19 +458,9 @@ def extraction(
     Returns
     -------
     AttackReport
-        `main`: share of held-out people to whom surrogate and model give the same outcome, with explanations;
-        `baseline`: with queries alone; `control`: with further queries, None where there are not enough people.
-
-    Raises
-    ------
-    InputError
-        If the sample is too small, a size is no whole number above 0, or no size fits.
-    ModelError
-        If training or asking fails; with the class of the failure alone.
-
-    Notes
-    -----
-    Counterfactuals are labelled with the desired outcome, Eq. 22 of the paper. Intervals cover people and draws.
+        `main`: share of held-out people to whom surrogate and model give the same outcome, with explanations, which are
+        labelled with the desired one (Eq. 22 of the paper); `baseline`: with queries alone; `control`: with further
+        queries, None where there are not enough people. Intervals cover people and draws.
 
     References
     ----------
@@ -555,7 +512,9 @@ def _result(kind: str, size: int, draws: Sequence[Found], truth: Mask, seed: int
         if "further" in ways:
             figures |= gain(of["explained"], of["further"], people, seed).figures(f"{name}_over_further")
     figures["draws_sd"] = deviation([float(values.mean()) for values in right["explained"]])
-    figures |= _replies(np.array([draw[f"replies_{size}"] for draw in draws]))
+    answers, undesired = np.sum([draw[f"replies_{size}"] for draw in draws], axis=0)
+    figures["answers"] = float(answers / len(draws))
+    figures["answered"] = float(answers / undesired) if undesired else math.nan
     figures["accuracy_model"] = _accuracy(target, people, truth)
     for way in ways:
         name = "" if way == "explained" else f"_{way}"
@@ -572,14 +531,6 @@ def _result(kind: str, size: int, draws: Sequence[Found], truth: Mask, seed: int
         seed=seed,
         n=rates["explained"].n,
     )
-
-
-def _replies(counts: NDArray[np.int64]) -> dict[str, float]:
-    answers, undesired = counts.sum(axis=0)
-    return {
-        "answers": float(answers / len(counts)),
-        "answered": float(answers / undesired) if undesired else math.nan,
-    }
 
 
 def _accuracy(guessed: Sequence[Mask], people: Sequence[Rows], truth: Mask) -> float:

@@ -26,7 +26,6 @@ from cfk_plugin.audit.result import (
     Rate,
     check_seed,
     check_whole,
-    ends,
     mean,
     measure_roc,
     rate,
@@ -59,24 +58,10 @@ _SAME = 1e-9  # differences of logarithms below this are rounding
 
 
 def distance_scores(distance: Floats, found: Mask, direction: Direction = "larger") -> Floats:
-    """Score by the distance between a person and their counterfactual (CFD).
+    """Score by the distance between a person and their counterfactual (CFD): at least the threshold is a member.
 
-    Parameters
-    ----------
-    distance : float array, shape (n,)
-        At least 0; not read where nothing was found.
-    found : bool array, shape (n,)
-        Who was answered. Nothing is learnt from an answer that was not given: such people get the middle one of the
-        other scores, so they are never among the first who are named.
-    direction : {"larger", "smaller"}
-
-    Returns
-    -------
-    float array, shape (n,)
-
-    References
-    ----------
-    Pawelczyk, Lakkaraju, Neel (2023), equation 3: at least the threshold is a member.
+    Nothing is learnt from an answer that was not given: such people get the middle one of the other scores, so they are
+    never among the first who are named. Source: Pawelczyk, Lakkaraju, Neel (2023), equation 3.
     """
     return _neutral(distance if direction == "larger" else -distance, found)
 
@@ -86,26 +71,11 @@ def distance_ratio_scores(
 ) -> Floats:
     """Score by how far a distance lies outside of what services show that never saw the person (CFD-LRT).
 
-    Parameters
-    ----------
-    distance, found : array, shape (n,)
-        Under the service that is attacked, and who was answered.
-    shadow_distance, shadow_found : array, shape (n_shadows, n)
-        Under services trained on other people. Not found is also whom a shadow gives the desired outcome.
-    direction : {"larger", "smaller"}
-
-    Returns
-    -------
-    float array, shape (n,)
-        (log t - mu) / sigma, of the person's log distances under the shadows. Who has no answer, or none of any shadow,
-        gets the middle one of the other scores.
-
-    Notes
-    -----
-    Algorithm 1 names a member where t exceeds the 1 - alpha quantile of the log-normal fit: the same as this score
-    above the normal quantile. (It prints the two outputs in the opposite order, against equation 3 and its own text.)
-    sigma has 1 / N. Where it is 0, or rests on one shadow, the root of the mean variance of everybody takes its place;
-    where that is 0 as well, any difference is infinitely large. A distance of 0 counts as half of the smallest one.
+    (log t - mu) / sigma, of the person's log distances under the shadows, arrays of shape (n_shadows, n). Who has no
+    answer, or none of any shadow (also whom each of them gives the desired outcome), gets the middle one of the other
+    scores. A distance of 0 counts as half of the smallest one. Algorithm 1 names a member where t exceeds the 1 - alpha
+    quantile of the log-normal fit: the same as this score above the normal quantile. (It prints the two outputs in the
+    opposite order, against equation 3 and its own text.)
     """
     known = np.concatenate([distance[found], shadow_distance[shadow_found]])
     positive = known[known > 0]
@@ -118,22 +88,8 @@ def distance_ratio_scores(
 def confidence_scores(confidence: Floats, outcome: Mask) -> Floats:
     """Score by the model's confidence in the true outcome (Loss): low loss speaks for a member.
 
-    Parameters
-    ----------
-    confidence : float array, shape (n,) or (n_shadows, n)
-        Probability of the desired outcome.
-    outcome : bool array, shape (n,)
-        Whether the true one is the desired one.
-
-    Returns
-    -------
-    float array
-        ln(p / (1 - p)) of the true outcome's p, which lies at least 1e-8 from 0 and 1. For the order of people that is
-        the negative cross-entropy.
-
-    References
-    ----------
-    Yeom, Giacomelli, Fredrikson, Jha (2018); scaled as by Carlini and others (2022).
+    ln(p / (1 - p)) of the true outcome's p, which lies at least 1e-8 from 0 and 1. For the order of people that is the
+    negative cross-entropy. Source: Yeom, Giacomelli, Fredrikson, Jha (2018); scaled as by Carlini and others (2022).
     """
     right = np.clip(np.where(outcome, confidence, 1 - confidence), _SURE, 1 - _SURE)
     return np.asarray(np.log(right / (1 - right)), dtype=np.float64)
@@ -142,20 +98,8 @@ def confidence_scores(confidence: Floats, outcome: Mask) -> Floats:
 def confidence_ratio_scores(confidence: Floats, shadow_confidence: Floats, outcome: Mask) -> Floats:
     """Score by how far the confidence lies above that of models that never saw the person (Loss-LRT, offline).
 
-    Parameters
-    ----------
-    confidence : float array, shape (n,)
-    shadow_confidence : float array, shape (n_shadows, n)
-    outcome : bool array, shape (n,)
-
-    Returns
-    -------
-    float array, shape (n,)
-        (l - mu) / sigma of `confidence_scores`; sigma as in `distance_ratio_scores`.
-
-    References
-    ----------
-    Carlini and others (2022), Membership inference attacks from first principles: the offline attack.
+    (l - mu) / sigma of `confidence_scores`. Source: Carlini and others (2022), Membership inference attacks from first
+    principles: the offline attack.
     """
     shadows = confidence_scores(shadow_confidence, outcome)
     return standardized(confidence_scores(confidence, outcome), shadows, np.ones(shadows.shape, dtype=bool))
@@ -167,7 +111,11 @@ def random_scores(n: int, seed: int) -> Floats:
 
 
 def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
-    """Return (value - mean) / deviation of each column of `shadow`, over the entries that are used."""
+    """Return (value - mean) / deviation of each column of `shadow`, over the entries that are used.
+
+    The deviation has 1 / N. Where it is 0, or rests on one shadow, the root of the mean variance of everybody takes its
+    place; where that is 0 as well, any difference is infinitely large.
+    """
     count = used.sum(axis=0)
     several = np.maximum(count, 1)
     mean = np.where(used, shadow, 0.0).sum(axis=0) / several
@@ -193,7 +141,7 @@ Distance = Callable[[pd.DataFrame, pd.DataFrame], Floats]
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class HeomSum:
-    """Sum over features of HEOM's parts, with ranges of a table that the attacker has. Host side only.
+    """Sum over features of HEOM's parts, with kinds and ranges of a table that the attacker has. Host side only.
 
     A number differs by |x - y| / range (0 where the range is 0), a category by 0 or 1, as in `Heom`.
     """
@@ -202,19 +150,14 @@ class HeomSum:
 
     @classmethod
     def fit(cls, pool: pd.DataFrame) -> HeomSum:
-        """Take kinds of columns and ranges from a table."""
         return cls(Heom.fit(pool))
 
     def __call__(self, a: pd.DataFrame, b: pd.DataFrame) -> Floats:
-        """Return the distance of each row of `a` to the row of `b` at its place."""
         return np.asarray(self.heom.parts(a, b).sum(axis=1))
-
-    def __repr__(self) -> str:
-        return "HeomSum()"
 
 
 def l1(a: pd.DataFrame, b: pd.DataFrame) -> Floats:
-    """Return the sum of absolute differences, row by row, of tables of numbers."""
+    """Return the sum of absolute differences, row by row."""
     if not plain(a):
         raise InputError('distance="l1" is for tables of numbers alone; leave it out for mixed ones')
     first, second = (table.to_numpy(dtype=np.float64, na_value=np.nan) for table in (a, b))
@@ -246,7 +189,6 @@ class Parts:
 
     @classmethod
     def cut(cls, sample: Sample, n_train: int | None = None, seed: int = 0) -> Parts:
-        """Draw the parts."""
         n = len(sample)
         size = n * 3 // 10 if n_train is None else n_train
         check_whole("n_train", size, FEWEST)
@@ -260,15 +202,13 @@ class Parts:
 
     @property
     def shadow_size(self) -> int:
-        """Return on how many people a shadow is trained: as many as the owner has, at most four fifths of the pool.
+        """On how many people a shadow is trained: as many as the owner has, at most four fifths of the pool.
 
-        Shadows must differ in whom they see. With a pool below 5/4 of the owner's table they are trained on fewer
-        people than the owner, which makes attacks that use them weaker than they could be.
+        Shadows must differ in whom they see. With a small pool that makes attacks weaker than they could be.
         """
         return max(min(len(self.table), len(self.pool) * 4 // 5), 1)
 
     def shadow_rows(self, shadow: int, seed: int) -> Rows:
-        """Return the positions in the pool of the people of a shadow, drawn without replacement."""
         return np.random.default_rng([seed, 1, shadow]).choice(len(self.pool), self.shadow_size, replace=False)
 
 
@@ -292,10 +232,11 @@ def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | 
 
 
 def ask_shadow(
-    owner: Target, pool: Sample, rows: Rows, queries: pd.DataFrame, distance: Distance | None, seed: int
+    owner: Target, parts: Parts, queries: pd.DataFrame, distance: Distance | None, shadow: int, seed: int
 ) -> Found:
-    """Train a shadow on people of the pool and ask it about the same people as the target."""
-    service = owner.train(pool.take(rows), seed)
+    """Train a shadow, whose number says on whom and with which seed, and ask it about the same people as the target."""
+    own_seed = int(np.random.default_rng([seed, 3, shadow]).integers(2**31))
+    service = owner.train(parts.pool.take(parts.shadow_rows(shadow, seed)), own_seed)
     asks = ~service.desired(queries) if distance is not None else np.zeros(len(queries), dtype=bool)
     return _ask(service, queries, asks, distance)
 
@@ -304,14 +245,6 @@ def together(parts: Parts, members: Rows, others: Rows) -> Sample:
     """Return the people under attack, members first."""
     inside, outside = parts.table.take(members), parts.others.take(others)
     return Sample(pd.concat([inside.X, outside.X], ignore_index=True), np.concatenate([inside.y, outside.y]))
-
-
-def shadow_call(
-    owner: Target, parts: Parts, queries: pd.DataFrame, distance: Distance | None, shadow: int, seed: int
-) -> partial[Found]:
-    """Return `ask_shadow` of a shadow by its number, which decides on whom and with which seed it is trained."""
-    trained = int(np.random.default_rng([seed, 3, shadow]).integers(2**31))
-    return partial(ask_shadow, owner, parts.pool, parts.shadow_rows(shadow, seed), queries, distance, trained)
 
 
 def _ask(service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Distance | None) -> Found:
@@ -472,7 +405,7 @@ def _unanswered(seen: Seen, members: int, shadows: bool) -> dict[str, float]:
     inside, outside = seen.found[:members], seen.found[members:]
     alone = measure_roc(inside.astype(float), outside.astype(float), seen.seed).auc
     figures = {"unanswered_members": 1 - mean(inside), "unanswered_others": 1 - mean(outside)}
-    figures |= ends("unanswered_auc", alone)
+    figures |= alone.figures("unanswered_auc")
     if shadows and seen.shadow_found.size:
         figures["shadows_answering"] = float(seen.shadow_found.sum(axis=0).mean())
     return figures
@@ -510,11 +443,6 @@ def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, round
     -------
     Rate
         Share of right guesses, with a Clopper-Pearson interval over rounds, which are independent.
-
-    Raises
-    ------
-    InputError
-        If a setting is out of its range, or nobody can be drawn who gets the undesired outcome.
 
     References
     ----------
@@ -554,9 +482,9 @@ def _refused_outsider(service: TrainedTarget, draw: Draw, random: np.random.Gene
 
 @dataclass(frozen=True, slots=True)
 class HypercubePopulation:
-    """People of two kinds, each a Gaussian cloud of unit variance around a vertex of a hypercube.
+    """People of two kinds, equally frequent, each a Gaussian cloud of unit variance around a vertex of a hypercube.
 
-    The kind is the true outcome. Both are equally frequent.
+    The kind is the true outcome.
 
     Parameters
     ----------
@@ -568,19 +496,9 @@ class HypercubePopulation:
     seed : int
         Of the choice of the vertices.
 
-    Raises
-    ------
-    InputError
-        If there are fewer than two features or the distance is not positive.
-
-    Notes
-    -----
-    The recourse paper describes its synthetic sets so and leaves the size of the cube open. Its linear models see d =
-    100, 1000, 5000 and 7000 features of 5000 people, its networks d = 50 and 150.
-
     References
     ----------
-    Pawelczyk, Lakkaraju, Neel (2023), section 6.1.
+    Pawelczyk, Lakkaraju, Neel (2023), section 6.1, which leaves the size of the cube open.
 
     Examples
     --------
@@ -604,18 +522,7 @@ class HypercubePopulation:
         object.__setattr__(self, "centres", corners * side)
 
     def draw(self, n: int, seed: int | np.random.Generator = 0) -> Sample:
-        """Draw people.
-
-        Parameters
-        ----------
-        n : int
-        seed : int or Generator
-
-        Returns
-        -------
-        Sample
-            Columns are called ``x0``, ``x1``, ...
-        """
+        """Draw so many people; columns are called ``x0``, ``x1``, ..."""
         random = np.random.default_rng(seed)
         kind = random.random(n) < 0.5
         X = random.standard_normal((n, self.d))
@@ -641,7 +548,7 @@ def membership(
     kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
-    """MembershipAttack a service by asking who is in its training table.
+    """Attack a service by asking who is in its training table.
 
     The owner trains on one part of the sample. Members of that part and other people, all of whom the service gives the
     undesired outcome, are told apart by the attacker, who has a third part to train shadow services on.
@@ -652,7 +559,8 @@ def membership(
     sample : Sample
         People of one population.
     n_train : int, optional
-        People in the owner's table; see `Parts.cut` for the default and for what becomes of the rest.
+        People in the owner's table, 30 % by default. As many others are attacked, at most a third of the rest; all else
+        is the attacker's.
     n_shadows : int
         Services that the attacker trains, at least 2.
     attacked : int
@@ -680,16 +588,8 @@ def membership(
     -------
     AttackReport
         One result per attack: `main` is the area under the ROC curve, `baseline` 0.5, `control` the same attack with
-        one half of the others in the place of members.
-
-    Raises
-    ------
-    InputError
-        If a setting is out of its range, or the sample too small.
-
-    Notes
-    -----
-    Intervals are over people, for these trained services. Where nobody on one side is undesired, nothing is measured.
+        one half of the others in the place of members. Intervals are over people, for these trained services. Where
+        nobody on one side is undesired, nothing is measured.
 
     References
     ----------
@@ -711,7 +611,7 @@ def membership(
     queries = together(parts, target["members"], target["others"]).X
     shadows = audit.run(
         [
-            Piece(f"{key} shadow {shadow}", shadow_call(owner, parts, queries, asked, shadow, seed))
+            Piece(f"{key} shadow {shadow}", partial(ask_shadow, owner, parts, queries, asked, shadow, seed))
             for shadow in range(n_shadows)
         ]
     )

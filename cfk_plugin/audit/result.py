@@ -6,9 +6,8 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isnan
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,29 +15,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.intervals import auc_interval, balanced_interval, bootstrap, clopper_pearson
+from cfk_plugin.metrics.intervals import Estimate, auc_interval, balanced_interval, bootstrap, clopper_pearson
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 
 NO_BETTER = "no better than the baseline: the attack did not work here, which is no evidence of protection"
 
 
-class Rate(NamedTuple):
-    """A success rate with its 95 % interval.
+class Rate(Estimate):
+    """A success rate with the ends of its 95 % interval, and the releases (or guesses) behind it.
 
-    Attributes
-    ----------
-    value : float
-        In [0, 1]; lower is better for the people in the table. NaN when nothing could be attacked.
-    low, high : float
-        Ends of the interval, (0, 1) when nothing could be attacked.
-    n : int
-        Releases (or guesses) behind it.
+    In [0, 1], lower is better for the people in the table; NaN in (0, 1) when nothing could be attacked.
     """
 
-    value: float
-    low: float
-    high: float
-    n: int
+    __slots__ = ()
+
+    def figures(self, name: str) -> dict[str, float]:
+        """Return the rate and the ends of its interval as figures of that name."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def rate(successes: ArrayLike, seed: int = 0) -> Rate:
@@ -70,8 +63,7 @@ def rate(successes: ArrayLike, seed: int = 0) -> Rate:
     if not len(values):
         return Rate(math.nan, 0.0, 1.0, 0)
     total, n = float(values.sum()), len(values)
-    coins = bool(np.isin(values, (0.0, 1.0)).all()) or np.ptp(values) < 1e-12
-    if coins:
+    if np.isin(values, (0.0, 1.0)).all() or np.ptp(values) < 1e-12:
         low = clopper_pearson(math.floor(total + 1e-9), n).low
         high = clopper_pearson(min(math.ceil(total - 1e-9), n), n).high
     else:
@@ -85,22 +77,16 @@ class AuditResult:
 
     Attributes
     ----------
-    attack : str
-        Its name.
-    scenario : str
-        What the attacker knows and does, in one sentence.
-    main : Rate
-        Success of the attack.
-    baseline : Rate
-        Success of the same guess without what the attack adds; each attack says what that is.
+    attack, scenario : str
+        Its name; what the attacker knows and does, in one sentence.
+    main, baseline : Rate
+        Success of the attack, and of the same guess without what the attack adds; each attack says what that is.
     control : Rate or None
         The same attack against people who are not in the training data: what a hit is worth that is none.
     figures : mapping
         The attack's own numbers, defined in ``docs/reference/audits.md``.
-    seed : int
-        Of everything that was drawn.
-    n : int
-        Releases that were attacked.
+    seed, n : int
+        Seed of everything that was drawn; releases that were attacked.
     """
 
     attack: str
@@ -130,11 +116,11 @@ class AuditResult:
         return {
             "attack": self.attack,
             "scenario": self.scenario,
-            "main": _plain_rate(self.main),
-            "baseline": _plain_rate(self.baseline),
-            "control": _plain_rate(self.control),
+            "main": self.main.to_dict(),
+            "baseline": self.baseline.to_dict(),
+            "control": None if self.control is None else self.control.to_dict(),
             "worked": self.worked,
-            "figures": {name: _plain(value) for name, value in self.figures.items()},
+            "figures": {name: value if math.isfinite(value) else None for name, value in self.figures.items()},
             "seed": self.seed,
             "n": self.n,
         }
@@ -142,31 +128,30 @@ class AuditResult:
 
 def to_frame(results: Iterable[AuditResult]) -> pd.DataFrame:
     """Return one row per result: the three rates with their ends, and every figure as ``figures.<name>``."""
-    rows = []
-    for result in results:
-        row: dict[str, Any] = {"attack": result.attack, "n": result.n, "worked": result.worked}
-        for name in ("main", "baseline", "control"):
-            found: Rate | None = getattr(result, name)
-            for end in ("value", "low", "high"):
-                row[name if end == "value" else f"{name}_{end}"] = math.nan if found is None else getattr(found, end)
-        rows.append(row | {f"figures.{name}": value for name, value in result.figures.items()})
-    return pd.DataFrame(rows)
+    nothing = Rate(math.nan, math.nan, math.nan, 0)
+    return pd.DataFrame(
+        [
+            {"attack": result.attack, "n": result.n, "worked": result.worked}
+            | result.main.figures("main")
+            | result.baseline.figures("baseline")
+            | (result.control or nothing).figures("control")
+            | {f"figures.{name}": value for name, value in result.figures.items()}
+            for result in results
+        ]
+    )
 
 
 def crowd_figures(counts: ArrayLike, k: int, name: str) -> dict[str, float]:
     """Summarise how many people are left, one count per release."""
     values = np.asarray(counts, dtype=np.float64)
-    parts = ("min", "median", "p05", "below_k", "one")
-    if not len(values):
-        return {f"{name}_{part}": math.nan for part in parts}
-    found = (
-        values.min(),
-        np.median(values),
-        np.percentile(values, 5),
-        (values < k - 1e-9).mean(),
-        (np.abs(values - 1) < 1e-9).mean(),
-    )
-    return {f"{name}_{part}": float(value) for part, value in zip(parts, found, strict=True)}
+    some = len(values) > 0
+    return {
+        f"{name}_min": float(values.min()) if some else math.nan,
+        f"{name}_median": float(np.median(values)) if some else math.nan,
+        f"{name}_p05": float(np.percentile(values, 5)) if some else math.nan,
+        f"{name}_below_k": mean(values < k - 1e-9),
+        f"{name}_one": mean(np.abs(values - 1) < 1e-9),
+    }
 
 
 def mean(values: ArrayLike) -> float:
@@ -187,30 +172,17 @@ def check_seed(seed: object) -> None:
         raise InputError(f"seed must be a whole number of at least 0, got {type(seed).__name__}")
 
 
-def _plain_rate(found: Rate | None) -> dict[str, Any] | None:
-    return None if found is None else {name: _plain(value) for name, value in found._asdict().items()}
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics
 
 
-def metrics(results: tuple[AuditResult, ...]) -> Iterator[Value]:
+def metrics(results: Iterable[AuditResult]) -> Iterator[Value]:
     """Yield name and value of every figure that is a number; columns are named as MLflow allows."""
     for result in results:
-        attack = f"audit/{_NOT_ALLOWED.sub('_', result.attack)}"
-        for name in ("main", "baseline", "control"):
-            found = getattr(result, name)
-            for end in ("value", "low", "high") if found is not None else ():
-                value = float(getattr(found, end))
-                if math.isfinite(value):
-                    yield Value(f"{attack}/{name if end == 'value' else f'{name}_{end}'}", value)
-        for name, value in result.figures.items():
+        rates = {"main": result.main, "baseline": result.baseline, "control": result.control}
+        figures = [each.figures(name) for name, each in rates.items() if each is not None]
+        for name, value in (item for of in (*figures, result.figures) for item in of.items()):
             if math.isfinite(value):
-                yield Value(f"{attack}/{_NOT_ALLOWED.sub('_', name)}", float(value))
+                yield Value(f"audit/{_NOT_ALLOWED.sub('_', f'{result.attack}/{name}')}", float(value))
 
 
 Verdict = Literal["pass", "fail", "review"]
@@ -218,16 +190,9 @@ Verdict = Literal["pass", "fail", "review"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One number that a guarantee promises.
+    """One number that a guarantee promises: fewest people that an attack left, and the policy's k.
 
-    Attributes
-    ----------
-    name : str
-        Attack and figure, as ``attack/figure``.
-    value : float or None
-        Fewest people that the attack left; None where the attack was not run or nothing was released.
-    needed : int
-        The policy's k.
+    `name` is ``attack/figure``; `value` is None where the attack was not run or nothing was released.
     """
 
     name: str
@@ -260,7 +225,7 @@ def checks(policy: PrivacyPolicy, results: Mapping[str, AuditResult]) -> tuple[C
     for name in promised(policy):
         attack, figure = name.split("/", 1)
         value = results[attack].figures.get(figure) if attack in results else None
-        found.append(Check(name, None if value is None or isnan(value) else value, policy.k))
+        found.append(Check(name, None if value is None or math.isnan(value) else value, policy.k))
     return tuple(found)
 
 
@@ -287,6 +252,16 @@ class _Results(LoggedReport):
         """Return one row per attack; see `cfk_plugin.audit.to_frame`."""
         return to_frame(self.results)
 
+    def _contents_as(self, artifact: str, params: Mapping[str, Any], tags: dict[str, str]) -> ReportContents:
+        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report."""
+        return ReportContents(
+            text=self.to_json(indent=1),
+            artifact=f"cfk/audit-{artifact}.json",
+            metrics=tuple(metrics(self.results)),
+            params={f"audit.{name}": str(value) for name, value in params.items()},
+            tags=tags,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AuditReport(_Results):
@@ -298,14 +273,11 @@ class AuditReport(_Results):
     checks : tuple of Check
         What the policy's guarantee promises, and what was found.
     policy : mapping
-        Settings of the policy.
-    method : str
-        The protector's name.
-    population : str
-        Keyed fingerprint of the population.
-    asked, released : int
+        Its settings.
+    method, population : str
+        The protector's name; keyed fingerprint of the population.
+    asked, released, seed : int
         Counterfactuals attacked, and released ones among them.
-    seed : int
     """
 
     results: tuple[AuditResult, ...]
@@ -340,27 +312,16 @@ class AuditReport(_Results):
         }
 
     def _contents(self) -> ReportContents:
-        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report."""
         settings = {
-            "audit.n": self.asked,
-            "audit.seed": self.seed,
-            "audit.attacks": ",".join(result.attack for result in self),
-            "audit.k": self.policy["k"],
-            "audit.guarantee": self.policy["guarantee"],
-            "audit.method": self.method,
+            "n": self.asked,
+            "seed": self.seed,
+            "attacks": ",".join(result.attack for result in self),
+            "k": self.policy["k"],
+            "guarantee": self.policy["guarantee"],
+            "method": self.method,
         }
-        marks = {
-            "cfk.audit": "linkage",
-            "cfk.audit.verdict": self.verdict,
-            "cfk.population_fingerprint": self.population,
-        }
-        return ReportContents(
-            text=self.to_json(indent=1),
-            artifact="cfk/audit-linkage.json",
-            metrics=tuple(metrics(self.results)),
-            params={name: str(value) for name, value in settings.items()},
-            tags=marks,
-        )
+        tags = {"cfk.audit": "linkage", "cfk.audit.verdict": self.verdict}
+        return self._contents_as("linkage", settings, tags | {"cfk.population_fingerprint": self.population})
 
 
 Kind = Literal["membership", "extraction", "attribute_inference"]
@@ -368,13 +329,7 @@ Kind = Literal["membership", "extraction", "attribute_inference"]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A receiver operating characteristic: true positive rate over false positive rate, from (0, 0) to (1, 1).
-
-    Attributes
-    ----------
-    fpr, tpr : tuple of float
-        Both ascending, of the same length.
-    """
+    """A receiver operating characteristic: true positive rate over false positive rate, from (0, 0) to (1, 1)."""
 
     fpr: tuple[float, ...]
     tpr: tuple[float, ...]
@@ -395,10 +350,8 @@ class AttackReport(_Results):
         Sizes and choices, as they are logged.
     curves : mapping
         Attack to its ROC curve, where it has one.
-    policy : mapping, optional
-        Settings of the policy that protected, where one did.
-    population : str, optional
-        Keyed fingerprint of the population, where one was protected.
+    policy, population : mapping, str, optional
+        Settings of the policy that protected, and the population's keyed fingerprint, where there was one.
     seconds : float
         How long it took.
     """
@@ -411,13 +364,6 @@ class AttackReport(_Results):
     policy: Mapping[str, Any] | None = None
     population: str | None = None
     seconds: float = 0.0
-
-    @property
-    def _place(self) -> str:
-        """Where the report stands in a run: attacks through a copy of the model beside those of the same kind."""
-        through_copy = f"{self.kind}_surrogate"
-        names = [result.attack for result in self.results]
-        return through_copy if names and all(name.startswith(through_copy) for name in names) else self.kind
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per attack, with the subject; see `cfk_plugin.audit.to_frame`."""
@@ -440,20 +386,14 @@ class AttackReport(_Results):
         }
 
     def _contents(self) -> ReportContents:
-        """Return metrics ``audit/<attack>/<figure>``, the settings, and the report.
-
-        A run can hold one report of each kind, and beside it one of the same kind through a copy of the model.
-        """
-        marks = {"cfk.audit": self.kind, "cfk.audit.subject": self.subject}
+        # A run can hold one report of each kind, and beside it one of the same kind through a copy of the model.
+        through_copy = f"{self.kind}_surrogate"
+        copied = bool(self.results) and all(result.attack.startswith(through_copy) for result in self.results)
+        place = through_copy if copied else self.kind
+        tags = {"cfk.audit": self.kind, "cfk.audit.subject": self.subject}
         if self.population is not None:
-            marks["cfk.population_fingerprint"] = self.population
-        return ReportContents(
-            text=self.to_json(indent=1),
-            artifact=f"cfk/audit-{self._place}.json",
-            metrics=tuple(metrics(self.results)),
-            params={f"audit.{self._place}.{name}": str(value) for name, value in self.settings.items()},
-            tags=marks,
-        )
+            tags["cfk.population_fingerprint"] = self.population
+        return self._contents_as(place, {f"{place}.{name}": value for name, value in self.settings.items()}, tags)
 
 
 SHOWN = ("balanced_accuracy", "tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001")
@@ -467,34 +407,34 @@ def side_by_side(reports: Sequence[AttackReport], figures: Sequence[str] = SHOWN
     ----------
     reports : sequence of AttackReport
     figures : sequence of str
-        Names of figures. A report that lacks one has NaN there; one that no report has makes no column.
+        Names of figures; one that no report has makes no column.
 
     Returns
     -------
     DataFrame
         Columns ``subject``, ``attack``, ``n``, ``main``, ``main_low``, ``main_high``, ``baseline``, and of each figure
-        its value and the ends of its 95 % interval, ``<figure>_low`` and ``<figure>_high``; NaN where there are none.
+        its value and the ends of its interval, ``<figure>_low`` and ``<figure>_high``; NaN where there are none.
     """
     known = [name for name in figures if any(name in result.figures for report in reports for result in report)]
-    rows = []
-    for report in reports:
-        for result in report:
-            row: dict[str, Any] = {"subject": report.subject, "attack": result.attack, "n": result.n}
-            row |= {"main": result.main.value, "main_low": result.main.low, "main_high": result.main.high}
-            row["baseline"] = result.baseline.value
-            for name in (end for figure in known for end in (figure, f"{figure}_low", f"{figure}_high")):
-                row[name] = result.figures.get(name, math.nan)
-            rows.append(row)
-    return pd.DataFrame(rows)
+    names = [end for figure in known for end in (figure, f"{figure}_low", f"{figure}_high")]
+    return pd.DataFrame(
+        [
+            {"subject": report.subject, "attack": result.attack, "n": result.n}
+            | result.main.figures("main")
+            | {"baseline": result.baseline.value}
+            | {name: result.figures.get(name, math.nan) for name in names}
+            for report in reports
+            for result in report
+        ]
+    )
 
 
 def readable(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
-    """Return the same table with each value and its interval in one cell: ``0.66 [0.59, 0.72]``.
+    """Return a table of `side_by_side` with each value and its interval in one cell: ``0.66 [0.59, 0.72]``.
 
     Parameters
     ----------
     table : DataFrame
-        Of `side_by_side`.
     digits : int
 
     Returns
@@ -502,20 +442,17 @@ def readable(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
     DataFrame
         Of text, but for the counts.
     """
+
+    def cell(value: float, low: float, high: float) -> str:
+        interval = "" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+        return "–" if math.isnan(value) else f"{value:.{digits}f}{interval}"
+
     shown = table[["subject", "attack", "n"]].copy()
     for name in table.columns.drop(shown.columns):
-        if name.endswith(("_low", "_high")):
-            continue
-        low, high = (table.get(f"{name}{end}", pd.Series(math.nan, index=table.index)) for end in ("_low", "_high"))
-        shown[name] = [_cell(*three, digits) for three in zip(table[name], low, high, strict=True)]
+        if not name.endswith(("_low", "_high")):
+            low, high = (table.get(f"{name}{end}", pd.Series(math.nan, index=table.index)) for end in ("_low", "_high"))
+            shown[name] = list(map(cell, table[name], low, high))
     return shown
-
-
-def _cell(value: float, low: float, high: float, digits: int) -> str:
-    if math.isnan(value):
-        return "–"
-    text = f"{value:.{digits}f}"
-    return text if math.isnan(low) else f"{text} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 Codes = NDArray[np.int64]
@@ -563,14 +500,11 @@ class Roc:
 
     def figures(self) -> dict[str, float]:
         """Return everything but the area by the names of ``docs/reference/audits.md``."""
-        found = {
-            "balanced_accuracy_max": self.balanced_accuracy_max,
-            **ends("balanced_accuracy", self.balanced_accuracy),
-        }
+        found = {"balanced_accuracy_max": self.balanced_accuracy_max}
+        found |= self.balanced_accuracy.figures("balanced_accuracy")
         for point in self.points:
             name = f"tpr_at_{point.allowed:g}".replace(".", "_")
-            found |= ends(name, point.tpr)
-            found |= {f"{name}_fpr": point.fpr.value, f"{name}_fpr_high": point.fpr.high}
+            found |= point.tpr.figures(name) | {f"{name}_fpr": point.fpr.value, f"{name}_fpr_high": point.fpr.high}
         sizes = {"members": float(self.members), "others": float(self.others)}
         return found | sizes | {"detectable_auc": detectable_auc(self.members, self.others)}
 
@@ -581,7 +515,7 @@ def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
     Parameters
     ----------
     members, others : array of float
-        One score per person. Infinite ones are scores; equal ones cannot be told apart.
+        One score per person, not NaN. Infinite ones are scores; equal ones cannot be told apart.
     seed : int
         Of the halves on which thresholds are chosen and judged.
 
@@ -589,11 +523,6 @@ def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
     -------
     Roc
         Everything is NaN with intervals of (0, 1) where there is nobody on one side.
-
-    Raises
-    ------
-    InputError
-        If a score is NaN.
 
     Notes
     -----
@@ -627,15 +556,8 @@ def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
 def detectable_auc(members: int, others: int) -> float:
     """Return the smallest area that so many people tell from chance, four times of five.
 
-    Parameters
-    ----------
-    members, others : int
-
-    Returns
-    -------
-    float
-        0.5 + (1.96 + 0.84) sqrt((m + n + 1) / (12 m n)), at most 1: an attack of that true area has an interval above
-        0.5 with a chance of about 80 %.
+    0.5 + (1.96 + 0.84) sqrt((m + n + 1) / (12 m n)), at most 1: an attack of that true area has an interval above 0.5
+    with a chance of about 80 %.
     """
     if not members or not others:
         return 1.0
@@ -696,8 +618,3 @@ def _point(inside: Codes, outside: Codes, allowed: float) -> OperatingPoint:
     found, alarms = int((inside > threshold).sum()), int((outside > threshold).sum())
     tpr = Rate(found / m, *clopper_pearson(found, m), m)
     return OperatingPoint(allowed, tpr, Rate(alarms / n, *clopper_pearson(alarms, n), n))
-
-
-def ends(name: str, found: Rate) -> dict[str, float]:
-    """Return a rate and the ends of its interval as figures."""
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -31,7 +31,7 @@ from cfk_plugin.audit.extraction import (
     outcomes,
     train,
 )
-from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, ends, measure_roc, rate
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, measure_roc, rate
 from cfk_plugin.audit.targets import AuditRun, Found, Kept, Mask, Piece, Rows, Sample, Target
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import is_numeric, to_numbers
@@ -241,20 +241,10 @@ def membership_through_surrogate(
     Returns
     -------
     AttackReport
-        `main`: share of members and others, as many of each, who are told right; `control`: the same with fresh people
-        in the place of members.
-
-    Raises
-    ------
-    InputError
-        If the sample is too small.
-    ModelError
-        If training or asking fails; with the class of the failure alone.
-
-    Notes
-    -----
-    One attack has a threshold on the surrogate's confidence in the true outcome, or in the likelier one; the other
-    networks that learnt from the predictions of three shadows, and vote by their mean. Intervals are over people.
+        Two attacks: a threshold on the surrogate's confidence in the true outcome, or in the likelier one; networks
+        that learnt from the predictions of three shadows, and vote by their mean. `main`: share of members and others,
+        as many of each, who are told right; `control`: the same with fresh people in the place of members. Intervals
+        are over people.
 
     References
     ----------
@@ -287,7 +277,6 @@ def membership_through_surrogate(
 
 
 def confidence(surrogate: Surrogate, X: pd.DataFrame) -> Floats:
-    """Return what is asked of a surrogate here: the probability of the desired outcome."""
     return surrogate.confidence(X)
 
 
@@ -308,9 +297,9 @@ def _membership_result(attack: str, scores: Scores, rocs: Mapping[str, Roc], tar
     n = found["explained"].n
     figures: dict[str, float] = {}
     for way, name in (("explained", ""), ("alone", "_alone")):
-        figures |= ends(f"auc{name}", rocs[way].auc)
+        figures |= rocs[way].auc.figures(f"auc{name}")
         figures[f"fidelity{name}"] = float(target[f"fidelity_{way}"])
-    figures |= ends("accuracy_alone", found["alone"])
+    figures |= found["alone"].figures("accuracy_alone")
     return AuditResult(
         attack=f"membership_surrogate_{attack}",
         scenario=_SCENARIOS[attack],
@@ -485,18 +474,8 @@ def attribute_inference_through_surrogate(
     -------
     AttackReport
         `main`: share of members guessed right; `baseline`: the same by the same networks without any surrogate;
-        `control`: the attack on people who were not trained on. Intervals are over people.
-
-    Raises
-    ------
-    InputError
-        If the sample is too small, the attribute is unknown or has fewer than two values, or edges do not fit it.
-    ModelError
-        If training or asking fails; with the class of the failure alone.
-
-    Notes
-    -----
-    Main above baseline says that the model tells something; main above control, more about whom it was trained on.
+        `control`: the attack on people who were not trained on. Main above baseline says that the model tells
+        something; main above control, more about whom it was trained on. Intervals are over people.
 
     References
     ----------

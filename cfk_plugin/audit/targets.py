@@ -6,7 +6,8 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -37,11 +38,9 @@ from cfk_plugin.release.results import Suppressed
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
-    from cfk_plugin.release.explanations import Explanations
-
-
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -54,11 +53,6 @@ class Sample:
         Features alone, one row per person; its index is 0 to n - 1.
     y : bool array, shape (n,)
         Whether a person's true outcome is the desired one.
-
-    Raises
-    ------
-    InputError
-        If both do not have one entry per person.
     """
 
     X: pd.DataFrame
@@ -78,10 +72,7 @@ class Sample:
         return f"Sample({len(self)} people, {self.X.shape[1]} features)"
 
     def fingerprint(self) -> str:
-        """Return a digest of people, outcomes and column names: what was measured on others is told apart by it.
-
-        It stays with the table: who can guess the people can check the guess.
-        """
+        """Return a digest of people, outcomes and column names; who can guess the people can check the guess by it."""
         digest = hashlib.sha256("\x1f".join(map(str, self.X.columns)).encode())
         if plain(self.X):
             digest.update(np.ascontiguousarray(self.X.to_numpy(dtype=np.float64)).data)
@@ -101,9 +92,6 @@ class Sample:
 def plain(table: pd.DataFrame) -> bool:
     """Say whether all columns are numpy's numbers: such a table is read as one array, however wide it is."""
     return all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(table.dtypes))
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -178,16 +166,7 @@ def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough"
 def full_depth_forest(features: pd.DataFrame, trees: int = 50) -> Pipeline:
     """Return a random forest without any limit: it knows nearly every person that it was trained on by heart.
 
-    Parameters
-    ----------
-    features : DataFrame
-        Of which names and dtypes alone are looked at.
-    trees : int
-
-    Returns
-    -------
-    Pipeline
-        Not fitted.
+    As `network`, it is not fitted, and looks at names and dtypes of the features alone.
     """
     from sklearn.ensemble import RandomForestClassifier
 
@@ -195,20 +174,9 @@ def full_depth_forest(features: pd.DataFrame, trees: int = 50) -> Pipeline:
 
 
 def network(features: pd.DataFrame, width: int = 200, epochs: int = 400) -> Pipeline:
-    """Return a network of one hidden layer without regularisation, on standardised numbers.
+    """Return a network of one hidden layer without regularisation, on standardised numbers without missing values.
 
-    Parameters
-    ----------
-    features : DataFrame
-        Of which names and dtypes alone are looked at. Numbers without missing values.
-    width : int
-    epochs : int
-        At most; it stops before when the loss no longer falls.
-
-    Returns
-    -------
-    Pipeline
-        Not fitted.
+    It trains for so many epochs at most, and stops before when the loss no longer falls.
     """
     from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import StandardScaler
@@ -242,15 +210,12 @@ class Trained(HostOnly):
         return type(self._model).__name__
 
     def confidence(self, X: pd.DataFrame) -> Floats:
-        """Return the model's probability of the desired outcome, one per row."""
         return np.asarray(self._model.predict_proba(X)[:, self._at], dtype=np.float64)
 
     def desired(self, X: pd.DataFrame) -> Mask:
-        """Say of each row whether the model gives it the desired outcome."""
         return np.asarray(self._model.predict(X) == DESIRED, dtype=bool)
 
     def explain(self, X: pd.DataFrame) -> Answers:
-        """Answer queries that the model does not give the desired outcome."""
         if not len(X):
             return Answers(X, np.zeros(0, dtype=bool))
         return self._answer(X)
@@ -286,17 +251,19 @@ def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
     """Read what a protected explainer released; of a region the instance nearest to the query.
 
     Of a range the query's own number, else the nearer end. Of a set of categories, or of ranks, the query's own one,
-    else the first: categories in the order of their text, ranks from the lowest. Of a query without a value, a missing
-    one where the region holds it, else the lower end or first category. Private values as they are released; of a bin
-    the number nearest to the query's, its ends included. Of an attribute that is withheld, or that explanations say
-    nothing of, the query's own value: an attacker reads nothing there, so that it counts for no distance.
+    else the first. Of a query without a value, a missing one where the region holds it, else the lower end or first
+    category. Private values as they are released; of a bin the number nearest to the query's. Of an attribute that is
+    withheld the query's own value: an attacker reads nothing there, so that it counts for no distance.
     """
     if [entry.query for entry in explanations] != list(range(len(queries))):
         raise InputError(_one_each(len(explanations), len(queries)))
     parts = [None if isinstance(entry, Suppressed) else entry.parts() for entry in explanations]
     found = np.array([part is not None for part in parts], dtype=bool)
     rows = {
-        name: [None if said is None else _read(said, name, own) for said, own in zip(parts, queries[name], strict=True)]
+        name: [
+            None if said is None else nearest_inside(said[name], own) if name in said else own
+            for said, own in zip(parts, queries[name], strict=True)
+        ]
         for name in queries
     }
     return _answers(rows, found, queries, explanations)
@@ -318,21 +285,18 @@ def nearest_inside(part: Part, value: Any) -> Any:
     return part.high if number > to_number(part.high) else value
 
 
-def _read(said: Mapping[str, Part], name: Any, own: Any) -> Any:
-    return nearest_inside(said[name], own) if name in said else own
-
-
 def _answers(
     values: Mapping[Any, list[Any]], found: Mask, queries: pd.DataFrame, explanations: Explanations | None = None
 ) -> Answers:
     """Put values side by side in the queries' own dtypes, as far as those can hold a missing value."""
-    rows = pd.DataFrame({name: _typed(values[name], queries[name].dtype) for name in queries})
+    columns = {name: pd.Series(values[name], dtype=object) for name in queries}
+    rows = pd.DataFrame(
+        {
+            name: conform(column.dropna().infer_objects(), queries[name].dtype).reindex(column.index)
+            for name, column in columns.items()
+        }
+    )
     return Answers(rows.set_axis(queries.index), found, explanations)
-
-
-def _typed(values: list[Any], dtype: Any) -> pd.Series:
-    column = pd.Series(values, dtype=object)
-    return conform(column.dropna().infer_objects(), dtype).reindex(column.index)
 
 
 def _one_each(given: int, asked: int) -> str:
@@ -347,14 +311,21 @@ class ExplainerFactory(Protocol):
         ...
 
 
-def adapted(explainer: ExplainerFactory, people: Sample, model: Any, seed: int, features: tuple[str, ...]) -> Any:
+def adapted(explainer: ExplainerFactory, people: Sample, model: Any, seed: int, features: Iterable[str]) -> Any:
     """Return what finds raw counterfactuals, once it is trained."""
     made = explainer(people.X, people.y, model, DESIRED, seed)
-    return load_plugins().adapt(made, AdaptContext(features, None))
+    return load_plugins().adapt(made, AdaptContext(tuple(features), None))
 
 
-class _ModelOwner:
-    """An owner who trains a classifier, and differs in how it answers alone."""
+Answering = Callable[[pd.DataFrame, pd.DataFrame], Answers]
+"""From queries that are numbered anew, and as they came, to answers."""
+
+
+class _ModelOwner(ABC):
+    """An owner who trains a classifier, and differs in how it answers alone.
+
+    `model` is a scikit-learn classifier or pipeline that takes a DataFrame; it is cloned and seeded for every training.
+    """
 
     __slots__ = ()
     name: str
@@ -381,32 +352,21 @@ class _ModelOwner:
             answer = self._answers(model, people, seed)
         return Trained(model, lambda queries: answer(queries.reset_index(drop=True), queries))
 
+    @abstractmethod
     def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
-        raise NotImplementedError
-
-
-Answering = Callable[[pd.DataFrame, pd.DataFrame], Answers]
-"""From queries that are numbered anew, and as they came, to answers."""
+        """Return what answers with a model that was trained."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RawOwner(_ModelOwner):
-    """Trains a model and answers with raw counterfactuals: what is leaked without any protection.
-
-    Parameters
-    ----------
-    name : str
-    model : scikit-learn classifier or pipeline
-        Not fitted; takes a DataFrame; cloned and seeded for every training.
-    explainer : ExplainerFactory
-    """
+    """Trains a model and answers with raw counterfactuals: what is leaked without any protection."""
 
     name: str
     model: Any
     explainer: ExplainerFactory
 
     def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
-        source = adapted(self.explainer, people, model, seed, tuple(people.X.columns))
+        source = adapted(self.explainer, people, model, seed, people.X.columns)
         return lambda asked, queries: read_raw(source.generate(asked), queries)
 
 
@@ -416,18 +376,14 @@ class ProtectedOwner(_ModelOwner):
 
     Parameters
     ----------
-    name : str
-    model : scikit-learn classifier or pipeline
-        Not fitted; takes a DataFrame; cloned and seeded for every training.
-    explainer : ExplainerFactory, optional
-        None: queries are answered from the catalogue, which needs ``guarantee="catalogue"``.
+    name, model, explainer
+        As in `RawOwner`. Without an explainer queries are answered from the catalogue: ``guarantee="catalogue"``.
     quasi_identifiers : tuple of str
         Kinds and domains of all columns are then read from each training table, as `Schema.from_frame` does.
     schema : Schema, optional
         One for all trainings, in the place of `quasi_identifiers`.
-    rules : PrivacyPolicy
-    method : str
-        See `KAnonymizer`.
+    rules, method
+        Policy and method, see `KAnonymizer`.
     """
 
     name: str
@@ -446,7 +402,6 @@ class ProtectedOwner(_ModelOwner):
 
     @property
     def policy(self) -> Mapping[str, Any]:
-        """Settings of the policy, for reports."""
         return self.rules.to_dict()
 
     def schema_of(self, people: Sample) -> Schema:
@@ -473,17 +428,12 @@ class PrototypeOwner(_ModelOwner):
 
     Parameters
     ----------
-    name : str
-    model : scikit-learn classifier or pipeline
-        Not fitted; takes a DataFrame; cloned and seeded for every training.
+    name, model
+        As in `RawOwner`.
     schema : Schema
         Declares the public domain of every feature; `measured_schema` reads one from a sample, to measure with.
-    epsilon, delta : float
-        Budget of each training.
-    revert : bool
-        Whether rows are moved towards the query, as far as the model allows. It leaks.
-    rows : int
-        Number of rows that are drawn.
+    epsilon, delta, revert, rows
+        Of each training, see `DPPrototypes`.
     repeatable : bool
         Noise by the training's seed, for tests: the owner is then a function of people and seed, and nothing is
         guaranteed. Otherwise the noise is the operating system's, as where it is served.
@@ -500,7 +450,6 @@ class PrototypeOwner(_ModelOwner):
 
     @property
     def policy(self) -> Mapping[str, Any]:
-        """Settings that the guarantee depends on, for reports."""
         return policy_of(self._prototypes(0)).to_dict()
 
     def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
@@ -517,25 +466,14 @@ def measured_schema(people: Sample, quasi_identifiers: Sequence[str]) -> Schema:
     """Read public domains from a whole sample, for measuring alone.
 
     All tables of an attack are drawn from the sample, so that domains are the same whoever is trained on. But they are
-    read from rows: what is fitted with this schema certifies that nothing is guaranteed. Declare domains instead where
-    there is something to release.
-
-    Parameters
-    ----------
-    people : Sample
-    quasi_identifiers : sequence of str
-
-    Returns
-    -------
-    Schema
-        With bounds and categories marked as learned.
+    read from rows: what is fitted with this schema certifies that nothing is guaranteed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyLeakWarning)  # the certificates say so
         return infer_domains(people.X, Schema.from_frame(people.X, quasi_identifiers=quasi_identifiers))
 
 
-_GUARANTEES: Mapping[str, Guarantee] = {"exact": "nominal", "reciprocal": "reciprocal", "catalogue": "catalogue"}
+GUARANTEES: Mapping[str, Guarantee] = {"exact": "nominal", "reciprocal": "reciprocal", "catalogue": "catalogue"}
 
 
 def standard_owners(
@@ -563,9 +501,8 @@ def standard_owners(
     quasi_identifiers : sequence of str
     protects : str, optional
         The explainer whose answers are protected. Default: the first.
-    k : int
-    epsilon : float
-        Of the differentially private rows, for every training.
+    k, epsilon
+        Of the guarantees, for every training.
     schema : Schema, optional
         Declares public domains. Default: `measured_schema`, with which nothing is guaranteed.
     repeatable : bool
@@ -576,11 +513,6 @@ def standard_owners(
     list of Target
         The raw ones; ``exact`` (nominal k), ``reciprocal``; ``catalogue``, which answers queries without an explainer;
         ``dp`` and ``dp-reverted``.
-
-    Raises
-    ------
-    InputError
-        If there is no explainer, or none of the name to protect.
     """
     if not explainers or (protects is not None and protects not in explainers):
         raise InputError(f"`protects` must be one of the explainers given: {', '.join(explainers) or 'there is none'}")
@@ -594,7 +526,7 @@ def standard_owners(
             tuple(quasi_identifiers),
             rules=PrivacyPolicy(k=k, guarantee=guarantee),
         )
-        for name, guarantee in _GUARANTEES.items()
+        for name, guarantee in GUARANTEES.items()
     ]
     domains = schema or measured_schema(sample, quasi_identifiers)
     prototypes = [
@@ -617,12 +549,9 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Results of pieces in a folder, one file each, written whole or not at all.
+    """Results of pieces in a folder, one file each, written whole or not at all; it is made when it is missing.
 
-    Parameters
-    ----------
-    folder : Path
-        Made when it is missing. Holds scores of people by position, so it stays with whoever holds the table.
+    It holds scores of people by position, so it stays with whoever holds the table.
     """
 
     folder: Path
@@ -648,40 +577,6 @@ class Kept:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
 
 
-def run_pieces(
-    pieces: Sequence[Piece], *, n_jobs: int = 1, kept: Kept | None = None, progress: Progress | None = None
-) -> list[Found]:
-    """Run what was not kept, and return all results in the order of the pieces."""
-    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
-        raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
-    if len({piece.key for piece in pieces}) != len(pieces):
-        raise InputError("two pieces of a run have the same key")
-    found = {piece.key: known for piece in pieces if kept is not None and (known := kept.get(piece.key)) is not None}
-    if progress is not None:
-        progress(len(found), len(pieces))
-    for key, result in _run([piece for piece in pieces if piece.key not in found], n_jobs):
-        if kept is not None:
-            kept.put(key, result)
-        found[key] = result
-        if progress is not None:
-            progress(len(found), len(pieces))
-    return [found[piece.key] for piece in pieces]
-
-
-def _run(pieces: Sequence[Piece], n_jobs: int) -> Iterator[tuple[str, Found]]:
-    if n_jobs == 1 or len(pieces) < 2:
-        for piece in pieces:
-            yield piece.key, piece.call()
-        return
-    # Large arguments would be written to disk on the way to the processes: they are rows.
-    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered", max_nbytes=None)
-    yield from parallel(joblib.delayed(_call)(piece) for piece in pieces)
-
-
-def _call(piece: Piece) -> tuple[str, Found]:
-    return piece.key, piece.call()
-
-
 class AuditRun:
     """What all audits of models share: checked settings, pieces that go on where they were stopped, and a report."""
 
@@ -689,17 +584,36 @@ class AuditRun:
         self, owner: Target, seed: int, n_jobs: int, kept: Kept | None, progress: Progress | None, total: int
     ) -> None:
         check_seed(seed)
+        if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
+            raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
         self.owner, self.seed = owner, seed
         self._started = time.perf_counter()
-        self._n_jobs, self._kept, self._progress = n_jobs, kept, progress
+        self._n_jobs, self._kept, self._progress = n_jobs, kept, progress or (lambda *_: None)
         self._done, self._total = 0, total
 
     def run(self, pieces: Sequence[Piece]) -> list[Found]:
-        """Run pieces; progress counts them among all of the audit."""
-        done, told = self._done, self._progress
-        progress = None if told is None else lambda more, _: told(done + more, self._total)
+        """Run what was not kept, and return all results in the order of the pieces."""
+        if len({piece.key for piece in pieces}) != len(pieces):
+            raise InputError("two pieces of a run have the same key")
+        kept, before = self._kept, self._done
+        known = {piece.key: None if kept is None else kept.get(piece.key) for piece in pieces}
+        found = {key: result for key, result in known.items() if result is not None}
+        self._progress(before + len(found), self._total)
+        for key, result in self._run([piece for piece in pieces if piece.key not in found]):
+            if kept is not None:
+                kept.put(key, result)
+            found[key] = result
+            self._progress(before + len(found), self._total)
         self._done += len(pieces)
-        return run_pieces(pieces, n_jobs=self._n_jobs, kept=self._kept, progress=progress)
+        return [found[piece.key] for piece in pieces]
+
+    def _run(self, pieces: Sequence[Piece]) -> Iterable[tuple[str, Found]]:
+        if self._n_jobs == 1 or len(pieces) < 2:
+            return map(_call, pieces)
+        # Large arguments would be written to disk on the way to the processes: they are rows.
+        parallel = joblib.Parallel(n_jobs=self._n_jobs, return_as="generator_unordered", max_nbytes=None)
+        done: Iterable[tuple[str, Found]] = parallel(joblib.delayed(_call)(piece) for piece in pieces)
+        return done
 
     def report(
         self,
@@ -719,15 +633,18 @@ class AuditRun:
         )
 
 
+def _call(piece: Piece) -> tuple[str, Found]:
+    return piece.key, piece.call()
+
+
 def compare(
     owners: Sequence[Target], sample: Sample, attack: Callable[..., AttackReport], **sizes: Any
 ) -> list[AttackReport]:
-    """Run one attack on several owners, who are trained on the same people with the same seed.
+    """Run one attack on several owners of different names, who are trained on the same people with the same seed.
 
     Parameters
     ----------
     owners : sequence of Target
-        Of different names.
     sample : Sample
     attack : callable
         Takes an owner, the sample and `sizes`, `membership` for example. Who is trained on and asked about must follow
@@ -738,11 +655,6 @@ def compare(
     Returns
     -------
     list of AttackReport
-
-    Raises
-    ------
-    InputError
-        If two owners have the same name.
     """
     if len({owner.name for owner in owners}) != len(owners):
         raise InputError("two owners have the same name; reports could not be told apart")

@@ -1,40 +1,89 @@
-"""cfk audit: attack what an anonymizer releases."""
+"""cfk audit linkage, epsilon, all: attack what would be released, before others do."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cfk_plugin.cli import options
 from cfk_plugin.cli.frame import app, command, console
-from cfk_plugin.cli.options import (
-    Counterfactuals,
-    Desired,
-    Experiment,
-    Factuals,
-    Guarantee,
-    K,
-    Method,
-    Model,
-    Policy,
-    SchemaFile,
-    Track,
-    Train,
-)
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, ModelError, quiet
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
-    from rich.console import Console
+    from numpy.typing import NDArray
 
-    from cfk_plugin.audit import AuditReport, AuditResult, EpsilonAudit, Rate
+    from cfk_plugin.audit import AuditReport, AuditResult, EpsilonAudit
+    from cfk_plugin.audit.planning import Plan, Report
+    from cfk_plugin.audit.targets import Sample, Target
+    from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.data.schema import Schema as Roles
+
+    Found = Sequence[tuple[str, str, Report]]
+
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")]
+Seed = Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)]
+EXIT = {"pass": 0, "fail": 1, "review": 3}
 
 audit = typer.Typer(help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True)
 app.add_typer(audit, name="audit")
+
+
+def keep(report: Any, output: Path | None, track: bool, experiment: str | None) -> None:
+    """Write a report, and log it, where that was asked for."""
+    from cfk_plugin._files import write_report
+
+    if output is not None:
+        write_report(output, report.to_json(indent=1))
+    if track or experiment:
+        run_id = report.log(experiment=experiment)
+        console(stderr=True).print(f"logged to MLflow run {run_id}", highlight=False)
+
+
+def _names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
+    """Read names with commas between, each once; unknown ones are refused before anything is read."""
+    if text is None:
+        return list(known)
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names or (unknown := [name for name in names if name not in known]):
+        raise InputError(f"{option} {', '.join(unknown) if names else 'names nothing'}: known are {', '.join(known)}")
+    return names
+
+
+def _say(text: str, *, stderr: bool = False) -> None:
+    console(stderr=stderr).print(text, highlight=False)
+
+
+def _show(results: Sequence[AuditResult], figures: Callable[[AuditResult], Sequence[str]], **title: Any) -> None:
+    """Show a table of results, with the first of some figures that each has; the report holds all."""
+    from rich.table import Table
+
+    table = Table("attack", "success (95 %)", "baseline", "control", "key figure", **title)
+    for result in results:
+        main, measured = result.main, not math.isnan(result.main.value)
+        known = [name for name in figures(result) if not math.isnan(result.figures.get(name, math.nan))]
+        table.add_row(
+            result.attack + (" *" if measured and not result.worked else ""),
+            f"{main.value:.3f} ({main.low:.3f}–{main.high:.3f})" if measured else "nothing to attack",
+            *("–" if r is None or math.isnan(r.value) else f"{r.value:.3f}" for r in (result.baseline, result.control)),
+            f"{known[0]} {result.figures[known[0]]:.3g}" if known else "",
+        )
+    console().print(table)
+
+
+def _explain(results: Sequence[AuditResult]) -> None:
+    if not all(result.worked for result in results):
+        _say("* no better than the baseline: it did not work here, which is no evidence of protection")
+    _say("")
+    for attack, scenario in {result.attack: result.scenario for result in results}.items():
+        _say(f"[bold]{attack}[/]: {scenario}")
 
 
 @command(
@@ -44,35 +93,35 @@ app.add_typer(audit, name="audit")
     audit,
 )
 def audit_linkage(
-    train: Train,
-    counterfactuals: Counterfactuals,
-    schema: SchemaFile,
-    model: Model,
-    desired: Desired = "opposite",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
-    factuals: Factuals = None,
+    train: options.Train,
+    counterfactuals: options.Counterfactuals,
+    schema: options.SchemaFile,
+    model: options.Model,
+    desired: options.Desired = "opposite",
+    output: Output = None,
+    factuals: options.Factuals = None,
     holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: the control.")] = None,
-    k: K = None,
-    guarantee: Guarantee = None,
-    method: Method = "auto",
-    policy: Policy = None,
+    k: options.K = None,
+    guarantee: options.Guarantee = None,
+    method: options.Method = "auto",
+    policy: options.Policy = None,
     attacks: Annotated[str | None, typer.Option(help="Names with commas between; all without it.")] = None,
     limit: Annotated[int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)] = 100,
     simulations: Annotated[int, typer.Option(help="Runs per candidate of a randomised method.", min=1)] = 20,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
-    track: Track = False,
-    experiment: Experiment = None,
+    seed: Seed = 0,
+    track: options.Track = False,
+    experiment: options.Experiment = None,
 ) -> int:
     """Link what would be released to people: look-ups, rerunning the algorithm, asking the model, and more.
 
     Exit code 0 when the guarantee's promise holds, 1 when an attack leaves fewer people, 3 when that was not tested.
     """
     from cfk_plugin._files import check_report, progress_bar, read_inputs, read_table
-    from cfk_plugin.audit import Setting, run_linkage_audit
+    from cfk_plugin.audit import ATTACKS, Setting, run_linkage_audit
     from cfk_plugin.release.anonymizer import KAnonymizer
 
     check_report(output)
-    names = _attacks(attacks)
+    names = _names("--attacks", attacks, ATTACKS)
     case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, k=k, guarantee=guarantee)
     others = None if holdout is None else read_table(holdout)
     anonymizer = KAnonymizer(policy=case.policy, method=method, seed=seed)
@@ -81,25 +130,15 @@ def audit_linkage(
     with progress_bar("attacking", console(stderr=True)) as told:
         report = run_linkage_audit(setting, names, simulations=simulations, progress=told)
     keep(report, output, track, experiment)
-    _show_attacks(report, console())
+    _show(report.results, lambda result: (_KEY[result.attack],))
+    _explain(report.results)
+    _say_checks(report)
     return EXIT[report.verdict]
 
 
-def _attacks(text: str | None) -> list[str] | None:
-    """Return the names asked for; unknown ones are refused before anything is read."""
-    from cfk_plugin.audit import ATTACKS
-
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if unknown := [name for name in names if name not in ATTACKS]:
-        raise InputError(f"unknown attack {', '.join(unknown)}; known: {', '.join(ATTACKS)}")
-    if not names:
-        raise InputError(f"no attack was named; known: {', '.join(ATTACKS)}")
-    return names
-
-
-_KEY: Mapping[str, str] = {
+_KEYS_OF_ALL = ("tpr_at_0_01", "tpr_at_0_1", "gain", "advantage", "k_min", "k_consistent_min")
+"""Figures of which the table shows the first that a result has."""
+_KEY = {
     "linkage": "raw_singled_out",
     "inversion_own": "k_effective_min",
     "inversion_released": "k_effective_min",
@@ -110,46 +149,18 @@ _KEY: Mapping[str, str] = {
     "uniqueness": "private_matches_one",
     "downcoding": "border_lift",
 }
-"""The figure of each attack that the table shows; the report holds all."""
+"""The figure of each attack that the table shows."""
 
 
-def _show_attacks(report: AuditReport, out: Console) -> None:
-    from rich.table import Table
-
-    table = Table("attack", "success (95 %)", "baseline", "control", "key figure")
-    for result in report:
-        mark = "" if result.worked else " *"
-        control = "–" if result.control is None else _share(result.control.value)
-        table.add_row(result.attack + mark, _rate(result.main), _share(result.baseline.value), control, _key(result))
-    out.print(table)
-    if not all(result.worked for result in report):
-        out.print("* no better than the baseline: it did not work here, which is no evidence of protection")
-    out.print()
-    for result in report:
-        out.print(f"[bold]{result.attack}[/]: {result.scenario}", highlight=False)
-    out.print()
+def _say_checks(report: AuditReport) -> None:
+    _say("")
     for check in report.checks:
         said = "not tested" if check.value is None else f"{check.value:g} people"
-        out.print(f"{check.name}: {said}, promised at least {check.needed}", highlight=False)
-    out.print(
+        _say(f"{check.name}: {said}, promised at least {check.needed}")
+    _say(
         f"[bold]{report.verdict}[/]: {report.released} of {report.asked} released, guarantee "
-        f"{report.policy['guarantee']}, k = {report.policy['k']}",
-        highlight=False,
+        f"{report.policy['guarantee']}, k = {report.policy['k']}"
     )
-
-
-def _key(result: AuditResult) -> str:
-    name = _KEY[result.attack]
-    value = result.figures.get(name, float("nan"))
-    return f"{name} {'–' if math.isnan(value) else format(value, '.3g')}"
-
-
-def _rate(rate: Rate) -> str:
-    return f"{_share(rate.value)} ({_share(rate.low)} to {_share(rate.high)})"
-
-
-def _share(value: float) -> str:
-    return f"{value:.3f}"
 
 
 @command(
@@ -160,8 +171,8 @@ def _share(value: float) -> str:
     audit,
 )
 def audit_epsilon(
-    train: Train,
-    schema: SchemaFile,
+    train: options.Train,
+    schema: options.SchemaFile,
     claimed: Annotated[float, typer.Option(help="The epsilon that the function promises.", min=0)],
     method: Annotated[
         str | None, typer.Option(help="dp: the prototypes of this package, at the claimed budget.")
@@ -181,81 +192,58 @@ def audit_epsilon(
     relation: Annotated[str, typer.Option(help="Neighbouring tables: add-remove or replace-one.")] = "add-remove",
     jobs: Annotated[int, typer.Option(help="Runs at the same time; -1 on all cores.")] = 1,
     backend: Annotated[str, typer.Option(help="auto, processes or threads; see the docs.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn here.", min=0)] = 0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
-    track: Track = False,
-    experiment: Experiment = None,
+    seed: Seed = 0,
+    output: Output = None,
+    track: options.Track = False,
+    experiment: options.Experiment = None,
 ) -> int:
     """Bound the epsilon of a function from below, by how well its outputs tell whether somebody was in the table.
 
     Exit code 0 when the claim is not refuted (which proves nothing), 1 when it is, 3 when so few runs never could.
     """
-    from cfk_plugin._files import check_report, progress_bar, read_schema, read_table
+    from cfk_plugin._files import check_report, load_function, progress_bar, read_schema, read_table
     from cfk_plugin.audit import canary_audit, one_run_audit, runs_needed
-    from cfk_plugin.audit.epsilon import Jobs, neighbours, seconds_needed
+    from cfk_plugin.audit.epsilon import neighbours, seconds_needed
+    from cfk_plugin.dp.audited import measuring
 
     check_report(output)
     rows = read_table(train)
     roles = read_schema(schema, rows)
     identifiers = list(roles.names("identifier"))
-    people = _read_canary(canary, claimed, delta, one_run).drop(columns=identifiers, errors="ignore")
-    rows = rows.drop(columns=identifiers)
-    audited, judge = _audited(method, fit, score, roles, people, claimed=claimed, delta=delta, one_run=one_run)
-    options: dict[str, Any] = {"claimed": claimed, "delta": delta, "seed": seed, "score": judge, "schema": roles}
-    if one_run:
-        report = one_run_audit(audited, rows, people, **options)
-    else:
-        err = console(stderr=True)
-        worlds = neighbours(rows, people, roles, relation, seed)  # type: ignore[arg-type]  # checked there
-        Jobs(jobs, backend, seed)  # type: ignore[arg-type]  # refuses wrong settings before anything runs
-        needed, seconds = runs_needed(claimed, delta), seconds_needed(audited, worlds, runs, n_jobs=jobs)
-        said = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-        err.print(f"{2 * runs} runs, about {said}", highlight=False)
-        if needed is None or needed > runs:
-            err.print("so few runs cannot refute the claim, however much is given away", highlight=False)
-        options |= {"runs": runs, "relation": relation, "n_jobs": jobs, "backend": backend}
-        with progress_bar("running", err) as told:
-            report = canary_audit(audited, rows, people, progress=told, **options)
-    keep(report, output, track, experiment)
-    _show_epsilon(report, console())
-    return EXIT[report.verdict]
-
-
-def _audited(
-    method: str | None,
-    fit: str | None,
-    score: str | None,
-    roles: Roles,
-    canary: pd.DataFrame,
-    *,
-    claimed: float,
-    delta: float,
-    one_run: bool,
-) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """Return what is audited, and how its outputs are judged: a function of the user's, or a method of ours."""
-    from cfk_plugin._files import load_function
-    from cfk_plugin.dp.audited import Measurements, measuring
-
     if (method is None) == (fit is None):
         raise InputError("give --fit module:function, or --method (dp), and not both")
-    if fit is not None:
-        return load_function(fit), None if score is None else load_function(score)
-    if method != "dp":
+    if method not in (None, "dp"):
         raise InputError(f"unknown method {method}; known: dp")
-    if score is not None:
+    if method is not None and score is not None:
         raise InputError("--score goes with --fit; a method is judged by all that it asks of the rows")
-
-    def judge(found: Measurements) -> Any:
-        return found.scores(canary) if one_run else found.seen(canary)
-
-    # The noised questions of `DPPrototypes`: whoever sees them sees more than any answer.
-    return measuring(roles, claimed, delta), judge
+    people = _read_canary(canary, claimed, delta, one_run).drop(columns=identifiers, errors="ignore")
+    rows = rows.drop(columns=identifiers)
+    if fit is not None:
+        audited, judge = load_function(fit), None if score is None else load_function(score)
+    else:  # The noised questions of `DPPrototypes`: whoever sees them sees more than any answer.
+        audited = measuring(roles, claimed, delta)
+        judge = (lambda found: found.scores(people)) if one_run else (lambda found: found.seen(people))
+    claim: dict[str, Any] = {"claimed": claimed, "delta": delta, "seed": seed, "score": judge, "schema": roles}
+    if one_run:
+        report = one_run_audit(audited, rows, people, **claim)
+    else:
+        worlds = neighbours(rows, people, roles, relation, seed)  # type: ignore[arg-type]  # checked there
+        seconds = seconds_needed(audited, worlds, runs, n_jobs=jobs, backend=backend)  # type: ignore[arg-type]
+        needed = runs_needed(claimed, delta)
+        said = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+        _say(f"{2 * runs} runs, about {said}", stderr=True)
+        if needed is None or needed > runs:
+            _say("so few runs cannot refute the claim, however much is given away", stderr=True)
+        claim |= {"runs": runs, "relation": relation, "n_jobs": jobs, "backend": backend}
+        with progress_bar("running", console(stderr=True)) as told:
+            report = canary_audit(audited, rows, people, progress=told, **claim)
+    keep(report, output, track, experiment)
+    _say_bound(report)
+    return EXIT[report.verdict]
 
 
 def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool) -> pd.DataFrame:
     """Read the canary; a made-up person is the user's to choose, as only they know which values are rare together."""
-    import json
-
     import pandas as pd
 
     from cfk_plugin._files import read_table
@@ -270,41 +258,224 @@ def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool)
         )
     if path.suffix.lower() != ".json":
         return read_table(path)
-    failure = ""
-    try:
+    with quiet(f"{path}: not a row, or a list of rows, as JSON ({{}})", InputError):  # an error's text quotes the file
         content = json.loads(path.read_text(encoding="utf-8"))
         return pd.DataFrame(content if isinstance(content, list) else [content])
-    except Exception as error:  # noqa: BLE001 - its text quotes the file
-        failure = type(error).__name__
-    raise InputError(f"{path}: not a row, or a list of rows, as JSON ({failure})")
 
 
-def _show_epsilon(report: EpsilonAudit, out: Console) -> None:
-    out.print(
+def _say_bound(report: EpsilonAudit) -> None:
+    _say(
         f"epsilon is at least [bold]{report.epsilon_low:.2f}[/] ({report.confidence:.0%}); claimed {report.claimed:g}, "
-        f"delta {report.delta:g}; these sizes could show at most {report.ceiling:.2f}",
-        highlight=False,
+        f"delta {report.delta:g}; these sizes could show at most {report.ceiling:.2f}"
     )
     rate = report.main
-    out.print(f"guesses right: {rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f}) of {rate.n}", highlight=False)
+    _say(f"guesses right: {rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f}) of {rate.n}")
     if report.tpr is not None and report.fpr is not None:
-        out.print(f"canary found: {report.tpr.value:.3f} with it, {report.fpr.value:.3f} without it", highlight=False)
-    out.print(f"neighbouring tables: {report.relation}", highlight=False)
-    out.print(report.scenario, highlight=False)
+        _say(f"canary found: {report.tpr.value:.3f} with it, {report.fpr.value:.3f} without it")
+    _say(f"neighbouring tables: {report.relation}")
+    _say(report.scenario)
     if report.warning is not None:
-        out.print(f"[bold]note[/]: {report.warning}", highlight=False)
-    out.print(f"[bold]{report.verdict}[/]: {report.advice}", highlight=False)
+        _say(f"[bold]note[/]: {report.warning}")
+    _say(f"[bold]{report.verdict}[/]: {report.advice}")
 
 
-EXIT = {"pass": 0, "fail": 1, "review": 3}
+_AGAINST = ("raw", "exact", "reciprocal", "catalogue", "dp", "dp-reverted")
+_FEW = 20  # more outcomes than these are hardly labels, and are not shown
 
 
-def keep(report: Any, output: Path | None, track: bool, experiment: str | None) -> None:
-    """Write a report, and log it, where that was asked for."""
-    from cfk_plugin._files import write_report
+@command(
+    "all",
+    "cfk audit all people.csv -s schema.json -d yes --budget 5m\n"
+    "cfk audit all people.csv -s schema.json -d yes --against raw,reciprocal,dp --only membership --budget 90s\n"
+    "cfk audit all people.csv -s schema.json -d yes -m model.joblib --explainer nice --budget full -o out.json",
+    audit,
+    kept="with --keep, what was measured stays in its folder, and the same command goes on from there",
+)
+def audit_all(
+    people: Annotated[
+        Path, typer.Argument(help="People with their outcomes, CSV or Parquet; some are trained on, others not.")
+    ],
+    schema: options.SchemaFile,
+    desired: Annotated[str, typer.Option("--desired", "-d", help="The outcome that explanations reach.")],
+    target: Annotated[str | None, typer.Option(help="Column of the outcomes. Default: the schema's target.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="joblib or pickle file that you trust; trained anew. Default: a forest."),
+    ] = None,
+    explainer: Annotated[
+        str, typer.Option(help="Name of a generator (cfk plugins lists them), or module:function that you trust.")
+    ] = "nearest",
+    against: Annotated[
+        str, typer.Option(help="Who answers: raw, exact, reciprocal, catalogue, dp, dp-reverted; commas between.")
+    ] = "raw,reciprocal",
+    budget: Annotated[str, typer.Option(help="fast (3 minutes), full (30), or a time such as 90s, 5m, 1h.")] = "fast",
+    only: Annotated[str | None, typer.Option(help="Audits to run, commas between; see the docs. Default: all.")] = None,
+    policy: options.Policy = None,
+    k: options.K = None,
+    epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-reverted.", min=0)] = 1.0,
+    jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
+    seed: Seed = 0,
+    keep: Annotated[Path | None, typer.Option(help="Folder from which a stopped audit goes on.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the reports go, .json.")] = None,
+    track: options.Track = False,
+    experiment: options.Experiment = None,
+) -> int:
+    """Measure what explanations leak: membership, extraction, attributes and links, at sizes that fit the time.
 
+    Models are trained anew on parts of the people: attacked is the way of training and answering, not one model. Exit
+    code 0 when everything was measured; the report judges.
+    """
+    from cfk_plugin._files import (
+        check_report,
+        load_function,
+        progress_bar,
+        read_policy,
+        read_schema,
+        read_table,
+        write_report,
+    )
+    from cfk_plugin.audit.planning import AUDITS, Scope, plan, run_planned, seconds_of
+    from cfk_plugin.audit.targets import Kept, Sample, full_depth_forest
+    from cfk_plugin.plugins import generator
+
+    check_report(output)
+    seconds, wanted, who = seconds_of(budget), _names("--only", only, AUDITS), _names("--against", against, _AGAINST)
+    rules = read_policy(policy, {"k": k})
+    explain = load_function(explainer) if ":" in explainer else generator(explainer)
+    table = read_table(people)
+    roles = read_schema(schema, table)
+    sample = Sample(table[list(roles.features)], _outcomes(table, roles, target, desired))
+    trained = full_depth_forest(sample.X) if model is None else _estimator(model)
+    owners = [_owner(name, trained, explain, roles, rules, epsilon, sample) for name in who]
+    scope = Scope(roles.quasi_identifiers, explain, next(iter(roles.names("sensitive")), None))
+    wanted = [name for name in AUDITS if name in wanted and (name != "attribute_surrogate" or scope.attribute)]
+    planned = plan(owners, sample, scope, seconds, audits=wanted, n_jobs=jobs, seed=seed)
+    _say_plan(planned, owners, sample, scope)
+    given = {"desired": desired, "target": target, "model": model, "explainer": explainer, "against": ""}
+    # Kept results know who answers by name alone: other settings have a folder of their own.
+    kept = None if keep is None else Kept(keep / _fingerprint(schema, given, policy, k, epsilon))
+    found = []
+    with progress_bar("attacking", console(stderr=True)) as told:
+        for done in run_planned(owners, sample, scope, planned, seed=seed, n_jobs=jobs, kept=kept, progress=told):
+            found.append(done)
+            _say(f"{done[1]} of {done[0]}: done", stderr=True)
     if output is not None:
-        write_report(output, report.to_json(indent=1))
+        write_report(output, _text(budget, planned, found))
     if track or experiment:
-        run_id = report.log(experiment=experiment)
-        console(stderr=True).print(f"logged to MLflow run {run_id}", highlight=False)
+        _log(found, experiment or "cfk-audits")
+    _show_all(found)
+    return 0
+
+
+def _owner(
+    name: str, model: Any, explain: Any, roles: Roles, rules: PrivacyPolicy, epsilon: float, sample: Sample
+) -> Target:
+    from dataclasses import replace
+
+    from cfk_plugin.audit.targets import GUARANTEES, ProtectedOwner, PrototypeOwner, RawOwner, measured_schema
+
+    if name == "raw":
+        return RawOwner(name, model, explain)
+    if name in GUARANTEES:
+        rules = replace(rules, guarantee=GUARANTEES[name])
+        return ProtectedOwner(name, model, None if name == "catalogue" else explain, schema=roles, rules=rules)
+    domains = measured_schema(sample, roles.quasi_identifiers)
+    return PrototypeOwner(name, model, domains, epsilon, revert=name == "dp-reverted")
+
+
+def _outcomes(table: pd.DataFrame, roles: Roles, target: str | None, desired: str) -> NDArray[np.bool_]:
+    """Return who has the desired outcome."""
+    name = target or roles.target
+    if name is None:
+        raise InputError('which column holds the true outcomes? Give --target, or "target" in the schema')
+    if name not in table or name in roles.features:
+        where = "is a feature; outcomes are none" if name in table else "is no column of the table"
+        raise InputError(f"--target {name}: {where}; declare it as target in the schema, or name another column")
+    column = table[name]
+    if column.isna().any():
+        raise InputError(f"column {name} has people without an outcome; leave them out")
+    found = column.astype(str) == desired
+    if not found.any() or found.all():
+        labels = sorted(map(str, column.unique()))
+        known = ", ".join(labels) if len(labels) <= _FEW else f"{len(labels)} outcomes"
+        raise InputError(f"--desired {desired}: some people must have it and some not; {name} has {known}")
+    return found.to_numpy()
+
+
+def _estimator(location: str) -> Any:
+    """Load an estimator that can be trained again; what it was fitted on is forgotten."""
+    from cfk_plugin._files import load_model
+
+    model = load_model(location)
+    if not all(hasattr(model, method) for method in ("fit", "get_params", "predict_proba")):
+        raise ModelError(
+            f"{location}: a {type(model).__name__} cannot be trained again; give a scikit-learn classifier or pipeline "
+            "with predict_proba, or leave --model out for a random forest"
+        )
+    return model
+
+
+def _fingerprint(schema: Path, given: dict[str, str | None], policy: Path | None, k: int | None, epsilon: float) -> str:
+    """Return a hash of everything that answers depend on beside the people: settings, and contents of files."""
+    settings = {"people": Path(), "schema": schema, **given, "policy": policy, "k": k, "epsilon": epsilon}
+    # In this form, so that folders of before are found.
+    found = hashlib.sha256(f"Inputs({', '.join(f'{name}={value!r}' for name, value in settings.items())})".encode())
+    for path in (schema, policy, given["model"]):
+        found.update(Path(path).read_bytes() if path is not None and Path(path).is_file() else b"")
+    return found.hexdigest()[:16]
+
+
+def _say_plan(planned: Plan, owners: Sequence[Target], sample: Sample, scope: Any) -> None:
+    """Say before it starts how long it takes, what it will show and what it will not."""
+    from cfk_plugin.audit.planning import AUDITS, AuditTask, can_detect, format_duration
+
+    _say(
+        f"{len(planned.seconds)} audits, about {format_duration(planned.total)}; "
+        f"models are trained on {planned.people} of {len(sample)} people",
+        stderr=True,
+    )
+    for few, why in ((True, "people are too few"), (False, "the budget is too small")):
+        names = [
+            f"{name} of {owner}" + ("" if few else f" ({format_duration(needed)})")
+            for (owner, name), needed in planned.left_out.items()
+            if math.isnan(needed) == few
+        ]
+        if names:
+            _say(f"left out, as {why}: {', '.join(names)}", stderr=True)
+    task, planned_for = AuditTask(owners[0], sample, planned.sizes, scope), {name for _, name in planned.seconds}
+    for name in (name for name in AUDITS if name in planned_for):
+        _say(f"  {name}: {can_detect(name, task)}", stderr=True)
+
+
+def _text(budget: str, planned: Plan, found: Found) -> str:
+    content = {
+        "schema_version": 1,
+        "kind": "all",
+        "budget": budget,
+        "seconds_expected": planned.total,
+        "sizes": planned.sizes._asdict() | {"people": planned.people},
+        "reports": [{"owner": owner, "audit": audit, **report.to_dict()} for owner, audit, report in found],
+    }
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+
+
+def _log(found: Found, experiment: str) -> None:
+    """Log each owner's audits to a run of its own: a report judges one service."""
+    runs: dict[str, str] = {}
+    for owner, _, report in found:
+        if owner in runs:
+            report.log(runs[owner])
+        else:
+            runs[owner] = report.log(experiment=experiment, run_name=f"audit of {owner}")
+            _say(f"{owner}: logged to MLflow run {runs[owner]}", stderr=True)
+
+
+def _show_all(found: Found) -> None:
+    from rich import box
+
+    shown: dict[str, list[AuditResult]] = {}
+    for owner, _, report in found:  # a result with "/" is of a single attribute; the file has them
+        shown.setdefault(owner, []).extend(result for result in report if "/" not in result.attack)
+    for owner, results in shown.items():
+        _show(results, lambda _: _KEYS_OF_ALL, title=owner, box=box.SIMPLE_HEAD)
+    _explain([result for results in shown.values() for result in results])
