@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cfk_plugin.audit.targets import Kept, Piece, run_pieces
+from cfk_plugin.audit.targets import AuditRun, Kept, Piece
 from cfk_plugin.errors import InputError
+from cfk_plugin.hookspecs import Progress
+from small_owner import LinearOwner
+
+
+def run_pieces(
+    pieces: list[Piece], n_jobs: int = 1, kept: Kept | None = None, progress: Progress | None = None
+) -> list[Mapping[str, np.ndarray]]:
+    return AuditRun(LinearOwner(), 0, n_jobs, kept, progress, len(pieces)).run(pieces)
 
 
 def square(number: int) -> dict[str, np.ndarray]:
