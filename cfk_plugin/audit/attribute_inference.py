@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -27,10 +28,11 @@ from cfk_plugin.metrics.intervals import clustered_share, difference
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Register(AuditRows):
-    """Everybody's features, coded. Host side only: its `repr` shows counts, and it refuses to be pickled.
+    """Everybody's features, coded.
 
     Distinct combinations of quasi-identifiers are called *cells*. An answer that fits one person of a cell fits all
     of them, so that everything is looked up and guessed per cell.
@@ -41,19 +43,14 @@ class Register(AuditRows):
         self.quasi_identifiers = population.schema.quasi_identifiers
         self.private = population.schema.private
         self.cells, self.cell_of = population.cells, population.cell_of(np.arange(len(people)))
-        self._domains = population.domains
+        self.domains = population.domains
         codes = population.encode(people)[0]
         self._codes = {name: codes[:, at] for at, name in enumerate(population.schema.features)}
 
     def _counts(self) -> str:
         return f"{len(self.cell_of)} people, {len(self.cells)} cells"
 
-    def domain(self, name: str) -> Domain:
-        """Return the values that an attribute has."""
-        return self._domains[name]
-
     def codes(self, name: str, people: Rows) -> NDArray[np.int32]:
-        """Return the codes of some people's values of an attribute."""
         return self._codes[name][people]
 
     def fitting(self, parts: Mapping[str, Part]) -> Rows:
@@ -61,7 +58,7 @@ class Register(AuditRows):
         fits = np.ones(len(self.cells), dtype=bool)
         for at, name in enumerate(self.quasi_identifiers):
             if name in parts:
-                fits &= holding(self._domains[name], parts[name])[self.cells[:, at]]
+                fits &= holding(self.domains[name], parts[name])[self.cells[:, at]]
         return np.flatnonzero(fits)
 
 
@@ -87,21 +84,17 @@ def near(domain: Domain, part: Part, tolerance: float) -> Mask:
 
 def number_of(domain: Domain, part: Part) -> float | None:
     """Return the number that a part of a numeric domain is; None where it is several, missing or no number."""
-    if domain.attribute.kind != "numeric":
+    if domain.attribute.kind != "numeric" or not is_one_value(part):
         return None
-    if isinstance(part, Interval):
-        return to_number(part.low) if part.is_single and part.low is not None else None
-    (value, *others) = part
-    return None if others or value is None else to_number(value)
+    value = part.low if isinstance(part, Interval) else next(iter(part))
+    return None if value is None else to_number(value)
 
 
 def is_one_value(part: Part) -> bool:
-    """Say whether a part is one value alone."""
     return part.is_single if isinstance(part, Interval) else len(part) == 1
 
 
 def width(domain: Domain) -> float:
-    """Return the range of a numeric domain."""
     return float(np.ptp(domain.values)) if len(domain.values) else 0.0
 
 
@@ -111,8 +104,7 @@ Said = Mapping[str, Part]
 def said_by(answers: Answers) -> list[Said]:
     """Return what each answer that was given says: attribute to one value, bin, range or set.
 
-    Of a protected service what it released, so that a region stays one and a withheld attribute is left out; else the
-    rows as they are.
+    Of a protected service what it released: a region stays one, and a withheld attribute is left out.
     """
     if answers.explanations is not None:
         return [entry.parts() for entry in answers.explanations.released]
@@ -122,31 +114,22 @@ def said_by(answers: Answers) -> list[Said]:
 
 
 class Answered(AuditRows):
-    """Distinct answers, and whom they fit. Host side only: its `repr` shows counts, and it refuses to be pickled.
+    """Distinct answers, and whom they fit.
 
     What answers say of the quasi-identifiers is called a *place*; several answers may say the same there.
     """
 
     def __init__(self, said: list[Said], register: Register, table: Rows) -> None:
-        found: dict[frozenset[tuple[str, Part]], int] = {}
-        places: dict[frozenset[tuple[str, Part]], int] = {}
-        self.distinct: list[Said] = []
-        where: list[Said] = []
-        place_of: list[int] = []
-        times: list[int] = []
-        for parts in said:
-            known = found.setdefault(frozenset(parts.items()), len(found))
-            if known < len(self.distinct):
-                times[known] += 1
-                continue
-            there = {name: part for name, part in parts.items() if name in register.quasi_identifiers}
-            place_of.append(places.setdefault(frozenset(there.items()), len(places)))
-            if place_of[-1] == len(where):
-                where.append(there)
-            times.append(1)
-            self.distinct.append(parts)
-        self.place_of, self.times = np.array(place_of, dtype=np.int64), np.array(times, dtype=np.int64)
-        self.cells = [register.fitting(parts) for parts in where]
+        times = Counter(frozenset(parts.items()) for parts in said)  # in the order in which they were said first
+        self.distinct: list[Said] = [dict(parts) for parts in times]
+        self.times = np.array(list(times.values()), dtype=np.int64)
+        quasi = [
+            frozenset((name, part) for name, part in parts.items() if name in register.quasi_identifiers)
+            for parts in self.distinct
+        ]
+        places = {there: place for place, there in enumerate(dict.fromkeys(quasi))}
+        self.place_of = np.array([places[there] for there in quasi], dtype=np.int64)
+        self.cells = [register.fitting(dict(there)) for there in places]
         crowd = np.bincount(register.cell_of[table], minlength=len(register.cells))
         self.people = np.array([crowd[cells].sum() for cells in self.cells], dtype=np.int64)
 
@@ -163,7 +146,7 @@ _DIGITS = 9  # votes are sums of fractions: equal ones may differ in the last bi
 
 
 class Guesses(NamedTuple):
-    """What is guessed of an attribute, cell by cell. Host side only."""
+    """What is guessed of an attribute, cell by cell."""
 
     parts: tuple[Part, ...]  # the distinct guesses, in the order in which answers said them first
     guess: Rows  # which of them, per cell; -1 where no answer says anything
@@ -193,7 +176,7 @@ def guesses(answered: Answered, register: Register, name: str, tolerance: float)
         for first, (said, place) in enumerate(zip(answered.distinct, answered.place_of.tolist(), strict=True))
         if name in said
     ]
-    domain = register.domain(name)
+    domain = register.domains[name]
     right = np.array([near(domain, part, tolerance) for part in found], dtype=bool).reshape(len(found), domain.size)
     guess, place = np.full((2, len(register.cells)), -1, dtype=np.int64)
     if votes:
@@ -240,7 +223,7 @@ def baseline(
 
 def _classes(guessed: Guesses, register: Register, name: str, tolerance: float) -> NDArray[np.int64]:
     """Return the class of every value."""
-    domain = register.domain(name)
+    domain = register.domains[name]
     if not all(map(is_one_value, guessed.parts)):
         return np.where(guessed.right.any(axis=0), guessed.right.argmax(axis=0), -1)
     window = 2 * tolerance * width(domain) if domain.attribute.kind == "numeric" else 0.0
@@ -287,21 +270,24 @@ class Run:
 
     def __call__(self) -> Found:
         """Train, ask and count."""
-        table, own, control = self.setup.split(len(self.sample))
-        service = self.owner.train(self.sample.take(table), self.setup.seed)
-        asked, said, given = _ask(service, self.sample.X.take(own), self.setup.queries)
-        register = Register(self.sample.X, self.setup.quasi_identifiers)
+        setup = self.setup
+        table, own, control = people = setup.split(len(self.sample))
+        service = self.owner.train(self.sample.take(table), setup.seed)
+        asked, said, given = _ask(service, self.sample.X.take(own), setup.queries)
+        register = Register(self.sample.X, setup.quasi_identifiers)
         answered = Answered(said, register, table)
-        link = _Link(register, answered, (table, own, control), self.setup)
-        found = [link.attribute(name) for name in self.setup.private]
+        guessed = {name: guesses(answered, register, name, setup.tolerance) for name in setup.private}
+        places = len(answered.cells)
         return {
             "asked": np.array(asked),
             "answered": np.array(given),
             "sizes": answered.sizes,  # people of the table who fit, per answer
             "people": answered.people,  # the same, per place
-            "counts": np.array([counts for counts, _ in found]),  # guesses, per attribute, place and column
-            "shares": np.array([shares for _, shares in found]),  # who hold what an answer says of those who fit it
-            "guessed": link.guessed,
+            # Guesses per attribute, place and column; who hold what an answer says, of those who fit it; people of the
+            # table and of the control whom anything was guessed of, then those by answers that fit few.
+            "counts": np.array([_counts(guessed[name], register, name, people, setup, places) for name in guessed]),
+            "shares": np.array([_shares(guessed[name], answered, register, name, table) for name in guessed]),
+            "guessed": _guessed(guessed.values(), few(answered.people), register, (table, control)),
         }
 
 
@@ -319,56 +305,44 @@ def few(people: Rows) -> Mask:
     return (people > 0) & (people <= FEW)
 
 
-class _Link:
-    """Everybody, and the answers that fit them."""
+def _counts(
+    guessed: Guesses, register: Register, name: str, people: tuple[Rows, Rows, Rows], setup: Setup, places: int
+) -> Rows:
+    """Return counts of guesses of one attribute by place."""
+    table, own, control = people
+    counts = np.zeros((places, 5), dtype=np.int64)
+    for rows, right, everybody in ((table, RIGHT, ALL), (control, CONTROL_RIGHT, CONTROL_ALL)):
+        about, place = guessed.of(register.cell_of[rows])
+        crowd = rows[about]
+        hits = guessed.hits(register.cell_of[crowd], register.codes(name, crowd))
+        np.add.at(counts[:, right], place[hits], 1)
+        np.add.at(counts[:, everybody], place, 1)
+        if everybody == ALL and len(crowd):
+            without = baseline(guessed, register, name, own, crowd, tolerance=setup.tolerance, seed=setup.seed)
+            np.add.at(counts[:, BASE], place[without], 1)
+    return counts
 
-    def __init__(self, register: Register, answered: Answered, people: tuple[Rows, Rows, Rows], setup: Setup) -> None:
-        self._register, self._answered, self._setup = register, answered, setup
-        self._table, self._own, self._control = people
-        self._few = few(answered.people)
-        self._rests_on = np.zeros((2, len(register.cells)), dtype=bool)
 
-    @property
-    def guessed(self) -> Rows:
-        """People of the table and of the control whom anything was guessed of; then those by answers that fit few."""
-        cell_of = self._register.cell_of
-        return np.array(
-            [[cells[cell_of[rows]].sum() for rows in (self._table, self._control)] for cells in self._rests_on]
-        )
+def _shares(guessed: Guesses, answered: Answered, register: Register, name: str, table: Rows) -> Floats:
+    """Return per answer the share of those who fit it that hold what it says; NaN where nobody does."""
+    shares, which = np.full(len(answered.distinct), np.nan), {part: i for i, part in enumerate(guessed.parts)}
+    cells, codes = register.cell_of[table], register.codes(name, table)
+    for at, (said, place) in enumerate(zip(answered.distinct, answered.place_of, strict=True)):
+        if name in said and answered.people[place]:
+            inside = np.zeros(len(register.cells), dtype=bool)
+            inside[answered.cells[place]] = True
+            shares[at] = guessed.right[which[said[name]], codes[inside[cells]]].mean()
+    return np.repeat(shares, answered.times)
 
-    def attribute(self, name: str) -> tuple[Rows, NDArray[np.float64]]:
-        """Return counts of right guesses by place, and the share of right ones by answer."""
-        guessed = guesses(self._answered, self._register, name, self._setup.tolerance)
-        about = np.flatnonzero(guessed.guess >= 0)
-        self._rests_on[0, about] = True
-        self._rests_on[1, about[self._few[guessed.place[about]]]] = True
-        counts = np.zeros((len(self._answered.cells), 5), dtype=np.int64)
-        for rows, right, everybody in ((self._table, RIGHT, ALL), (self._control, CONTROL_RIGHT, CONTROL_ALL)):
-            about, place = guessed.of(self._register.cell_of[rows])
-            people = rows[about]
-            hits = guessed.hits(self._register.cell_of[people], self._register.codes(name, people))
-            np.add.at(counts[:, right], place[hits], 1)
-            np.add.at(counts[:, everybody], place, 1)
-            if everybody == ALL and len(people):
-                np.add.at(counts[:, BASE], place[self._without(guessed, name, people)], 1)
-        return counts, self._shares(name, guessed)
 
-    def _without(self, guessed: Guesses, name: str, people: Rows) -> Mask:
-        setup = self._setup
-        return baseline(guessed, self._register, name, self._own, people, tolerance=setup.tolerance, seed=setup.seed)
-
-    def _shares(self, name: str, guessed: Guesses) -> NDArray[np.float64]:
-        register, answered = self._register, self._answered
-        shares, which = np.full(len(answered.distinct), np.nan), {part: i for i, part in enumerate(guessed.parts)}
-        table_cells, codes = register.cell_of[self._table], register.codes(name, self._table)
-        inside = np.zeros(len(register.cells), dtype=bool)
-        for at, said in enumerate(answered.distinct):
-            place = answered.place_of[at]
-            if name in said and answered.people[place]:
-                inside[answered.cells[place]] = True
-                shares[at] = guessed.right[which[said[name]], codes[inside[table_cells]]].mean()
-                inside[answered.cells[place]] = False
-        return np.repeat(shares, answered.times)
+def _guessed(guessed: Iterable[Guesses], singled: Mask, register: Register, crowds: Sequence[Rows]) -> Rows:
+    """Count people whom anything was guessed of, and those by answers that fit few, per crowd."""
+    rests_on = np.zeros((2, len(register.cells)), dtype=bool)
+    for of in guessed:
+        about = np.flatnonzero(of.guess >= 0)
+        rests_on[0, about] = True
+        rests_on[1, about[singled[of.place[about]]]] = True
+    return np.array([[cells[register.cell_of[rows]].sum() for rows in crowds] for cells in rests_on])
 
 
 NAME, SINGLED_OUT = "attribute_inference_linkage", "attribute_inference_singled_out"
@@ -377,9 +351,6 @@ SCENARIO = (
     "and guesses that those people hold the private values that the explanations say."
 )
 ONLY_FEW = f"{SCENARIO} Guesses only where an explanation fits at most {FEW} people of the table."
-
-Counts = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def results(found: Found, setup: Setup) -> tuple[AuditResult, ...]:
@@ -408,7 +379,7 @@ def results(found: Found, setup: Setup) -> tuple[AuditResult, ...]:
 
 
 def _result(
-    name: str, scenario: str, counts: Counts, shares: Floats, figures: dict[str, float], seed: int
+    name: str, scenario: str, counts: Rows, shares: Floats, figures: dict[str, float], seed: int
 ) -> AuditResult:
     columns = ((RIGHT, ALL), (BASE, ALL), (CONTROL_RIGHT, CONTROL_ALL))
     main, baseline, control = (_share(counts[:, right], counts[:, total], seed) for right, total in columns)
@@ -424,14 +395,14 @@ def _result(
     return AuditResult(name, scenario, main, baseline, control, figures, seed, shares.shape[1])
 
 
-def _share(right: Counts, total: Counts, seed: int) -> Rate:
+def _share(right: Rows, total: Rows, seed: int) -> Rate:
     """Return the share of right guesses, with an interval over places: people in one place are guessed alike."""
     n, everybody = int((total > 0).sum()), int(total.sum())
     value = int(right.sum()) / everybody if everybody else math.nan
     return Rate(value, *clustered_share(right, total, random_state=seed), n)
 
 
-def _people(guessed: Counts) -> dict[str, float]:
+def _people(guessed: Rows) -> dict[str, float]:
     return {"people_guessed": float(guessed[0]), "control_people": float(guessed[1])}
 
 
@@ -482,18 +453,8 @@ def attribute_inference(
     AttackReport
         Results over all attributes, of guesses from answers that fit at most three people, and for each attribute.
         `baseline`: a forest on the quasi-identifiers, without any answer. `control`: guesses about other people.
-
-    Raises
-    ------
-    InputError
-        If columns are unknown, named twice, or nothing is left to guess; if a size is out of range.
-    CFKError
-        What the owner raises.
-
-    Notes
-    -----
-    Intervals are over places, the distinct sets of quasi-identifiers that answers say, since people who fit the same
-    one are guessed alike; see `clustered_share`.
+        Intervals are over places, the distinct sets of quasi-identifiers that answers say, as people who fit the same
+        one are guessed alike; see `clustered_share`.
 
     References
     ----------

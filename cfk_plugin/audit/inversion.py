@@ -54,11 +54,8 @@ def inversion(
     Deterministic: k_effective is the number of people inside whom the algorithm maps to the region. Randomised: the
     inverse of the attacker's posterior on the right person, (c_true + 1/k) / (sum c + 1) for c_j hits in the
     simulations; the prior is one hit spread over the k people inside. Its interval is Clopper-Pearson's of c_true among
-    sum c hits, which is exact or too wide.
-
-    References
-    ----------
-    Kalnis, Ghinita, Mouratidis, Papadias (2007): reciprocity makes k_effective >= k for everybody.
+    sum c hits, which is exact or too wide. Source: Kalnis, Ghinita, Mouratidis, Papadias (2007): reciprocity makes
+    k_effective >= k for everybody.
     """
     if rerun not in SCENARIOS:
         raise InputError(f"rerun must be one of {', '.join(SCENARIOS)}")
@@ -73,9 +70,11 @@ def inversion(
         **crowd_figures(releases.people(left), setting.k, "k_effective"),
         "success": mean(chance),
         "random": 0.0,
-        **(_also_known(setting, left) if rerun == "own" else {}),
-        **(_of_everyone(setting) if everybody and rerun == "own" else {}),
     }
+    if rerun == "own":  # who is left when people whose own prediction is not the desired one are struck out, too
+        both = [a & b for a, b in zip(left, _releasable(setting), strict=True)]
+        figures |= crowd_figures(releases.people(both), setting.k, "k_releasable")
+        figures |= _of_everyone(setting) if everybody else {}
     control = setting.control(lambda crowd, places: _same_region(setting, crowd, places, rerun))
     return setting.result(f"inversion_{rerun}", SCENARIOS[rerun], chance, figures, control)
 
@@ -95,12 +94,6 @@ def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> lis
             left = [a & b for a, b in zip(left, _releasable(setting), strict=True)]
         setting.survivors[rerun] = left
     return setting.survivors[rerun]
-
-
-def _also_known(setting: Setting, left: list[Mask]) -> dict[str, float]:
-    """Count who is left when people whose own prediction is not the desired one are struck out, too."""
-    both = [a & b for a, b in zip(left, _releasable(setting), strict=True)]
-    return crowd_figures(setting.releases.people(both), setting.k, "k_releasable")
 
 
 def _releasable(setting: Setting) -> list[Mask]:
@@ -169,8 +162,8 @@ def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:
         hits += np.array([region == target for region, target in zip(found, targets, strict=True)], dtype=np.int64)
     posterior, high = _posteriors(setting, spread(hits))
     figures = {
-        **crowd_figures(_inverse(posterior), setting.k, "k_effective"),
-        **crowd_figures(_inverse(high), setting.k, "k_effective_low"),
+        **crowd_figures(1.0 / posterior, setting.k, "k_effective"),
+        **crowd_figures(1.0 / high, setting.k, "k_effective_low"),
         "success": mean(posterior),
         "random": 1.0,
         "simulations": float(simulations),
@@ -191,10 +184,6 @@ def _posteriors(setting: Setting, hits: Sequence[NDArray[np.int64]]) -> tuple[ND
     return np.array(middle), np.array(high)
 
 
-def _inverse(posterior: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(1.0 / posterior)
-
-
 Ask = Callable[[pd.DataFrame], Explanations]
 SCENARIO = (
     "Knows the quasi-identifiers of everybody and may ask for explanations, asks as each candidate inside the region "
@@ -210,6 +199,10 @@ _BLOCK = 200  # queries spoiled at once
 def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     """Attack a region by steering queries to each candidate inside it.
 
+    One query per candidate: own quasi-identifiers with the released private values, of which as few as possible are
+    replaced until the outcome is no longer the desired one; of those found the one nearest by HEOM. There is no
+    control: whoever is not in the table is no candidate for an answer that is a row of it.
+
     Parameters
     ----------
     setting : Setting
@@ -221,21 +214,17 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     Returns
     -------
     AuditResult
-        There is no control: whoever is not in the table is no candidate for an answer that is a row of it.
-
-    Notes
-    -----
-    One query per candidate: own quasi-identifiers with the released private values, of which as few as possible are
-    replaced until the outcome is no longer the desired one; of those found the one nearest by HEOM.
     """
     releases = setting.releases
-    answer = ask if ask is not None else _default(setting.anonymizer)
+    if ask is None:
+        catalogue = setting.anonymizer.policy_.guarantee == "catalogue"
+        ask = setting.anonymizer.explain if catalogue else nearest_row(setting.anonymizer)
     places = setting.places
     queries, asked = spoil(setting, places.questions(releases.private), releases.at[places.which])
     back = np.ones(len(places), dtype=bool)
     if asked.any():
         at = np.flatnonzero(asked)
-        back[at] = _came_back(setting, answer(queries.take(at).reset_index(drop=True)), places.which[at])
+        back[at] = _came_back(setting, ask(queries.take(at).reset_index(drop=True)), places.which[at])
     left: list[Mask] = places.spread(back)
     chance = releases.found(left)
     figures = {
@@ -328,9 +317,3 @@ def _came_back(setting: Setting, answers: Explanations, which: NDArray[np.int64]
         if dict(entry.released) == dict(setting.releases[int(which[entry.query])].entry.released):
             back[entry.query] = True
     return back
-
-
-def _default(anonymizer: KAnonymizer) -> Ask:
-    if anonymizer.policy_.guarantee == "catalogue":
-        return anonymizer.explain
-    return nearest_row(anonymizer)

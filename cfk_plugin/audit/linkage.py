@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cfk_plugin.audit.inversion import Ask, inversion, steering, survivors
 from cfk_plugin.audit.result import AuditReport, AuditResult, checks, crowd_figures, mean, rate
@@ -42,25 +41,10 @@ LINKAGE = (
 def linkage(setting: Setting) -> AuditResult:
     """Attack raw and protected explanations by looking up who fits them.
 
-    The prosecutor knows that the person is in the training table and looks there. The journalist does not, and
-    looks in the anonymizer's reference population, if it has one.
-
-    Parameters
-    ----------
-    setting : Setting
-
-    Returns
-    -------
-    AuditResult
-        Baseline: a guess without the explanation, 1 / people. Figures with ``raw_`` are of raw explanations.
-
-    Notes
-    -----
-    Everybody who fits is taken to be equally likely; the other attacks do not.
-
-    References
-    ----------
-    Goethals, Sörensen, Martens (2023), section 2: prosecutor and journalist scenario.
+    The prosecutor knows that the person is in the training table and looks there. The journalist does not, and looks in
+    the anonymizer's reference population, if it has one. Everybody who fits is taken to be equally likely; the other
+    attacks do not. Baseline: a guess without the explanation, 1 / people. Figures with ``raw_`` are of raw answers.
+    Source: Goethals, Sörensen, Martens (2023), section 2.
     """
     releases, population = setting.releases, setting.population
     chance = releases.found(releases.everybody())
@@ -127,22 +111,8 @@ MODEL_FILTER = (
 def model_filter(setting: Setting, *, with_inversion: bool = True) -> AuditResult:
     """Attack a region by asking the model about everybody inside, with the private values that were released.
 
-    Parameters
-    ----------
-    setting : Setting
-    with_inversion : bool
-        Whether the filter is also combined with running the algorithm again, where that is deterministic.
-
-    Returns
-    -------
-    AuditResult
-
-    Notes
-    -----
-    Where only a bin was released, the counterfactual's own value is used: the attacker is given a right guess.
-
-    References
-    ----------
+    Where only a bin was released, the counterfactual's own value is used: the attacker is given a right guess. With
+    `with_inversion`, the filter is also combined with running the algorithm again, where that is deterministic. Source:
     Goethals, Sörensen, Martens (2023), section 5.4 (pureness): cells without the desired outcome are nobody's.
     """
     releases, left = setting.releases, setting.consistent
@@ -181,25 +151,10 @@ _SHARE, _LIFT = 0.8, 1.5
 def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT) -> AuditResult:
     """Attack everybody inside a region by guessing the released value of each private attribute.
 
-    Parameters
-    ----------
-    setting : Setting
-    share, lift : float
-        A release is flagged for an attribute when more than this share of the people inside hold the released value,
-        and more than `lift` times the share of the whole population.
-
-    Returns
-    -------
-    AuditResult
-        Baseline: the share of the whole population. Control: of the people of the holdout inside, where there are any.
-
-    Notes
-    -----
-    A number counts as the released one within 5 % of its range; a value in a released bin counts as released.
-
-    References
-    ----------
-    Wong, Li, Fu, Wang (2006), (alpha, k)-anonymity.
+    A release is flagged for an attribute when more than `share` of the people inside hold the released value, and more
+    than `lift` times the share of the whole population. A number counts as the released one within 5 % of its range; a
+    value in a released bin counts as released. Baseline: the share of the whole population; control: that of the people
+    of the holdout inside, where there are any. Source: Wong, Li, Fu, Wang (2006), (alpha, k)-anonymity.
     """
     inside: dict[str, list[float]] = {name: [] for name in setting.population.schema.private}
     anywhere: dict[str, list[float]] = {name: [] for name in inside}
@@ -225,19 +180,8 @@ def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT)
 def uniqueness(setting: Setting) -> AuditResult:
     """Attack released private values by looking up who carries exactly them.
 
-    Parameters
-    ----------
-    setting : Setting
-
-    Returns
-    -------
-    AuditResult
-        Control: share of releases whose values somebody of the holdout carries, too.
-
-    Notes
-    -----
     No region protects against it: private values are not generalised, unless the policy releases them as bins or
-    withholds rare ones.
+    withholds rare ones. Control: share of releases whose values somebody of the holdout carries, too.
     """
     releases, population = setting.releases, setting.population
     everyone = np.arange(population.n_rows)
@@ -271,14 +215,9 @@ def _holds(crowd: Crowd, release: Release, name: str) -> Mask:
         return np.asarray(domain.inside(value)[codes] & (codes >= 0))
     own, number = (part[0] for part in domain.encode(pd.Series([value], dtype=object)))
     if domain.attribute.kind == "numeric" and not np.isnan(number):
-        width = float(np.ptp(domain.values)) if len(domain.values) else 0.0
-        return _near(numbers, float(number), _NEAR * width)
+        reach = _NEAR * float(np.ptp(domain.values)) if len(domain.values) else 0.0
+        return np.asarray(np.abs(numbers - float(number)) <= reach * (1 + 1e-9))
     return np.asarray((codes == own) & (own >= 0))
-
-
-def _near(numbers: NDArray[np.float64], number: float, reach: float) -> Mask:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(numbers - number) <= reach * (1 + 1e-9))
 
 
 def _homogeneity_figures(
@@ -287,19 +226,15 @@ def _homogeneity_figures(
     figures: dict[str, float] = {"flagged": math.nan, "lift": math.nan}
     flags, lifts = [], []
     for name, values in inside.items():
-        if not values:
-            continue
-        here, there = np.array(values), np.array(anywhere[name])
-        lifted = here / np.maximum(there, 1e-12)
-        flag = (here > share) & (lifted > lift)
-        figures[f"share/{name}"] = float(here.mean())
-        figures[f"lift/{name}"] = float(lifted.mean())
-        figures[f"flagged/{name}"] = float(flag.mean())
-        flags.append(flag)
-        lifts.append(lifted)
+        if values:
+            here = np.array(values)
+            lifts.append(here / np.maximum(anywhere[name], 1e-12))
+            flags.append((here > share) & (lifts[-1] > lift))
+            figures[f"share/{name}"] = mean(here)
+            figures[f"lift/{name}"] = mean(lifts[-1])
+            figures[f"flagged/{name}"] = mean(flags[-1])
     if flags:
-        figures["flagged"] = float(np.concatenate(flags).mean())
-        figures["lift"] = float(np.concatenate(lifts).mean())
+        figures |= {"flagged": mean(np.concatenate(flags)), "lift": mean(np.concatenate(lifts))}
     return figures
 
 
@@ -312,24 +247,10 @@ DOWNCODING = (
 def downcoding(setting: Setting) -> AuditResult:
     """Attack a region by its borders: each end of a range, and each value of a set, is there because of somebody.
 
-    Parameters
-    ----------
-    setting : Setting
-
-    Returns
-    -------
-    AuditResult
-        Where a border forces nobody, everybody inside is guessed among.
-
-    Notes
-    -----
     A person is forced when they are the only one inside with the lowest or highest value of a range, a value of a set,
     or a missing value: a hull without them would be smaller. Of a fixed group that reveals members, and not which of
-    them was released.
-
-    References
-    ----------
-    Cohen (2022), Attacks on Deidentification's Defenses, USENIX Security: downcoding of hierarchical minimal releases.
+    them was released. Where a border forces nobody, everybody inside is guessed among. Source: Cohen (2022), Attacks on
+    Deidentification's Defenses, USENIX Security: downcoding of hierarchical minimal releases.
     """
     releases = setting.releases
     forced = [forced_people(setting.crowd, release, release.rows) for release in releases]
@@ -432,11 +353,8 @@ def intersection(
     Returns
     -------
     AuditResult
-        Baseline: the same after the first release.
-
-    Notes
-    -----
-    A suppressed turn, and one with other private values, which is not recognised, adds nothing.
+        Baseline: the same after the first release. A suppressed turn, and one with other private values, which is not
+        recognised, adds nothing.
     """
     wanted = sorted(set(times))
     if not wanted or wanted[0] < 1:
@@ -528,10 +446,8 @@ def run_linkage_audit(
     setting : Setting
     attacks : sequence of str, optional
         Names of `ATTACKS`. Default: all of them.
-    ask : callable, optional
-        What `steering` asks.
-    release : callable, optional
-        What `intersection` is released by.
+    ask, release : callable, optional
+        What `steering` asks, and what `intersection` is released by.
     simulations : int
         Runs per candidate with which a randomised algorithm is inverted.
     progress : callable, optional
@@ -540,11 +456,6 @@ def run_linkage_audit(
     Returns
     -------
     AuditReport
-
-    Raises
-    ------
-    InputError
-        If an attack is unknown.
     """
     wanted = list(ATTACKS) if attacks is None else list(dict.fromkeys(attacks))
     if unknown := [name for name in wanted if name not in ATTACKS]:

@@ -71,7 +71,6 @@ class Release(AuditRows):
 
     @property
     def region(self) -> Region:
-        """The released region."""
         return self.entry.region
 
 
@@ -109,12 +108,10 @@ class Releases(AuditRows):
 
     @property
     def at(self) -> Rows:
-        """Position of each release among the counterfactuals."""
         return np.array([r.at for r in self._items], dtype=np.int64)
 
     @property
     def sizes(self) -> Rows:
-        """People inside each region."""
         return np.array([r.k for r in self._items], dtype=np.int64)
 
     def places(self, crowd: Crowd | None = None) -> Places:
@@ -198,19 +195,17 @@ def _private_values(
 
     Where only a bin was released, or nothing, the counterfactual's own value stands in: an attacker who guessed it.
     """
+
+    def stand_in(part: Any, own: Any) -> Any:
+        return part if not isinstance(part, Interval) else own if own in part else part.low
+
     frame = raw[list(population.schema.features)].reset_index(drop=True).astype(object)
     for name in population.schema.private:
-        own = frame[name].tolist()
-        told = [entry.released.get(name, value) for entry, value in zip(entries, own, strict=True)]
-        values = [_stand_in(part, value) for part, value in zip(told, own, strict=True)]
+        values = [
+            stand_in(e.released.get(name, own), own) for e, own in zip(entries, frame[name].tolist(), strict=True)
+        ]
         frame[name] = pd.Series(values, dtype=object, index=frame.index)
     return population.conform(frame)
-
-
-def _stand_in(part: Any, own: Any) -> Any:
-    if not isinstance(part, Interval):
-        return part
-    return own if own in part else part.low
 
 
 _BLOCK = 50_000  # rows that a model is given at once
@@ -236,13 +231,6 @@ class Setting(AuditRows):
         Of everything that is drawn.
     limit : int
         Most counterfactuals attacked; more are sampled, without replacement.
-
-    Raises
-    ------
-    NotFittedError
-        If the anonymizer was not fitted.
-    InputError
-        If a table lacks features, queries and counterfactuals differ in number, or the anonymizer has a ledger.
     """
 
     anonymizer: KAnonymizer
@@ -274,44 +262,36 @@ class Setting(AuditRows):
 
     @property
     def population(self) -> Population:
-        """The training rows."""
         return self.anonymizer.population_
 
     @property
     def k(self) -> int:
-        """The policy's k."""
         return self.anonymizer.policy_.k
 
     @cached_property
     def raw(self) -> pd.DataFrame:
-        """The counterfactuals attacked, features alone."""
         return self._sampled(self.counterfactuals)
 
     @cached_property
     def factuals(self) -> pd.DataFrame | None:
-        """The instances behind them."""
         return None if self.queries is None else self._sampled(self.queries)
 
     @cached_property
     def explanations(self) -> Explanations:
-        """What the anonymizer releases for them."""
         return self.anonymizer.transform(self.raw, self.factuals)
 
     @cached_property
     def crowd(self) -> Crowd:
-        """The people of the training table."""
         return Crowd(self.population, self.population)
 
     @cached_property
     def outsiders(self) -> Crowd | None:
-        """The people of the holdout."""
         if self.holdout is None:
             return None
         return Crowd(Population.from_frame(self.holdout, self.population.schema), self.population)
 
     @cached_property
     def releases(self) -> Releases:
-        """The released ones among `explanations`."""
         return Releases(list(self.explanations), self.raw, self.crowd)
 
     @cached_property
@@ -348,7 +328,6 @@ class Setting(AuditRows):
 
     @cached_property
     def row_labels(self) -> NDArray[Any]:
-        """The model's label of every training row."""
         return self.labels(self.population.conform(self.population.frame))
 
     def labels(self, frame: pd.DataFrame) -> NDArray[Any]:

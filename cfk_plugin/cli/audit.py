@@ -229,17 +229,20 @@ def audit_epsilon(
     else:
         worlds = neighbours(rows, people, roles, relation, seed)  # type: ignore[arg-type]  # checked there
         seconds = seconds_needed(audited, worlds, runs, n_jobs=jobs, backend=backend)  # type: ignore[arg-type]
-        needed = runs_needed(claimed, delta)
-        said = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-        _say(f"{2 * runs} runs, about {said}", stderr=True)
-        if needed is None or needed > runs:
-            _say("so few runs cannot refute the claim, however much is given away", stderr=True)
+        _say_runs(runs, seconds, runs_needed(claimed, delta))
         claim |= {"runs": runs, "relation": relation, "n_jobs": jobs, "backend": backend}
         with progress_bar("running", console(stderr=True)) as told:
             report = canary_audit(audited, rows, people, progress=told, **claim)
     keep(report, output, track, experiment)
     _say_bound(report)
     return EXIT[report.verdict]
+
+
+def _say_runs(runs: int, seconds: float, needed: int | None) -> None:
+    said = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+    _say(f"{2 * runs} runs, about {said}", stderr=True)
+    if needed is None or needed > runs:
+        _say("so few runs cannot refute the claim, however much is given away", stderr=True)
 
 
 def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool) -> pd.DataFrame:
@@ -325,25 +328,17 @@ def audit_all(
     Models are trained anew on parts of the people: attacked is the way of training and answering, not one model. Exit
     code 0 when everything was measured; the report judges.
     """
-    from cfk_plugin._files import (
-        check_report,
-        load_function,
-        progress_bar,
-        read_policy,
-        read_schema,
-        read_table,
-        write_report,
-    )
+    from cfk_plugin import _files
     from cfk_plugin.audit.planning import AUDITS, Scope, plan, run_planned, seconds_of
     from cfk_plugin.audit.targets import Kept, Sample, full_depth_forest
     from cfk_plugin.plugins import generator
 
-    check_report(output)
+    _files.check_report(output)
     seconds, wanted, who = seconds_of(budget), _names("--only", only, AUDITS), _names("--against", against, _AGAINST)
-    rules = read_policy(policy, {"k": k})
-    explain = load_function(explainer) if ":" in explainer else generator(explainer)
-    table = read_table(people)
-    roles = read_schema(schema, table)
+    rules = _files.read_policy(policy, {"k": k})
+    explain = _files.load_function(explainer) if ":" in explainer else generator(explainer)
+    table = _files.read_table(people)
+    roles = _files.read_schema(schema, table)
     sample = Sample(table[list(roles.features)], _outcomes(table, roles, target, desired))
     trained = full_depth_forest(sample.X) if model is None else _estimator(model)
     owners = [_owner(name, trained, explain, roles, rules, epsilon, sample) for name in who]
@@ -355,12 +350,12 @@ def audit_all(
     # Kept results know who answers by name alone: other settings have a folder of their own.
     kept = None if keep is None else Kept(keep / _fingerprint(schema, given, policy, k, epsilon))
     found = []
-    with progress_bar("attacking", console(stderr=True)) as told:
+    with _files.progress_bar("attacking", console(stderr=True)) as told:
         for done in run_planned(owners, sample, scope, planned, seed=seed, n_jobs=jobs, kept=kept, progress=told):
             found.append(done)
             _say(f"{done[1]} of {done[0]}: done", stderr=True)
     if output is not None:
-        write_report(output, _text(budget, planned, found))
+        _files.write_report(output, _text(budget, planned, found))
     if track or experiment:
         _log(found, experiment or "cfk-audits")
     _show_all(found)
