@@ -210,12 +210,7 @@ def audit_epsilon(
     rows = read_table(train)
     roles = read_schema(schema, rows)
     identifiers = list(roles.names("identifier"))
-    if (method is None) == (fit is None):
-        raise InputError("give --fit module:function, or --method (dp), and not both")
-    if method not in (None, "dp"):
-        raise InputError(f"unknown method {method}; known: dp")
-    if method is not None and score is not None:
-        raise InputError("--score goes with --fit; a method is judged by all that it asks of the rows")
+    _check_audited(method, fit, score)
     people = _read_canary(canary, claimed, delta, one_run).drop(columns=identifiers, errors="ignore")
     rows = rows.drop(columns=identifiers)
     if fit is not None:
@@ -236,6 +231,15 @@ def audit_epsilon(
     keep(report, output, track, experiment)
     _say_bound(report)
     return EXIT[report.verdict]
+
+
+def _check_audited(method: str | None, fit: str | None, score: str | None) -> None:
+    if (method is None) == (fit is None):
+        raise InputError("give --fit module:function, or --method (dp), and not both")
+    if method not in (None, "dp"):
+        raise InputError(f"unknown method {method}; known: dp")
+    if method is not None and score is not None:
+        raise InputError("--score goes with --fit; a method is judged by all that it asks of the rows")
 
 
 def _say_runs(runs: int, seconds: float, needed: int | None) -> None:
