@@ -177,7 +177,7 @@ def shown_attack(attack: Attack, control: Control) -> Attack:
     of_model = attack.family in OF_MODELS
     rates = [
         control.amount(rate, "rate", "") if of_model and rate.value is not None else rate.without_few()
-        for rate in (attack.main, attack.baseline, attack.control)
+        for rate in attack.rates
     ]
     return replace(attack, main=rates[0], baseline=rates[1], control=rates[2], figures=figures, run="")
 

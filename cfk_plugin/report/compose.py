@@ -6,8 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cfk_plugin.report.amounts import Amount, Unit, shown, unit_of
-from cfk_plugin.report.data import Attack, CheckResult, Distribution, Group, ReportData
+from cfk_plugin.report.amounts import Unit, shown, unit_of
+from cfk_plugin.report.data import (
+    Attack,
+    CheckResult,
+    Column,
+    Distribution,
+    Group,
+    PolicyInForce,
+    ReportData,
+    RunLine,
+)
 from cfk_plugin.report.document import (
     Bars,
     Block,
@@ -30,6 +39,7 @@ from cfk_plugin.report.inputs import QUESTIONS
 from cfk_plugin.report.statements import BOUNDS, COIN, load, receiver_sentence, short
 
 Rows = Sequence[Sequence[Cell]]
+_Curve = tuple[str, Sequence[tuple[float, float]]]
 
 
 def compose(data: ReportData, *, address: str | None = None) -> Document:
@@ -65,10 +75,8 @@ def _blocks(data: ReportData, blocks: Iterable[Mapping[str, Any]], known: Mappin
                 yield from known[name]
             case {"chart": name}:
                 yield from _chart(_distribution(data, name), block)
-            case {"curves": _}:
-                yield from (
-                    _roc_chart(data, each, block) for each in data.distributions if each.id[:4] in ("roc", "roc-")
-                )
+            case {"curves": name}:
+                yield from (_roc_chart(data, each, block) for each in data.distributions if each.id.startswith(name))
             case {"figures": name, "metrics": metrics}:
                 columns = ("Figure", "Value", "Over", "How")
                 yield _table({**block, "columns": columns, "numeric": (1, 2)}, name, _figures(data, metrics))
@@ -139,13 +147,12 @@ def _words(data: ReportData) -> dict[str, Any]:
 def _parts(data: ReportData) -> dict[str, Sequence[Block]]:
     """Return what is not regular."""
     compared, judged = _distribution(data, "comparison"), [attack for attack in data.attacks if attack.judged]
+    open_ = f"{len(data.placeholders)} questions are open that only people can answer: see "
     return {
-        "open": _open(len(data.placeholders)),
+        "open": [Paragraph((open_, Link("section 12", "#section-12"), "."))] if data.placeholders else [],
         **{f"answers-{section}": tuple(_answers(data, section)) for section in (1, 3, 12)},
         "policies": [_settings(place, each) for place, each in enumerate(data.policy["policies"], start=1)],
-        "comparison": []
-        if compared is None
-        else [_numbers(compared, "table-comparison", _COMPARED, "", "number", _MEANS)],
+        "comparison": [_numbers(compared, "table-comparison", _COMPARED, "", "number", _MEANS)] if compared else [],
         "attack-figures": [_attack_figures(data, each) for each in judged if each.figures and "/" not in each.id],
         "gaps": tuple(_gaps(data)),
         "open-elsewhere": [Open(p.question, p.role) for p in data.placeholders if p.section not in (1, 3, 12)],
@@ -156,11 +163,6 @@ def _parts(data: ReportData) -> dict[str, Sequence[Block]]:
 _COMPARED = "The same counterfactuals under this policy, under Mondrian, and without protection"
 _MEANS = "Means over what each releases. Close to training rows is good for advice, not for privacy: 0 is a row."
 _ORDER = ("fail", "review", "not_measured", "pass")
-_PERSON = {
-    None: "not on record",
-    True: "distinct values of the subject key",
-    False: "each row is assumed to be a person",
-}
 _RELEASES = {
     "asked": "Asked for",
     "released": "Released",
@@ -178,40 +180,33 @@ def _rows(data: ReportData, address: str | None) -> dict[str, Rows]:
     from cfk_plugin.release.results import SUPPRESSION_REASONS
 
     checks = sorted(data.checks, key=lambda check: _ORDER.index(check.status))
-    failed, attacks = [check for check in checks if check.status != "pass"], data.attacks
+    failed = [check for check in checks if check.status != "pass"]
+    judged, others = ([attack for attack in data.attacks if attack.judged is which] for which in (True, False))
     released: Mapping[str, Any] = data.releases
     return {
         "checks": [_check(data, check) for check in checks],
-        "evidence": [
-            (_named(data, check.id), _run_link(where, address)) for check in failed for where in check.evidence
-        ],
+        "evidence": [(_named(data, each.id), _run_link(run, address)) for each in failed for run in each.evidence],
         "changes": _texts(data.changes or (), "what", "before", "after"),
         "population": _population(data),
         "attributes": [_attribute(each) for each in data.attributes],
-        "thresholds": [
-            (str(each["id"]), f"{each['value']:.3g}", str(each["source"])) for each in data.policy["thresholds"]
-        ],
+        "thresholds": [(each["id"], f"{each['value']:.3g}", each["source"]) for each in data.policy["thresholds"]],
         "releases": [(title, shown(released[name], "count")) for name, title in _RELEASES.items()],
-        "reasons": [
-            (SUPPRESSION_REASONS.get(name, name), name, shown(amount, "count"))
-            for name, amount in released["reasons"].items()
-        ],
-        "criteria": [
-            (str(c["criterion"]), str(c["evidence"]), Mark(c["status"]), str(c["text"])) for c in data.criteria
-        ],
+        "reasons": [(SUPPRESSION_REASONS.get(r, r), r, shown(n, "count")) for r, n in released["reasons"].items()],
+        "criteria": [(c["criterion"], c["evidence"], Mark(c["status"]), c["text"]) for c in data.criteria],
         "attacks": [
-            (_attack(data, a), *_success(a), _number(a.main.n), _yes_no(a.worked), _attacker(a))
-            for a in attacks
-            if a.judged
+            (_attack(data, a), *map(shown, a.rates), _number(a.main.n), _yes_no(a.worked), _attacker(a)) for a in judged
         ],
-        "attacks-others": [(_attack(data, a), a.subject or "–", *_success(a)) for a in attacks if not a.judged],
+        "attacks-others": [(_attack(data, a), a.subject or "–", *map(shown, a.rates)) for a in others],
         "groups": [_group(group) for group in data.groups],
         "dp": _dp(data.dp) if data.dp else [],
         "dp-models": [(name, str(text)) for name, text in data.dp["threat_models"].items()] if data.dp else [],
-        "sign-off": [(str(each["role"]), each["name"] or "open", each["date"] or "open") for each in data.sign_off],
+        "sign-off": [(each["role"], each["name"] or "open", each["date"] or "open") for each in data.sign_off],
         "made": _made(data),
         "runs": [_run(run, address) for run in data.runs],
-        "certificates": [_certificate(each) for each in data.certificates],
+        "certificates": [
+            (c["id"], shown(c["k"], "count"), shown(c["ncp"]), shown(c["pureness"]), c["optimality"])
+            for c in data.certificates
+        ],
         "controls": _texts(data.controls, "control", "requires", "section", "status", "verified", "checked_on"),
     }
 
@@ -234,21 +229,21 @@ def _check(data: ReportData, check: CheckResult) -> tuple[Cell, ...]:
 
 def _population(data: ReportData) -> Rows:
     facts = data.population
+    who = "distinct values of the subject key" if facts["subject_key"] else "each row is assumed to be a person"
     fewer = f"People in a class of fewer than {_on_record(facts['k'], 'k')}, before protection"
     return [
         ("People", shown(facts["people"], "count")),
         ("Rows", shown(facts["rows"], "count")),
-        ("Who counts as a person", _PERSON[facts["subject_key"]]),
+        ("Who counts as a person", _on_record(None if facts["subject_key"] is None else who)),
         ("People alone in their class, before protection", shown(facts["unique"], "share")),
         (fewer, shown(facts["below_k"], "share")),
         ("Keyed fingerprint of the population", _on_record(facts["fingerprint"])),
     ]
 
 
-def _attribute(each: Mapping[str, Any]) -> Sequence[str]:
-    weight = f"{each['weight']:.3g}" if each["weight"] else "–"
-    name, role, kind, bounds = (str(each[part]) for part in ("name", "role", "kind", "bounds_source"))
-    return name, role, kind, shown(each["distinct"], "count"), bounds, weight
+def _attribute(each: Column) -> Sequence[str]:
+    weight, distinct = f"{each['weight']:.3g}" if each["weight"] else "–", shown(each["distinct"], "count")
+    return each["name"], each["role"], each["kind"], distinct, each["bounds_source"], weight
 
 
 def _group(group: Group) -> Sequence[str]:
@@ -280,9 +275,9 @@ def _made(data: ReportData) -> Rows:
     environment = data.environment
     packages = ", ".join(f"{name} {version}" for name, version in sorted(environment["packages"].items()))
     return [
-        ("Report", str(data.report["id"])),
-        ("Command", str(data.report["command"] or "not in this edition")),
-        ("Latest evidence", str(data.report["as_of"] or "none")),
+        ("Report", data.report["id"]),
+        ("Command", data.report["command"] or "not in this edition"),
+        ("Latest evidence", data.report["as_of"] or "none"),
         ("Clock", "the times in the records; the report has none of its own"),
         ("Fingerprint of the population", _on_record(data.population["fingerprint"])),
         ("Seed", _on_record(", ".join(data.policy["seed"]))),
@@ -292,20 +287,9 @@ def _made(data: ReportData) -> Rows:
     ]
 
 
-def _run(run: Mapping[str, Any], address: str | None) -> Sequence[Cell]:
-    name, audits = str(run["name"] or "–"), ", ".join(run["audits"]) or "–"
-    where = _run_link(str(run["run"]), address)
-    return where, name, str(run["experiment"]), str(run["started"]), f"{run['asked']:,}", audits
-
-
-def _certificate(each: Mapping[str, Any]) -> Sequence[str]:
-    return (
-        str(each["id"]),
-        shown(each["k"], "count"),
-        shown(each["ncp"]),
-        shown(each["pureness"]),
-        str(each["optimality"]),
-    )
+def _run(run: RunLine, address: str | None) -> Sequence[Cell]:
+    where, asked, audits = _run_link(run["run"], address), f"{run['asked']:,}", ", ".join(run["audits"]) or "–"
+    return where, run["name"] or "–", run["experiment"], str(run["started"]), asked, audits
 
 
 def _figures(data: ReportData, names: Iterable[str]) -> Rows:
@@ -340,12 +324,6 @@ def _run_link(where: str, address: str | None) -> str | Link:
     return where if address is None else Link(where, f"{address.rstrip('/')}/#/runs/{where.partition('/')[0]}")
 
 
-def _open(count: int) -> list[Block]:
-    link = Link("section 12", "#section-12")
-    text = f"{count} questions are open that only people can answer: see "
-    return [Paragraph((text, link, "."))] if count else []
-
-
 def _answers(data: ReportData, section: int) -> Iterator[Block]:
     """Yield the answers of people to the questions of a section, open ones as such."""
     asked = [q for q in QUESTIONS.values() if q.section == section and data.system.get(q.id)]
@@ -355,20 +333,12 @@ def _answers(data: ReportData, section: int) -> Iterator[Block]:
     yield from (Open(p.question, p.role) for p in data.placeholders if p.section == section)
 
 
-def _settings(place: int, policy: Mapping[str, Any]) -> Folded:
-    rows = [
-        (name, _yes_no(value) if isinstance(value, bool) else str(value))
-        for name, value in policy["settings"].items()
-        if value is not None
-    ]
-    first, last = (str(policy[name])[:10] for name in ("first", "last"))
-    table = TableBlock(
-        f"table-policy-{place}",
-        f"Settings of policy {place}",
-        ("Setting", "Value"),
-        rows,
-        note=f"SHA-256 {policy['sha256']}",
-    )
+def _settings(place: int, policy: PolicyInForce) -> Folded:
+    settings = {name: value for name, value in policy["settings"].items() if value is not None}
+    rows = [(name, _yes_no(value) if isinstance(value, bool) else str(value)) for name, value in settings.items()]
+    first, last = (str(day)[:10] for day in (policy["first"], policy["last"]))
+    title, note = f"Settings of policy {place}", f"SHA-256 {policy['sha256']}"
+    table = TableBlock(f"table-policy-{place}", title, ("Setting", "Value"), rows, note=note)
     return Folded(f"Policy {place}: {shown(policy['asked'], 'count')} explanations, {first} to {last}", (table,))
 
 
@@ -393,20 +363,19 @@ def _chart(found: Distribution | None, block: Mapping[str, Any]) -> Iterator[Cha
     name, title, x, y = found.id, block["title"], block["x"], block["y"]
     if len(found.series) == 1:
         title = title.replace("before and after", "after")
-    kind: Unit = "share" if y.endswith("(%)") else "number"
-    series = {
-        label: tuple(_scaled(amount.value, kind) for amount in amounts) for label, amounts in found.series.items()
-    }
+    unit: Unit = "share" if y.endswith("(%)") else "number"
+    scale = 100 if unit == "share" else 1
+    series = {label: [_times(scale, amount.value) for amount in amounts] for label, amounts in found.series.items()}
+    marks = tuple(found.marks.items())
     picture: Bars | Curves
     if name in ("class_sizes", "ncp_by_attribute"):
-        texts = tuple(tuple(shown(amount, kind) for amount in amounts) for amounts in found.series.values())
-        picture = Bars(found.labels, tuple(series.items()), texts, y, top=100.0 if kind == "share" else None)
+        texts = [[shown(amount, unit) for amount in amounts] for amounts in found.series.values()]
+        picture = Bars(found.labels, list(series.items()), texts, y, top=100.0 if unit == "share" else None)
     elif name == "pureness":
-        lines = _points(found, _with_ends(found))
-        picture = Curves(lines, x, y, horizontals=tuple(found.marks.items()))
+        picture = Curves(_points(found, _with_ends(found)), x, y, horizontals=marks)
     else:
-        picture = Curves(_points(found, series), x, y, steps=name == "risk", verticals=tuple(found.marks.items()))
-    table = _numbers(found, f"data-{name}", f"{title}: the numbers", x, kind, found.note)
+        picture = Curves(_points(found, series), x, y, steps=name == "risk", verticals=marks)
+    table = _numbers(found, f"data-{name}", f"{title}: the numbers", x, unit, found.note)
     yield Chart(f"chart-{name}", title, block["description"], picture, table)
 
 
@@ -414,28 +383,22 @@ def _distribution(data: ReportData, name: str) -> Distribution | None:
     return next((found for found in data.distributions if found.id == name), None)
 
 
-def _numbers(found: Distribution, name: str, caption: str, heading: str, kind: Unit, note: str) -> TableBlock:
-    rows = [
-        (label, *(shown(amounts[place], kind) for amounts in found.series.values()))
-        for place, label in enumerate(found.labels)
-    ]
-    numeric = tuple(range(1, len(found.series) + 1))
+def _numbers(found: Distribution, name: str, caption: str, heading: str, unit: Unit, note: str) -> TableBlock:
+    columns = zip(*([shown(amount, unit) for amount in amounts] for amounts in found.series.values()), strict=True)
+    rows = [(label, *texts) for label, texts in zip(found.labels, columns, strict=True)]
+    numeric = range(1, len(found.series) + 1)
     return TableBlock(name, caption, (heading, *found.series), rows, numeric=numeric, note=note)
 
 
-def _scaled(value: float | None, kind: Unit) -> float | None:
-    return value if value is None or kind != "share" else 100 * value
+def _times(scale: int, value: float | None) -> float | None:
+    return value if value is None or scale == 1 else scale * value
 
 
-def _points(
-    found: Distribution, series: Mapping[str, Sequence[float | None]]
-) -> tuple[tuple[str, tuple[tuple[float, float], ...]], ...]:
+def _points(found: Distribution, series: Mapping[str, Sequence[float | None]]) -> list[_Curve]:
     """Return series over categories that are numbers; a category with a band alone has no point."""
     at = [float(label.rstrip(" %")) for label in found.labels]
-    return tuple(
-        (name, tuple((x, y) for x, y in zip(at, values, strict=True) if y is not None))
-        for name, values in series.items()
-    )
+    known = {name: [(x, y) for x, y in zip(at, ys, strict=True) if y is not None] for name, ys in series.items()}
+    return list(known.items())
 
 
 def _with_ends(found: Distribution) -> dict[str, list[float | None]]:
@@ -456,18 +419,18 @@ def _gaps(data: ReportData) -> Iterator[Chart]:
     lines = (("no difference", 0.0), *((("tolerance", -tolerance), ("tolerance", tolerance)) if tolerance else ()))
     axis = "difference of the means"
     for metric, name in _METRICS.items():
-        measured = [group for group in data.groups if group.metric == metric and group.gap.low is not None]
-        if metric == "k" or not measured:
-            continue
-        texts = [(f"{group.attribute}: {group.group}", shown(group.gap)) for group in measured]
+        gaps = [(f"{g.attribute}: {g.group}", g.gap) for g in data.groups if g.metric == metric]
         known = [
-            ((label, gap.value, gap.low, gap.high), text)
-            for (label, text), gap in zip(texts, (group.gap for group in measured), strict=True)
+            ((label, gap.value, gap.low, gap.high), shown(gap))
+            for label, gap in gaps
             if gap.value is not None and gap.low is not None and gap.high is not None
         ]
+        if metric == "k" or not known:
+            continue
         picture = Intervals([row for row, _ in known], [text for _, text in known], axis, lines)
         title = f"{name}: difference between each group and the rest"
-        table = TableBlock(f"data-groups-{metric}", f"{title}: the numbers", ("", axis), texts, numeric=(1,))
+        rows = [(row[0], text) for row, text in known]
+        table = TableBlock(f"data-groups-{metric}", f"{title}: the numbers", ("", axis), rows, numeric=(1,))
         description = f"Difference of the mean ({name}) with its 95 % interval; no difference is at 0."
         yield Chart(f"chart-groups-{metric}", title, description, picture, table)
 
@@ -481,10 +444,6 @@ def _attack(data: ReportData, attack: Attack) -> Link:
         return _named(data, attack.id)
     whole, _, attribute = attack.id.partition("/")
     return Link(f"– {attribute}", f"#definition-{whole}")
-
-
-def _success(attack: Attack) -> tuple[str, str, str]:
-    return shown(attack.main), shown(attack.baseline), shown(attack.control)
 
 
 def _attacker(attack: Attack) -> str:
@@ -501,11 +460,10 @@ def _attack_figures(data: ReportData, attack: Attack) -> Folded:
     beside = {f"{name}_{end}" for name in figures for end in ("low", "high")}
     rows: list[tuple[Cell, str]] = []
     for name, amount in figures.items():
-        if name in beside:
-            continue
         low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
         whole = amount if low is None or high is None else replace(amount, low=low.value, high=high.value)
-        rows.append((_named(data, name) if name in data.definitions else name, shown(whole)))
+        if name not in beside:
+            rows.append((_named(data, name) if name in data.definitions else name, shown(whole)))
     caption, note = f"Figures of the attack {attack.id}", "Defined in the reference of audits."
     table = TableBlock(f"table-attack-{attack.id}", caption, ("Figure", "Value"), rows, numeric=(1,), note=note)
     return Folded(caption, (table,))
@@ -516,47 +474,28 @@ _ROC_RATES = ("0.1", "0.01", "0.001")
 
 def _roc_chart(data: ReportData, found: Distribution, block: Mapping[str, Any]) -> Chart:
     """Draw members found over false alarms, both on logarithmic axes."""
-    points = {name: _above_zero(found, amounts) for name, amounts in found.series.items()}
+    above_zero = {name: [amount.value or None for amount in amounts] for name, amounts in found.series.items()}
+    points = dict(_points(found, above_zero))
     curves = {name: of for name, of in points.items() if name not in BOUNDS}
-    drawn = sorted({x for of in curves.values() for x, _ in of})
-    guides = [(COIN, [(x, x) for x in (drawn[0], drawn[-1])] if drawn else [])]
     bounds = [name for name in BOUNDS if name in points]
+    drawn = sorted({x for of in curves.values() for x, _ in of})
+    guides: list[_Curve] = [(COIN, [(x, x) for x in drawn[:1] + drawn[-1:]])]
     guides += [(name, [point for point in points[name] if drawn and point[0] >= drawn[0]]) for name in bounds]
-    picture = Curves(
-        tuple(curves.items()),
-        block["x"],
-        block["y"],
-        guides=guides,
-        legend=(*(_curve_name(data, name) for name in curves), COIN, *(BOUNDS[name] for name in bounds)),
-        logarithmic=True,
-    )
-    title, description = (
-        block["title"],
-        f"{block['description']} {block['claimed']}" if bounds else block["description"],
-    )
+    legend = (*(_curve_name(data, name) for name in curves), COIN, *(BOUNDS[name] for name in bounds))
+    picture = Curves(tuple(curves.items()), block["x"], block["y"], guides=guides, legend=legend, logarithmic=True)
+    title, description = block["title"], " ".join([block["description"], *([block["claimed"]] if bounds else [])])
     table = _roc_table(found, f"{title}: the shares that matter most", [*curves, *bounds])
     return Chart(f"chart-{found.id}", title, description, picture, table)
 
 
-def _above_zero(found: Distribution, amounts: Sequence[Amount]) -> list[tuple[float, float]]:
-    pairs = zip(found.labels, amounts, strict=True)
-    return [(float(label), amount.value) for label, amount in pairs if amount.value is not None and amount.value > 0]
-
-
 def _roc_table(found: Distribution, caption: str, names: Iterable[str]) -> TableBlock:
-    told = [rate for rate in _ROC_RATES if rate in found.labels]
-    places = [found.labels.index(rate) for rate in told]
-    rows = [
-        (BOUNDS.get(name) or short(name), *(shown(found.series[name][place]) for place in places)) for name in names
-    ]
-    return TableBlock(
-        f"data-{found.id}",
-        caption,
-        ("", *(f"Found at {float(rate) * 100:g} % false alarms" for rate in told)),
-        [*rows, (COIN, *told)],
-        numeric=tuple(range(1, len(told) + 1)),
-        note=" ".join(filter(None, (found.note, "All points are in the data of the report."))),
-    )
+    told = {rate: found.labels.index(rate) for rate in _ROC_RATES if rate in found.labels}
+    series = {BOUNDS.get(name) or short(name): found.series[name] for name in names}
+    rows = [(name, *(shown(amounts[place]) for place in told.values())) for name, amounts in series.items()]
+    columns = ("", *(f"Found at {float(rate) * 100:g} % false alarms" for rate in told))
+    note = " ".join(filter(None, (found.note, "All points are in the data of the report.")))
+    numeric = range(1, len(columns))
+    return TableBlock(f"data-{found.id}", caption, columns, [*rows, (COIN, *told)], numeric=numeric, note=note)
 
 
 def _curve_name(data: ReportData, name: str) -> str:

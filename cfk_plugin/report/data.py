@@ -116,6 +116,11 @@ class Attack:
     concerns: bool = True
     judged: bool = True
 
+    @property
+    def rates(self) -> tuple[Amount, Amount, Amount]:
+        """What it reached, and what it is compared with: main, baseline and control."""
+        return self.main, self.baseline, self.control
+
     def figure(self, name: str) -> Number | None:
         """Return one of the attack's own numbers, if it has it."""
         return self.figures[name].value if name in self.figures else None
