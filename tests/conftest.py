@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import warnings
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,16 @@ def each_guarantee(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     policy = replace(request.module.POLICY, guarantee=request.param)
     monkeypatch.setattr(request.module, "POLICY", policy)
     return str(request.param)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_made_once() -> Iterator[None]:
+    """Keep what the runner of commands makes anew for every call, which takes longer than most commands."""
+    import typer.testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -57,10 +57,7 @@ def is_own_claim(how: str, path: tuple[Any, ...]) -> bool:
     within, at = path[-2:] if len(path) > 1 else ("", *path)
     if within in ("released", "prototype"):  # another number in place of a private one, or of what noise has drawn
         return how in OTHER_NUMBER
-    if within == "values" and how in (
-        "as text",
-        "less",
-    ):  # a category that is a number: 1 and "1", 0 and 0.0 are the same
+    if within == "values" and how in ("as text", "less"):  # of a category 1 and "1", 0 and 0.0 are the same
         return True
     if path == ("policy", "people"):  # a number of people that was declared
         return how in OTHER_NUMBER
@@ -160,6 +157,8 @@ def verify(content: Any, options: str = "") -> Result:
 def mutations(content: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     """Yield what somebody could do to a file at each place of it: how, where, and the file that results."""
     for path in places(content):
+        if path[:2] == ("explanations", 1):  # released as the first one is
+            continue
         for how, change in CHANGES.items():
             whole = {"": copy.deepcopy(content)}
             holder: Any = whole
@@ -257,8 +256,8 @@ def judged(kind: str, step: int) -> tuple[int, list[tuple[str, tuple[Any, ...]]]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("folder")
 def test_whatever_is_put_into_a_file_is_noticed(kind: str) -> None:
-    tried, passed = judged(kind, step=11)
-    assert tried > 40
+    tried, passed = judged(kind, step=17)
+    assert tried > 20
     assert [(how, path) for how, path in passed if not is_own_claim(how, path)] == []
 
 
@@ -267,7 +266,7 @@ def test_whatever_is_put_into_a_file_is_noticed(kind: str) -> None:
 @pytest.mark.usefixtures("folder")
 def test_whatever_is_put_anywhere_into_a_file_is_noticed(kind: str) -> None:
     tried, passed = judged(kind, step=1)
-    assert tried > 450
+    assert tried > 300
     assert [(how, path) for how, path in passed if not is_own_claim(how, path)] == []
 
 
@@ -276,6 +275,7 @@ def entry(content: dict[str, Any], i: int = 0) -> dict[str, Any]:
     return found
 
 
+PURENESS = ("pureness", "pureness_low", "pureness_high")
 RAW: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a row under values of a withheld one": (lambda c: entry(c, 2).update(values=ROW), "explanation 2"),
     "a note": (lambda c: entry(c).update(note=f"this is {CANARY}"), "explanation 0"),
@@ -299,12 +299,7 @@ RAW: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "another outcome of the policy": (lambda c: c["policy"].update(k=2), "policy_hash"),
     "a better certificate": (lambda c: entry(c)["certificate"].update(k=500), "the certificate says something else"),
-    "purer than it is": (
-        lambda c: entry(c)["certificate"].update(
-            pureness=0.987654321, pureness_low=0.987654321, pureness_high=0.987654321
-        ),
-        "pureness",
-    ),
+    "purer than it is": (lambda c: entry(c)["certificate"].update(dict.fromkeys(PURENESS, 0.987654321)), "pureness"),
     "fewer attacks left": (lambda c: entry(c)["certificate"]["not_stopped"].pop(), "not_stopped"),
 }
 
@@ -366,7 +361,7 @@ def test_a_release_is_what_comes_out_again(kind: str) -> None:
 def test_a_model_that_says_otherwise_is_noticed() -> None:
     content = content_of("coarse")
     certificate = next(e["certificate"] for e in content["explanations"] if e["certificate"]["pureness"] < 1)
-    certificate.update(dict.fromkeys(("pureness", "pureness_low", "pureness_high"), 1.0))
+    certificate.update(dict.fromkeys(PURENESS, 1.0))
     assert verify(content).exit_code == 0  # a share as any other
     assert "pureness is not what the model says" in verify(content, MODEL).output
 
@@ -394,7 +389,7 @@ def test_a_region_that_the_guarantee_does_not_have_is_noticed(kind: str, code: i
         for school in ("low", "mid", "high")
     ]
     share = float((model.predict(pd.DataFrame(grid)[FEATURES]) == "yes").mean())
-    first["certificate"].update(dict.fromkeys(("pureness", "pureness_low", "pureness_high"), share), k=240, ncp=1.0)
+    first["certificate"].update(dict.fromkeys(PURENESS, share), k=240, ncp=1.0)
     assert verify(content, MODEL).exit_code == 0
     result = verify(content, f"{MODEL} --rerun")
     assert result.exit_code == code
@@ -481,9 +476,9 @@ def test_a_signed_file_passes_with_the_table_and_without() -> None:
 
 def test_any_byte_of_a_signed_file_counts(signed: Path) -> None:
     content, random = (signed / "signed.json").read_bytes(), np.random.default_rng(0)
-    at = [0, len(content) - 1, *random.integers(0, len(content), 300).tolist()]
+    at = [0, len(content) - 1, *random.integers(0, len(content), 100).tolist()]
     changed = [content[:i] + bytes([content[i] ^ (1 << int(random.integers(8)))]) + content[i + 1 :] for i in at]
-    changed += [content[:i] + content[i + 1 :] for i in at[:50]]
+    changed += [content[:i] + content[i + 1 :] for i in at[:20]]
     others = [
         b"",
         content + b"\n",
@@ -597,18 +592,17 @@ def test_signing_in_python(tmp_path: Path) -> None:
         signing.verify(file, tmp_path / "rsa.pub")
 
 
-MIXED: list[dict[str, Any]] = [
-    {"k": 5, "guarantee": "nominal", "objective": "ncp"},
-    {"k": 30},
-    {"k": 5, "private_values": "bins", "rare_values": "withhold", "alpha": 0.5},
-    {"k": 5, "guarantee": "catalogue"},
+MIXED: list[tuple[str, dict[str, Any]]] = [
+    ("1", {"k": 5, "guarantee": "nominal", "objective": "ncp"}),
+    ("opposite", {"k": 30}),
+    ("opposite", {"k": 5, "private_values": "bins", "rare_values": "withhold", "alpha": 0.5}),
+    ("1", {"k": 5, "guarantee": "catalogue"}),
 ]
 
 
-@pytest.mark.parametrize("desired", ["1", "opposite"])
-@pytest.mark.parametrize("policy", MIXED, ids=lambda policy: "-".join(map(str, policy.values())))
+@pytest.mark.parametrize(("desired", "policy"), MIXED)
 def test_what_comes_of_dates_gaps_and_numbers_that_no_row_has_passes(
-    policy: dict[str, Any], desired: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desired: str, policy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     random, n = np.random.default_rng(1), 120
