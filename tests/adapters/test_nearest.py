@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,16 +36,6 @@ def test_answer_is_the_first_of_the_nearest_rows_with_another_prediction() -> No
     assert answer.index.tolist() == list("vwxyz")
     assert answer["age"].tolist() == [60, 65, 20, 20, 25]
     assert (answer.dtypes == TRAIN.dtypes).all()
-
-
-def test_position_agrees_with_a_plain_loop() -> None:
-    rng = np.random.default_rng(0)
-    train = pd.DataFrame({"age": rng.integers(0, 90, 300), "city": rng.choice(list("ABCD"), 300)})
-    explainer = NearestUnlikeNeighbour(train, old)
-    distances = Heom.fit(train).distances(train, train)
-    unlike = explainer.predicted[:, None] != explainer.predicted[None, :]
-    expected = [int(np.argmin(np.where(u, np.round(d, 11), 9))) for d, u in zip(distances, unlike, strict=True)]
-    assert explainer.neighbours(train).tolist() == expected
 
 
 def test_candidates_agree_with_a_plain_loop_over_different_rows() -> None:
@@ -111,13 +100,6 @@ def test_label_column_is_left_out() -> None:
     labelled = TRAIN.assign(label=old(TRAIN))
     explainer = NearestUnlikeNeighbour(labelled, old, features=list(TRAIN.columns))
     assert list(explainer.explain(labelled).columns) == list(TRAIN.columns)
-
-
-def test_it_refuses_to_be_pickled_and_shows_counts() -> None:
-    explainer = NearestUnlikeNeighbour(TRAIN, old)
-    with pytest.raises(AdapterError, match="refuses to be pickled"):
-        pickle.dumps(explainer)
-    assert repr(explainer) == "NearestUnlikeNeighbour(5 rows, 4 features)"
 
 
 def test_wrong_columns_are_named() -> None:

@@ -1,9 +1,9 @@
-"""What all recourse methods keep: answers that flip, determinism, nothing changed, nothing told, and protection."""
+"""Recourse methods: what all of them keep, tables as arrays and back, and what each promises of its own."""
 
 from __future__ import annotations
 
-import pickle
-import random
+import heapq
+from math import inf, log1p
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from cfk_adapters import function
 from cfk_adapters.c_chvae import CChvae
+from cfk_adapters.encoding import Encoding, Points
 from cfk_adapters.face import Face
 from cfk_adapters.growing_spheres import GrowingSpheres
-from cfk_adapters.recourse import Recourse
+from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_adapters.scfe import Scfe
-from cfk_plugin import Population, PrivacyPolicy, Schema, protect
+from cfk_adapters.shells import l1_shell
+from cfk_adapters.vae import Vae
+from cfk_plugin.dp.gradients import propagate
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.testing import check_adapter
-from loan_table import CANARY, loans, model_of_loans
+from cfk_plugin.metrics.heom import Heom
+from loan_table import CANARY, Linear, loans, model_of_loans, numbers, regression
 
 METHODS: list[type[Any]] = [Scfe, GrowingSpheres, Face, CChvae]
 TRAIN = loans(250)
@@ -48,6 +50,8 @@ def test_answers_flip_and_are_rows_as_the_model_takes_them(explainer: Any) -> No
     assert answers.index.equals(queries.index)
     assert (answers.dtypes == TRAIN.dtypes).all()
     assert (MODEL.predict(answers) == "yes").all()
+    if type(explainer) is Face:
+        assert answers.merge(TRAIN, how="left", indicator=True)["_merge"].eq("both").all(), "it answers with rows"
     assert answers["age"].between(TRAIN["age"].min(), TRAIN["age"].max()).all()
     assert set(answers["job"].dropna()) <= set(TRAIN["job"].dropna())
     assert set(answers["children"]) <= {0, 1, 2, 3}
@@ -66,32 +70,12 @@ def test_who_has_the_outcome_already_or_lacks_a_number_gets_no_answer(explainer:
     assert found.drop(lacking).tolist() == (MODEL.predict(QUERIES.drop(lacking)) == "no").tolist()
 
 
-def test_the_same_seed_gives_the_same_answers_and_touches_nothing_else(explainer: Any) -> None:
-    queries, before = refused(QUERIES).head(12), refused(QUERIES).head(12).copy(deep=True)
-    train = TRAIN.copy(deep=True)
-    states = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002 - looked at
-    first = explainer.explain(queries)
-    np.random.seed(3)  # noqa: NPY002 - what others do
-    states = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
-    pd.testing.assert_frame_equal(explainer.explain(queries), first)
-    assert (random.getstate(), np.random.get_state()[1].tobytes()) == states  # noqa: NPY002
-    pd.testing.assert_frame_equal(queries, before)
-    pd.testing.assert_frame_equal(TRAIN, train)
-
-
 def test_a_column_that_is_no_feature_is_left_out(explainer: Any) -> None:
     labelled = TRAIN.assign(granted=MODEL.predict(TRAIN))
     again = type(explainer)(labelled, MODEL, "yes", list(TRAIN.columns), **QUICK.get(type(explainer), {}))
     queries = refused(QUERIES).head(6)
     expected = explainer.explain(queries)
     pd.testing.assert_frame_equal(again.explain(queries[list(TRAIN.columns)[::-1]].assign(extra=1)), expected)
-
-
-def test_it_refuses_to_be_pickled_and_shows_counts(explainer: Any) -> None:
-    name = type(explainer).__name__
-    with pytest.raises(AdapterError, match=f"{name} holds training rows and refuses to be pickled"):
-        pickle.dumps(explainer)
-    assert repr(explainer) == f"{name}(250 rows, 6 features)"
 
 
 def test_exceptions_name_columns_and_quote_nothing(explainer: Any) -> None:
@@ -113,31 +97,6 @@ def test_exceptions_name_columns_and_quote_nothing(explainer: Any) -> None:
         explainer.explain(QUERIES)
 
 
-def test_the_contract_of_adapters_holds(explainer: Any) -> None:
-    batch = check_adapter(
-        explainer, refused(QUERIES).head(5), list(TRAIN.columns), plugins=[function], deterministic=True
-    )
-    assert len(batch.frame) == 5
-
-
-def test_it_can_be_protected(explainer: Any) -> None:
-    schema = Schema.from_frame(TRAIN, quasi_identifiers=["age", "region"], sensitive=["income"])
-    population = Population.from_frame(TRAIN, schema)
-    private = protect(
-        explainer,
-        model=MODEL,
-        population=population,
-        policy=PrivacyPolicy(k=5),
-        desired="yes",
-        plugins=[function],
-    )
-    explanations = private.explain(refused(QUERIES).head(8))
-    assert len(explanations) == 8
-    released = [entry for entry in explanations if entry.status == "released"]
-    assert released
-    assert all(entry.certificate.k >= 5 for entry in released)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_tables_of_categories_alone_are_answered(method: type[Any]) -> None:
     train = TRAIN[["job", "owner"]]
@@ -146,6 +105,357 @@ def test_tables_of_categories_alone_are_answered(method: type[Any]) -> None:
     assert (answers["owner"] != train["owner"].head(6)).all()
 
 
-def test_the_base_searches_nothing_itself() -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        Recourse(TRAIN, MODEL, "yes")  # type: ignore[abstract]
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        (Face, {"neighbours": 0}, "neighbours must be at least 1"),
+        (Face, {"dense": 0.0}, "neighbours must be at least 1"),
+        (Face, {"confidence": 2.0}, "neighbours must be at least 1"),
+        (GrowingSpheres, {"samples": 0}, "samples must be at least 1"),
+        (GrowingSpheres, {"start": 0.0}, "samples must be at least 1"),
+        (GrowingSpheres, {"growth": 1.0}, "samples must be at least 1"),
+        (CChvae, {"latent": 0}, "must be at least 1 and rate above 0"),
+        (CChvae, {"steps": 0}, "must be at least 1 and rate above 0"),
+        (CChvae, {"rate": 0.0}, "must be at least 1 and rate above 0"),
+        (Scfe, {"norm": "l0"}, "must be"),
+        (Scfe, {"weight": 0.0}, "must be"),
+        (Scfe, {"steps": 0}, "must be"),
+    ],
+)
+def test_settings_are_checked(method: type[Any], settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(AdapterError, match=message):
+        method(numbers(9, 2), regression(np.ones(2)), **settings)
+
+
+@pytest.mark.parametrize("method", [Scfe, CChvae])
+def test_seven_thousand_numbers_are_answered(method: type[Any]) -> None:
+    train, model = numbers(30, 7000), regression(np.random.default_rng(1).normal(size=7000))
+    quick = {CChvae: {"steps": 5, "batch": 8, "samples": 10}, GrowingSpheres: {"samples": 10}, Face: {}, Scfe: {}}[
+        method
+    ]
+    queries = train[model.predict(train) == 0].head(3)
+    answers = method(train, model, **quick).explain(queries)
+    assert (model.predict(answers) == 1).all()
+
+
+# --- tables as arrays, and back --------------------------------------------------------------------------------------
+
+
+def test_rows_come_back_as_they_were() -> None:
+    rows = loans().astype({"children": "Int64", "income": "float32"})
+    encoding = Encoding(rows)
+    points = encoding.encode(rows)
+    pd.testing.assert_frame_equal(encoding.decode(points), rows)
+    assert encoding.numeric == ["age", "income", "children"]
+    assert encoding.categorical == ["job", "owner", "region"]
+    assert (encoding.sizes, encoding.whole.tolist()) == ([4, 2, 2], [True, False, True])
+
+
+def test_a_category_that_no_training_row_has_is_kept_and_not_learned() -> None:
+    rows, other = loans(), loans(3).assign(job=["pilot", None, "smith"])
+    known = Encoding(rows[rows["region"] == "north"]).knowing(other.assign(region="south"))
+    back = known.decode(known.encode(other.assign(region="south")))
+    assert back["job"].fillna("none").tolist() == ["pilot", "none", "smith"]
+    assert back["region"].tolist() == ["south"] * 3
+    assert known.sizes == [4, 2, 1]
+
+
+def test_distance_is_in_ranges_and_counts_categories() -> None:
+    rows = pd.DataFrame({"age": [20.0, 60.0, 30.0], "city": ["a", "b", "a"]})
+    encoding = Encoding(rows)
+    points = encoding.encode(rows)
+    first = points.take(np.zeros(3, dtype=int))
+    np.testing.assert_allclose(encoding.distance(points, first), [0, 2, 0.25])
+    np.testing.assert_allclose(encoding.distance(points, first, "l2"), [0, np.sqrt(2), 0.25])
+
+
+def test_settled_numbers_are_whole_within_ranges_and_what_the_dtype_holds() -> None:
+    rows = pd.DataFrame({"age": [20, 60], "pay": np.array([0.1, 0.9], dtype="float32"), "debt": [0.5, 1.0]})
+    encoding = Encoding(rows)
+    own = np.array([[20.0, 0.5, 7.5], [19.5, 0.5, 0.6]])
+    moved = own + np.array([[3.4, 0.0001, 9.0], [0.0, 1.0, -9.0]])
+    inside = encoding.settled(moved, own, encoding.bounds(own, within_ranges=True))
+    np.testing.assert_allclose(inside, [[23, 0.5001, 7.5], [19.5, 0.9, 0.5]], atol=1e-6)
+    assert (inside[:, 1] == inside[:, 1].astype("float32")).all()
+    free = encoding.settled(moved, own, encoding.bounds(own, within_ranges=False))
+    np.testing.assert_allclose(free, [[23, 0.5001, 16.5], [19.5, 1.5, -8.4]], atol=1e-6)
+    assert not encoding.is_fine
+    assert Encoding(rows[["debt"]]).is_fine
+
+
+def test_whole_numbers_of_a_small_dtype_stay_in_it() -> None:
+    rows = pd.DataFrame({"age": np.array([20, 60], dtype="uint8"), "x": [0.5, 1.0]})
+    encoding = Encoding(rows)
+    own = encoding.encode(rows).numbers
+    far = encoding.settled(own + 1000, own, encoding.bounds(own, within_ranges=False))
+    assert encoding.decode(Points(far, np.empty((2, 0), dtype=int)))["age"].dtype == "uint8"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (pd.DataFrame({"age": [1.0, np.nan], "pay": [1, 2]}), "missing or infinite numbers.*impute column age$"),
+        (pd.DataFrame({"age": [1.0, np.inf]}), "column age"),
+        (pd.DataFrame({"born": pd.to_datetime(["2001-01-01"])}), "columns born hold dates"),
+        (pd.DataFrame({"age": []}), "at least one training row"),
+    ],
+)
+def test_rows_that_cannot_be_searched_in_are_refused(rows: pd.DataFrame, message: str) -> None:
+    with pytest.raises(AdapterError, match=message):
+        Encoding(rows)
+
+
+def test_nothing_of_a_row_is_shown() -> None:
+    encoding = Encoding(loans())
+    assert repr(encoding) == "Encoding(3 numbers, 3 categories)"
+    assert CANARY not in repr(encoding.encode(loans()))
+
+
+# --- FACE ------------------------------------------------------------------------------------------------------------
+
+
+def by_definition(train: pd.DataFrame, query: pd.DataFrame, goals: np.ndarray, neighbours: int) -> tuple[int, float]:
+    """Return the goal at the end of the cheapest path and its cost, from the distances alone."""
+    heom = Heom.fit(train)
+    apart, n = heom.distances(train, train), len(train)
+    np.fill_diagonal(apart, inf)
+    joined = [sorted(range(n), key=lambda j: apart[i, j])[:neighbours] for i in range(n)]
+    unit = float(np.median([apart[i, j] for i in range(n) for j in joined[i]]))
+
+    def cost(d: float) -> float:
+        return d * log1p(d / unit)
+
+    ways: dict[int, dict[int, float]] = {i: {} for i in range(n)}
+    for i in range(n):
+        for j in joined[i]:
+            ways[i][j] = ways[j][i] = cost(apart[i, j])
+    away = heom.distances(query, train)[0]
+    best = dict.fromkeys(range(n), inf)
+    queue = [(cost(away[j]), j) for j in np.argsort(away, kind="stable")[:neighbours]]
+    heapq.heapify(queue)
+    while queue:
+        so_far, i = heapq.heappop(queue)
+        if so_far >= best[i]:
+            continue
+        best[i] = so_far
+        if goals[i]:
+            return i, so_far
+        for j, more in ways[i].items():
+            heapq.heappush(queue, (so_far + more, int(j)))
+    return -1, inf
+
+
+@pytest.mark.parametrize("neighbours", [1, 2, 4])
+def test_the_answer_ends_the_cheapest_path(neighbours: int) -> None:
+    train, model = numbers(60, 2, seed=2), Linear(np.array([1.0, 1.0]), -0.8)
+    queries = numbers(40, 2, seed=3)
+    queries = queries[model.predict(queries) == 0]
+    answers = Face(train, model, neighbours=neighbours).explain(queries)
+    goals = model.predict(train) == 1
+    expected = [by_definition(train, queries.iloc[[i]], goals, neighbours)[0] for i in range(len(queries))]
+    rows = train.reindex(expected).set_axis(queries.index)
+    pd.testing.assert_frame_equal(answers, rows)
+    nearest = Heom.fit(train).nearest(queries, train[goals])[0][:, 0]
+    straight = train[goals].iloc[nearest].to_numpy()
+    assert (answers.to_numpy() != straight).any()  # a path is not the way to the nearest
+
+
+def test_a_dense_detour_is_cheaper_than_a_leap() -> None:
+    # Fifteen steps of 1 lead round to (0, 15); (0, 4.9) is nearer, across a gap.
+    path = [(0.0, 0.0), *((x, y) for y, x in zip(np.arange(0, 15), np.r_[1:8, 8:0:-1], strict=True)), (0.0, 15.0)]
+    train = pd.DataFrame([*path, (-9.0, 4.9), (-9.0, 5.9)], columns=["x", "y"])
+
+    def model(rows: pd.DataFrame) -> np.ndarray:
+        return ((rows["y"] > 14.5) | (rows["x"] < -8)).to_numpy()
+
+    query = pd.DataFrame({"x": [-1.0], "y": [0.0]})
+    assert Face(train, model, neighbours=2).explain(query)["y"].tolist() == [15.0]
+    assert NearestUnlikeNeighbour(train, model).explain(query)["y"].tolist() == [4.9]
+
+
+def test_an_answer_is_confident_and_dense_enough() -> None:
+    train = loans()
+    model = model_of_loans(train)
+    queries = train[model.predict(train) == "no"].head(60)
+    plain, sure = (Face(train, model, neighbours=20, confidence=c).explain(queries) for c in (None, 0.9))
+    assert model.predict_proba(plain)[:, 1].min() < 0.7
+    assert model.predict_proba(sure)[:, 1].min() >= 0.9
+    heom = Heom.fit(train)
+    radius = heom.nearest(train, train, k=20, exclude_same=True)[1][:, -1]
+    crowded = Face(train, model, neighbours=20, dense=0.2).explain(queries)
+    own = heom.nearest(crowded, train, k=20, exclude_same=True)[1][:, -1]
+    assert own.max() <= np.quantile(radius, 0.2) + 1e-12
+    with pytest.raises(AdapterError, match="needs a model with predict_proba"):
+        Face(train, model.predict, confidence=0.9).explain(queries)
+
+
+def test_no_answer_without_a_path() -> None:
+    train = pd.DataFrame({"x": [0.0, 1.0, 2.0, 50.0, 51.0, 52.0]})
+    explainer = Face(train, lambda rows: rows["x"] > 10, neighbours=2)
+    assert explainer.explain(pd.DataFrame({"x": [0.5]})).isna().all(axis=None)
+    assert Face(train, lambda rows: rows["x"] > 99).explain(train).isna().all(axis=None)
+    assert Face(train[:1], lambda rows: rows["x"] > 99).explain(train).isna().all(axis=None)
+
+
+def test_equal_rows_are_one_and_the_model_is_asked_for_them_once() -> None:
+    asked = []
+
+    def model(rows: pd.DataFrame) -> np.ndarray:
+        asked.append(len(rows))
+        return rows["x"].to_numpy() > 3
+
+    train = pd.DataFrame({"x": [0.0] * 40 + [1.0, 2.0, 3.0, 4.0]})
+    explainer = Face(train, model, neighbours=2)
+    assert explainer.explain(train.head(1))["x"].tolist() == [4.0]
+    explainer.explain(train.head(2))
+    assert asked.count(5) == 1
+
+
+# --- Growing Spheres -------------------------------------------------------------------------------------------------
+
+
+def test_a_shell_is_filled_evenly_by_volume() -> None:
+    random = np.random.default_rng(0)
+    drawn = l1_shell(np.array([0.0, 2.0]), np.array([1.0, 3.0]), 4000, 3, random)
+    radius = np.abs(drawn).sum(axis=1)
+    for part, low, high in ((radius[:4000], 0, 1), (radius[4000:], 2, 3)):
+        assert low <= part.min() <= part.max() <= high
+        halfway = ((low**3 + high**3) / 2) ** (1 / 3)  # half of the volume is inside of it
+        assert (part < halfway).mean() == pytest.approx(0.5, abs=0.03)
+    assert np.abs(drawn[:4000].mean(axis=0)).max() < 0.02
+    # Even on the simplex: the largest of three shares is 11/18 of them on average.
+    shares = np.abs(drawn) / radius[:, None]
+    assert shares.max(axis=1).mean() == pytest.approx(11 / 18, abs=0.01)
+
+
+@pytest.mark.parametrize("within_ranges", [True, False])
+def test_distance_is_close_to_that_of_the_boundary(within_ranges: bool) -> None:
+    train, weights = numbers(300, 2), np.array([1.0, -2.0])
+    model = Linear(weights, -0.3)
+    queries = train[model.predict(train) == 0].head(40)
+    explainer = GrowingSpheres(train, model, within_ranges=within_ranges)
+    answers = explainer.explain(queries)
+    assert (model.predict(answers) == 1).all()
+    scale = explainer.encoding.scale
+    exact = -(queries.to_numpy() @ weights - 0.3) / np.abs(weights * scale).max()
+    found = (np.abs(answers - queries) / scale).sum(axis=1)
+    assert (found / exact).between(1, 1.25).all()
+    assert (found / exact).mean() < 1.05
+
+
+def test_a_category_wins_only_where_it_is_nearer() -> None:
+    # Twenty years of fifty, or another city: 0.4 against 1. Shells go on after the first draw of another city.
+    train = pd.DataFrame({"age": [20.0, 70.0] * 10, "city": ["a", "b"] * 10})
+    queries = pd.DataFrame({"age": [30.0] * 20, "city": ["a"] * 20})
+    answers = GrowingSpheres(train, lambda rows: (rows["age"] >= 50) | (rows["city"] == "b")).explain(queries)
+    assert (answers["city"] == "a").all()
+    assert answers["age"].between(50, 53).all()
+    cities = GrowingSpheres(train, lambda rows: rows["city"] == "b").explain(queries)
+    assert (cities["city"] == "b").all()
+    assert (cities["age"] - 30).abs().max() < 5
+
+
+def test_sparse_answers_change_no_more_than_they_need() -> None:
+    train, model = numbers(200, 6).assign(city="a", kind="b"), Linear(np.array([2.0, -1.0, 0, 0, 0, 0]), -1.0)
+    train.loc[::2, "city"] = "b"
+
+    def predict(rows: pd.DataFrame) -> np.ndarray:
+        return np.maximum(model.predict(rows[train.columns[:6]]), rows["city"] == "c").astype(int)
+
+    queries = train[predict(train) == 0].head(25)
+    full, sparse = (GrowingSpheres(train, predict, sparse=sparse).explain(queries) for sparse in (False, True))
+    changed = (sparse != queries).to_numpy()
+    assert (predict(sparse) == 1).all()
+    assert (full != queries).to_numpy()[:, :6].all()
+    assert not changed[:, 2:].any()  # the model does not look at them, or not at what there is to choose
+    for name in ["x0", "x1"]:  # nothing more can be put back
+        back = predict(sparse.assign(**{name: queries[name]}))
+        assert (back[sparse[name] != queries[name]] == 0).all()
+
+
+def test_nothing_is_found_beyond_the_limit() -> None:
+    train = numbers(100, 2)
+    answers = GrowingSpheres(train, Linear(np.array([1.0, 1.0]), -50.0), within_ranges=False, limit=0.5).explain(train)
+    assert answers.isna().all(axis=None)
+    assert GrowingSpheres(train, Linear(np.array([1.0, 1.0]), -50.0)).explain(train).isna().all(axis=None)
+
+
+# --- C-CHVAE ---------------------------------------------------------------------------------------------------------
+
+
+def along_a_line(n: int = 600, seed: int = 0) -> pd.DataFrame:
+    """Two numbers that are opposite, a whole one and a category that follow them, and one that does not."""
+    random = np.random.default_rng(seed)
+    z = random.normal(size=n)
+    return pd.DataFrame(
+        {
+            "a": z + 0.1 * random.normal(size=n),
+            "b": -z + 0.1 * random.normal(size=n),
+            "c": np.round(20 + 5 * z),
+            "d": np.where(z > 0, "above", "below"),
+            "e": random.choice(list("xyz"), n),
+        }
+    )
+
+
+def rows_as_vectors(random: np.random.Generator, n: int) -> np.ndarray:
+    one_hot = [np.eye(size)[random.integers(0, size, n)] for size in (2, 4)]
+    one_hot[1][0] = 0  # a category that no training row has
+    return np.hstack([random.normal(size=(n, 3)), *one_hot])
+
+
+def test_training_follows_the_gradient_of_the_evidence_bound() -> None:
+    random = np.random.default_rng(0)
+    vae, x = Vae(3, [2, 4], latent=2, hidden=5, random=random), rows_as_vectors(random, 7)
+    vae.parameters += random.normal(0, 0.3, vae.parameters.shape)
+    noise = random.normal(size=(7, 2))
+    found, expected = vae.loss_and_gradient(x, noise)[1], np.empty(vae.parameters.size)
+    for i in range(vae.parameters.size):
+        kept, sides = vae.parameters[i], []
+        for step in (1e-6, -1e-6):
+            vae.parameters[i] = kept + step
+            sides.append(vae.loss_and_gradient(x, noise)[0])
+        vae.parameters[i] = kept
+        expected[i] = (sides[0] - sides[1]) / 2e-6
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_loss_is_the_negative_evidence_bound() -> None:
+    random = np.random.default_rng(1)
+    vae, x = Vae(3, [2], latent=2, hidden=5, random=random), rows_as_vectors(random, 6)[:, :5]
+    code, noise = vae.encode(x), np.zeros((6, 2))
+    out, coded = vae.decode(code), propagate(vae._encoder, x)[0]
+    errors = ((x - out)[:, :3] ** 2).sum(axis=1) / (2 * 0.5**2)
+    chances = -np.log((out[:, 3:] * x[:, 3:]).sum(axis=1))
+    divergence = 0.5 * (np.exp(coded[:, 2:]) + code**2 - 1 - coded[:, 2:]).sum(axis=1)
+    assert vae.loss_and_gradient(x, noise)[0] == pytest.approx((errors + chances + divergence).mean())
+    np.testing.assert_allclose(out[:, 3:].sum(axis=1), 1)
+
+
+def test_answers_lie_where_the_training_rows_do() -> None:
+    train = along_a_line()
+
+    def model(rows: pd.DataFrame) -> np.ndarray:
+        return (rows["a"] > 0.7).to_numpy()
+
+    queries = train[train["a"] < 0].head(60)
+    answers = CChvae(train, model, samples=100, steps=800).explain(queries)
+    assert model(answers).all()
+    # The model looks at `a` alone; the other columns follow it, as they do in the training rows.
+    assert (answers["a"] + answers["b"]).abs().mean() < 0.2
+    assert (answers["c"] - 20 - 5 * answers["a"]).abs().mean() < 1.5
+    assert (answers["d"] == "above").mean() > 0.9
+    assert (answers["c"] % 1 == 0).all()
+    assert set(answers["e"]) <= set("xyz")
+    assert not answers.merge(train, how="left", indicator=True)["_merge"].eq("both").any()
+
+
+def test_a_category_that_no_training_row_has_can_be_asked_with() -> None:
+    train = loans(200)
+    model = model_of_loans(train)
+    queries = train[model.predict(train) == "no"].head(5).assign(job="pilot")
+    queries = queries[model.predict(queries) == "no"]
+    answers = CChvae(train, model, samples=50, steps=200).explain(queries)
+    assert (model.predict(answers) == "yes").all()
+    assert set(answers["job"].dropna()) <= {*train["job"].dropna(), "pilot"}

@@ -85,16 +85,6 @@ def test_no_answer_where_the_ranges_do_not_reach() -> None:
     assert (model.predict(Scfe(train, model, within_ranges=False).explain(train)) == 1).all()
 
 
-def test_seven_thousand_numbers_are_answered() -> None:
-    train = numbers(40, 7000)
-    random = np.random.default_rng(1)
-    model = regression(random.normal(size=7000))
-    queries = train[model.predict(train) == 0]
-    answers = Scfe(train, model).explain(queries)
-    assert len(queries) > 5
-    assert (model.predict(answers) == 1).all()
-
-
 PREPARED = [
     lambda: make_pipeline(StandardScaler(), LogisticRegression()),
     lambda: make_pipeline(MinMaxScaler(), MLPClassifier((7, 5), activation="tanh", max_iter=5, random_state=0)),
@@ -208,9 +198,3 @@ def test_models_without_known_gradients_are_refused() -> None:
     with pytest.raises(AdapterError, match="raised ValueError on rows") as caught:
         Scfe(mixed[["job"]], make_pipeline(encoder, fitted))
     assert CANARY not in str(caught.value)
-
-
-@pytest.mark.parametrize("settings", [{"norm": "l0"}, {"weight": 0.0}, {"steps": 0}])
-def test_settings_are_checked(settings: dict[str, object]) -> None:
-    with pytest.raises(AdapterError, match="must be"):
-        Scfe(numbers(9, 2), regression(np.ones(2)), **settings)  # type: ignore[arg-type]
