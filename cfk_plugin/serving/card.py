@@ -43,25 +43,13 @@ _OBJECTIVES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Card:
-    """What a protected model says of itself. Holds no value of a row.
-
-    Attributes
-    ----------
-    population : Population
-    policy : PrivacyPolicy
-    desired : object
-        The outcome that is explained, a label or "opposite".
-    most : int
-        Queries that one request may hold.
-    ledger : bool
-        Whether the server needs a ledger.
-    """
+    """What a protected model says of itself. Holds no value of a row."""
 
     population: Population
     policy: PrivacyPolicy
-    desired: Any
-    most: int
-    ledger: bool
+    desired: Any  # the outcome that is explained, a label or "opposite"
+    most: int  # queries of one request
+    ledger: bool  # whether the server needs one
 
     @property
     def tags(self) -> dict[str, str]:
@@ -75,15 +63,7 @@ class Card:
         }
 
     def text(self, name: str, uri: str) -> str:
-        """Return the card in Markdown, no longer than a registry stores.
-
-        Parameters
-        ----------
-        name : str
-            The model's name.
-        uri : str
-            What it is loaded by.
-        """
+        """Return the card in Markdown, no longer than a registry stores."""
         parts = [self._head(name), self._protected(), self._open(), self._rules(), self._answers(), self._calls(uri)]
         return "\n\n".join(parts) + "\n"
 

@@ -42,24 +42,12 @@ _BEFORE, _AFTER = ("query", "status", "reason"), ("k", "ncp", "pureness")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Measured:
-    """Figures, tables and plots; nothing in it that may not leave, but exact class sizes.
+    """Figures, tables and plots; nothing in it that may not leave, but exact class sizes."""
 
-    Attributes
-    ----------
-    figures : mapping
-        Name to figure; None where it is over nothing.
-    tables : mapping
-        Name to table.
-    plots : mapping
-        Name to a function that draws on axes.
-    text : str
-        The whole result as JSON.
-    """
-
-    figures: Mapping[str, Any]
+    figures: Mapping[str, Any]  # None where one is over nothing
     tables: Mapping[str, pd.DataFrame]
-    plots: Mapping[str, Callable[..., Axes]]
-    text: str
+    plots: Mapping[str, Callable[..., Axes]]  # functions that draw on axes
+    text: str  # the whole result as JSON
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -88,20 +76,7 @@ class Measured:
 
     @classmethod
     def of_records(cls, answer: object, k: int | None) -> Measured:
-        """Measure what a protected model answered: what its records say, no more.
-
-        Parameters
-        ----------
-        answer : list of dict, or DataFrame
-            See `cfk_plugin.serving.records.record_of`.
-        k : int or None
-            The floor of the model; None for one that answers with prototypes.
-
-        Raises
-        ------
-        InputError
-            If it is no list of records, or one of them is released without k although the model has a floor.
-        """
+        """Measure what a protected model answered: what its records say, no more; `k` is its floor, if it has one."""
         records = answer.to_dict("records") if isinstance(answer, pd.DataFrame) else answer
         if not isinstance(records, list) or not all(isinstance(r, Mapping) and "status" in r for r in records):
             raise InputError("the protected model did not answer with records; was it logged by log_protected_model?")

@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 
 from cfk_plugin._protect import protect
 from cfk_plugin.data.intake import Intake, take_in, take_in_records
@@ -51,17 +53,33 @@ NOT_JSON = "the body is not valid JSON"
 SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
 
 
-class ConstantError(MlflowException, CFKError):
-    """An error whose text stays as it is: MLflow's server would put the request into it."""
+class RequestError(MlflowException, CFKError):
+    """A request that is refused as a whole, in one of the constant texts above; `ours` if the server is at fault."""
+
+    def __init__(self, message: str, *, ours: bool = False, code: Any = None) -> None:
+        self.ours = ours
+        super().__init__(message, error_code=code or (INTERNAL_ERROR if ours else INVALID_PARAMETER_VALUE))
 
     @property
     def message(self) -> str:
-        """The constant text."""
+        """The constant text: MLflow's server would put the request into it."""
         return self._constant
 
     @message.setter
     def message(self, text: str) -> None:
         self._constant = getattr(self, "_constant", text)
+
+
+@contextmanager
+def refusing(message: str, *, ours: bool = False, code: Any = None) -> Iterator[None]:
+    """Refuse a request in a constant text, without context, whatever fails; what is refused already passes."""
+
+    def refusal(failure: str) -> RequestError:  # the class of what was raised, and no more
+        _log.warning("a request failed: %s", failure)
+        return RequestError(message, ours=ours, code=code)
+
+    with quiet("{}", refusal, let=RequestError):  # type: ignore[arg-type]  # it is called like a class
+        yield
 
 
 def show_no_traces() -> None:
@@ -98,27 +116,11 @@ def _name(kind: type[BaseException] | None) -> str:
     return name if name.isidentifier() else "an error"
 
 
-class RequestError(CFKError):
-    """A request that is refused as a whole, in one of the constant texts above; `ours` if the server is at fault."""
-
-    def __init__(self, message: str, *, ours: bool = False) -> None:
-        super().__init__(message)
-        self.message, self.ours = message, ours
-
-
 class RequestHandler:
     """Answers requests for explanations. Thread-safe; every answer is protected, and no text quotes a row.
 
-    Parameters
-    ----------
-    population : Population
-        Sealed or not.
-    policy : PrivacyPolicy
-        Its k is the floor. What is infeasible is suppressed, whatever it says.
-    make : callable
-        Returns a protected explainer for a policy.
-    most : int
-        Queries of one request.
+    The policy's k is the floor; what is infeasible is suppressed, whatever it says. `make` returns a protected
+    explainer for a policy, and `most` queries may be in one request.
     """
 
     def __init__(
@@ -139,34 +141,15 @@ class RequestHandler:
         self._lock = threading.Lock()
 
     def answer(self, queries: object, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return one record per counterfactual.
+        """Return one record per counterfactual, see `record_of`, or raise a `RequestError` without context.
 
-        Parameters
-        ----------
-        queries : DataFrame, or list of dict
-            Instances to explain: a table, or records of plain values that all have the same keys.
-        params : mapping, optional
-            ``k``, at least the policy's.
-
-        Returns
-        -------
-        list of dict
-            See `record_of`.
-
-        Raises
-        ------
-        RequestError
-            If the request is refused. It has no context: nothing of what failed can be read from it.
+        Queries are a table, or records of plain values that all have the same keys; the only parameter is ``k``.
         """
-        try:
-            with quiet("{}", CFKError, let=RequestError):
-                k, intake = self._k(params or {}), self._checked(queries)
-                return [self._record(entry, intake) for entry in self._entries(intake, k)]
-        except RequestError:
-            raise
-        except CFKError as failure:  # its text is the class of what was raised, and no more
-            _log.warning("a request failed: %s", failure)
-        raise RequestError(FAILED, ours=True)  # raised out here, so that it carries no context
+        with refusing(FAILED, ours=True):
+            k = self._k(params or {})
+            with refusing(VALUES):  # what cannot be read is refused, however it fails
+                intake = self._read(queries)
+            return [self._record(entry, intake) for entry in self._entries(intake, k)]
 
     def _entries(self, intake: Intake, k: int) -> Iterable[Entry]:
         """Return what the protected explainer answers; whatever it raises, every query is answered, and withheld."""
@@ -192,17 +175,6 @@ class RequestHandler:
         if not self._numeric[j] or type(value) in (int, float) or pd.isna(value):
             return value
         return self._population.domains[self._features[j]].natural(float(intake.numbers[query, j]))
-
-    def _checked(self, queries: object) -> Intake:
-        """Return queries with every feature and possible values; what cannot be read is refused, however it fails."""
-        try:
-            with quiet("{}", CFKError, let=RequestError):
-                return self._read(queries)
-        except RequestError:
-            raise
-        except CFKError as failure:
-            _log.warning("a request could not be read: %s", failure)
-        raise RequestError(VALUES)
 
     def _read(self, queries: object) -> Intake:
         if not isinstance(queries, (pd.DataFrame, list)) or not len(queries):
@@ -269,22 +241,9 @@ _LOOKED_AT = 100  # characters
 
 
 def answer_to(body: bytes | str, answer: Answer) -> bytes:
-    """Return what is sent back for a request's body: ``{"predictions": [record, ...]}``.
-
-    Raises
-    ------
-    RequestError
-        Whatever fails, and however. It has no context, and of what failed the log has the class.
-    """
-    try:
-        with quiet("{}", CFKError, let=RequestError):
-            records = answer(*read_body(body))
-            return to_json({"predictions": records})
-    except RequestError:
-        raise
-    except CFKError as failure:
-        _log.warning("a request failed: %s", failure)
-    raise RequestError(FAILED, ours=True)
+    """Return what is sent back for a request's body: ``{"predictions": [record, ...]}``; else a `RequestError`."""
+    with refusing(FAILED, ours=True):
+        return to_json({"predictions": answer(*read_body(body))})
 
 
 def to_json(content: Any) -> bytes:
@@ -299,24 +258,9 @@ def is_table(body: bytes | str) -> bool:
 
 
 def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the queries and the parameters of a JSON request in MLflow's form.
-
-    Parameters
-    ----------
-    body : bytes or str
-
-    Returns
-    -------
-    queries : list of dict
-        All with the same keys.
-    params : dict
-
-    Raises
-    ------
-    RequestError
-        If the body is no JSON or has another form. The message is constant, and the error has no context.
-    """
-    request = _parsed(body)
+    """Return the queries, all with the same keys, and the parameters of a JSON request in MLflow's form."""
+    with quiet(NOT_JSON, lambda _: RequestError(NOT_JSON)):  # type: ignore[arg-type]
+        request = json.loads(body)
     if not isinstance(request, dict) or set(request) - _KEYS or len(set(request) - {"params"}) != 1:
         raise RequestError(SHAPE)
     params = request.pop("params", None) or {}
@@ -325,14 +269,6 @@ def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     ((form, content),) = request.items()
     rows = _records(content) if form == "dataframe_records" else _split(content)
     return _checked(rows), params
-
-
-def _parsed(body: bytes | str) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        pass
-    raise RequestError(NOT_JSON)  # out here, so that it carries no context
 
 
 def _split(content: Any) -> list[dict[str, Any]]:
@@ -365,17 +301,9 @@ def _nested(value: Any) -> bool:
 
 
 def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
-    """Open a sealed population and its policy; do so first, as what else is loaded may run code.
-
-    Raises
-    ------
-    PolicyError
-        If the bundle has no policy: none is made up for it.
-    BundleError
-        See `Population.open`.
-    """
+    """Open a sealed population and its policy; do so first, as what else is loaded may run code."""
     population = Population.open(bundle)
-    if population.policy is None:
+    if population.policy is None:  # none is made up for it
         raise PolicyError("the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal")
     return population, population.policy
 

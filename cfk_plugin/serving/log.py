@@ -200,13 +200,7 @@ def signature_of(population: Population, k: int) -> ModelSignature:
 
 
 def refuse_training_rows(example: pd.DataFrame, population: Population) -> None:
-    """Refuse an input example that is somebody: it is stored with the model, where everybody sees it.
-
-    Raises
-    ------
-    InputError
-        If it lacks features, or a row of it has the quasi-identifiers of a training row.
-    """
+    """Refuse an input example that is somebody: it is stored with the model, where everybody sees it."""
     coded = population.encode(require_features(example, population.schema.features, "the input example"))
     if any(flags.any() for flags in Detector(population).equal_rows(*coded)):
         raise InputError("the input example has the quasi-identifiers of a training row; make one up")
@@ -221,18 +215,6 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
     Each value is drawn alone: from what the schema declares (bounds, bins, levels, a hierarchy), or, of a
     quasi-identifier, from the values that at least k people have. A combination of quasi-identifiers that a training
     row has is drawn again. A private value is never taken from a row.
-
-    Parameters
-    ----------
-    population : Population
-        With its rows.
-    k : int
-        People who must have a value of a quasi-identifier that the schema does not declare.
-
-    Returns
-    -------
-    DataFrame of one row, or None
-        None if an attribute is neither declared nor common enough, or every combination tried is somebody's.
     """
     if (choices := _choices(population, k)) is None:
         return None
@@ -249,16 +231,7 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
 def made_up(population: Population, n: int) -> pd.DataFrame | None:
     """Return made-up rows to see what a model answers, for the server alone: quasi-identifiers are drawn from people's.
 
-    Parameters
-    ----------
-    population : Population
-        With or without rows.
-    n : int
-
-    Returns
-    -------
-    DataFrame or None
-        None if a quasi-identifier has no value at all.
+    None if a quasi-identifier has no value at all.
     """
     choices = _choices(population, 1, otherwise=_any)
     return None if choices is None else _draws(choices, population, n)

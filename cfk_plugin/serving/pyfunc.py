@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import BAD_REQUEST, INTERNAL_ERROR, INVALID_PARAMETER_VALUE
+from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.pyfunc import load_model, scoring_server
 from mlflow.pyfunc.model import PythonModel
 
@@ -26,12 +26,12 @@ from cfk_plugin.serving.handler import (
     TYPE,
     UNREADABLE,
     Answer,
-    ConstantError,
     RequestError,
     answer_to,
     handler_for,
     is_table,
     opened,
+    refusing,
     show_no_traces,
 )
 from cfk_plugin.serving.requirements import PICKLE
@@ -63,15 +63,8 @@ class ProtectedModel(PythonModel):
     # No hints here: MLflow reads them as a signature and enforces it.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
         """Return one record per counterfactual; see `cfk_plugin.serving.records.record_of`."""
-        failed = RequestError(FAILED, ours=True)
-        try:
-            with quiet("{}", CFKError, let=RequestError):
-                return self._answer(model_input, params)
-        except RequestError as error:
-            failed = error
-        except CFKError:
-            pass
-        raise error_of(failed)  # out here, so that it carries no context
+        with refusing(FAILED, ours=True):
+            return self._answer(model_input, params)
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled: the copy would take along what is protected."""
@@ -110,18 +103,7 @@ def _ledger() -> Ledger:
 
 
 def load_inner(location: str) -> Any:
-    """Load an explainer or a model: a pickled object, or a model of MLflow as a function of a table.
-
-    Parameters
-    ----------
-    location : str
-        File, folder or URI. Loading runs code in it.
-
-    Raises
-    ------
-    ModelError
-        If it cannot be loaded. The message has the class of what was raised: its text may quote what was pickled.
-    """
+    """Load an explainer or a model, a pickled object or a model of MLflow as a function of a table; it runs code."""
     with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
         if location.endswith(PICKLE):
             return cloudpickle.loads(Path(location).read_bytes())
@@ -139,12 +121,8 @@ def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
     The server would check a table column by column, although the model checks it better; would quote what it cannot
     read, and show a stack trace. It has no place for this, so its function that answers requests is wrapped, for
     protected models alone. Without that function, as in another version of MLflow, nothing is done: the model is then
-    asked through `predict`, and texts are MLflow's own.
-
-    Parameters
-    ----------
-    answer_of : callable
-        Returns what answers for a loaded model, or None where it is no protected one.
+    asked through `predict`, and texts are MLflow's own. `answer_of` returns what answers for a loaded model, or None
+    where it is no protected one.
     """
     if getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ:  # this process is a server
         show_no_traces()
@@ -158,38 +136,13 @@ def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
         if answer is None:
             return by_mlflow(data, content_type, model, input_schema)
         if len(data) > MOST_BYTES:
-            raise error_of(RequestError(TOO_LONG))
+            raise RequestError(TOO_LONG)
         if str(content_type).partition(";")[0].strip().lower() == JSON and is_table(data):
-            return _answered(answer, data)
-        return _quietly(lambda: by_mlflow(data, content_type, model, input_schema))
+            text = answer_to(data, answer).decode()
+            return scoring_server.InvocationsResponse(response=text, status=200, mimetype=JSON)
+        with refusing(UNREADABLE, code=BAD_REQUEST):  # MLflow reads what is not in our form
+            found = by_mlflow(data, content_type, model, input_schema)
+            return found if found.status != 415 else found._replace(response=TYPE)
 
     invocations._cfk_wraps = by_mlflow  # type: ignore[attr-defined]
     scoring_server.invocations = invocations
-
-
-def error_of(refusal: RequestError) -> ConstantError:
-    """Return a refusal as MLflow raises it."""
-    return ConstantError(refusal.message, error_code=INTERNAL_ERROR if refusal.ours else INVALID_PARAMETER_VALUE)
-
-
-def _answered(answer: Answer, body: bytes | str) -> Any:
-    try:
-        text = answer_to(body, answer).decode()
-    except RequestError as error:
-        refusal = error_of(error)
-    else:
-        return scoring_server.InvocationsResponse(response=text, status=200, mimetype=JSON)
-    raise refusal  # out here, so that it carries no context
-
-
-def _quietly(ask: Callable[[], Any]) -> Any:
-    """Have MLflow read what is not in our form; what fails in that is the request's fault, and said in a constant."""
-    try:
-        with quiet("{}", CFKError, let=ConstantError):
-            found = ask()
-            return found if found.status != 415 else found._replace(response=TYPE)
-    except ConstantError:  # a protected model's own
-        raise
-    except CFKError:
-        pass
-    raise ConstantError(UNREADABLE, error_code=BAD_REQUEST)  # out here, so that it carries no context

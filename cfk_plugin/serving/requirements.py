@@ -32,28 +32,11 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def requirements_of(
     sources: Iterable[str | set[str]], given: Sequence[str] = (), code_paths: Sequence[str] = ()
 ) -> list[str]:
-    """Return pip requirements of a protected model.
+    """Return pip requirements of a protected model, ``cfk-plugin`` and ``mlflow`` first; what these need, pip brings.
 
-    Parameters
-    ----------
-    sources : iterable of str or set of str
-        What is protected: the URI of a logged model, whose own requirements are taken over, or the modules of a pickle
-        (see `pickled`), which are looked up among the installed distributions.
-    given : sequence of str
-        What the user says; it stands in the place of what was found for the same project.
-    code_paths : sequence of str
-        Files and folders of code that is logged with the model; what it imports is looked up, too.
-
-    Returns
-    -------
-    list of str
-        ``cfk-plugin`` and ``mlflow`` first. Only what is needed directly is pinned: pip brings what that needs in turn.
-
-    Warns
-    -----
-    UserWarning
-        If a pickle needs a module that no installed distribution has and no code path brings; if two sources need
-        different versions of a project; if a logged model's requirements cannot all be taken over.
+    Sources are URIs of logged models, whose own requirements are taken over, and modules of pickles (see `pickled`),
+    which are looked up among the installed distributions, as is what code of `code_paths` imports. What is `given`
+    stands in the place of what was found for the same project. What cannot be found or settled is warned of.
     """
     found: dict[str, str] = {}
     code = [modules_of_code(Path(path)) for path in code_paths]

@@ -50,46 +50,22 @@ _SMALL = 65_536  # bytes; requests that are no longer are read however much othe
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What requests may take.
+    """What requests may take."""
 
-    Attributes
-    ----------
-    seconds : float
-        Until a request is answered with 504. An explainer that hangs cannot be stopped: its thread runs on.
-    threads : int
-        Requests that are worked on at the same time, those that hang among them; as many more may wait.
-    reading : float
-        Seconds that a client may take to send a request, once its headers and once its body.
-    bytes : int
-        Length of a request.
-    held : int
-        Bytes of all requests together, from the first that is read until the answer; shorter ones than 64 kB are
-        read beyond that.
-    connections : int
-        Clients at the same time, those that send nothing among them.
-    """
-
-    seconds: float = 60.0
-    threads: int = 16
-    reading: float = 10.0
-    bytes: int = MOST_BYTES
-    held: int = 5 * MOST_BYTES
-    connections: int = 512
+    seconds: float = (
+        60.0  # until a request is answered with 504; an explainer that hangs cannot be stopped, and runs on
+    )
+    threads: int = 16  # requests that are worked on at the same time, those that hang among them; as many may wait
+    reading: float = 10.0  # seconds that a client may take to send a request, once its headers and once its body
+    bytes: int = MOST_BYTES  # of a request
+    held: int = 5 * MOST_BYTES  # bytes of all requests together, from the first that is read until the answer
+    connections: int = 512  # clients at the same time, those that send nothing among them
 
 
 def make_app(answer: Answer, limits: Limits) -> ASGIApp:
     """Return the server as an ASGI application. It raises nothing: what web servers make of that is a trace.
 
-    Parameters
-    ----------
-    answer : callable
-        As `RequestHandler.answer`.
-    limits : Limits
-
-    Returns
-    -------
-    ASGI application
-        ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``GET /ping`` and ``GET /health`` answer 200.
+    ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``GET /ping`` and ``GET /health`` answer 200.
     """
     room = _Room(answer, limits)
 

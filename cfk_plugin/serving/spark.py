@@ -208,13 +208,7 @@ def _pickled(*fitting: Any) -> bytes:
 
 
 def _unpickled(fitting: bytes) -> tuple[Any, ...]:
-    """Return what was pickled, with the model at the place of its URI.
-
-    Raises
-    ------
-    ModelError
-        If a worker cannot load it: a module that it does not have, say.
-    """
+    """Return what was pickled, with the model at the place of its URI."""
     with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
         model, *rest = cloudpickle.loads(fitting)
         return (_loaded(model) if isinstance(model, str) else model, *rest)
