@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,7 +15,6 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
 from cfk_plugin.cli import app
-from prototyped import prototypes
 
 CANARY = "canary-7f3a"
 FEATURES = ["age", "sex", "salary"]
@@ -180,14 +178,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("command", "message"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_input_is_one_clear_line_and_exit_2(folder: Path, mlflow_store: str, command: str, message: str) -> None:
-    os.chdir(folder)
-    result = cfk(command, code=2)
-    assert message in result.stderr
-    assert result.stderr.startswith("cfk: ")
-    assert result.stderr.count("\n") == 1
-    assert result.stdout == ""
+def test_wrong_input_is_one_clear_line_and_exit_2(folder: Path, mlflow_store: str) -> None:
+    for command, message in WRONG.values():
+        result = cfk(command, code=2)
+        assert message in result.stderr, command
+        assert result.stderr.startswith("cfk: ")
+        assert result.stderr.count("\n") == 1
+        assert result.stdout == ""
 
 
 SCHEMAS = {
@@ -205,10 +202,10 @@ SCHEMAS = {
 }
 
 
-@pytest.mark.parametrize(("content", "message"), SCHEMAS.values(), ids=SCHEMAS.keys())
-def test_a_wrong_schema_is_one_clear_line(folder: Path, content: str, message: str) -> None:
-    Path("schema.json").write_text(content)
-    assert message in cfk(PROTECT, code=2).stderr
+def test_a_wrong_schema_is_one_clear_line(folder: Path) -> None:
+    for content, message in SCHEMAS.values():
+        Path("schema.json").write_text(content)
+        assert message in cfk(PROTECT, code=2).stderr
 
 
 def test_a_pickle_that_is_no_model(folder: Path, train: pd.DataFrame) -> None:
@@ -275,37 +272,6 @@ def test_a_schema_shows_how_much_columns_single_out(folder: Path) -> None:
         ["b", "categories", "2", "25%", "100%"],  # x is alone; (1, x), (1, y), (2, y), (3, y)
         ["c", "numbers", "1", "0%", "100%"],
     ]
-
-
-TAMPERING = {
-    "narrower region": (lambda e: e["region"]["age"].update(low=20, high=20), 1, "fewer than k"),
-    "another k": (lambda e: e["certificate"].update(k=999), 3, "something else"),
-    "exact value": (lambda e: e["released"].update(age=20), 1, "releases age exactly"),
-    "identifier": (lambda e: e["released"].update(name="x"), 1, "releases name exactly"),
-    "missing column": (lambda e: e["region"].pop("age"), 1, "not over the quasi-identifiers age, sex"),
-    "no status": (lambda e: e.pop("status"), 1, "lacks status"),
-    "withheld with values": (lambda e: e.update(status="suppressed"), 1, "a key that the format does not know"),
-    "no part": (lambda e: e["region"].update(age=3), 1, "explanation 0, region.age"),
-    "a word for a number": (lambda e: e["region"]["age"].update(low="x"), 1, "region of age is none of a numeric"),
-}
-
-
-@pytest.mark.parametrize(("change", "code", "message"), TAMPERING.values(), ids=TAMPERING.keys())
-def test_verify_finds_tampering(folder: Path, change: Any, code: int, message: str) -> None:
-    cfk(RELEASE)
-    content = json.loads(Path("released.json").read_text(encoding="utf-8"))
-    change(content["explanations"][0])
-    Path("released.json").write_text(json.dumps(content))
-    assert message in cfk(VERIFY, code=code).output
-
-
-def test_prototypes_need_a_person_to_look(folder: Path) -> None:
-    Path("released.json").write_text(prototypes().to_json(), encoding="utf-8")
-    table = pd.DataFrame({"age": [20, 60], "city": ["Ghent", None], "salary": [10.0, 90.5]})
-    table.to_csv("people.csv", index=False)
-    Path("people.json").write_text('{"quasi_identifiers": ["age"]}', encoding="utf-8")
-    said = cfk("verify released.json people.csv -s people.json", code=3).output
-    assert "which no people can be counted for" in " ".join(said.replace("│", " ").split())
 
 
 def test_plugins_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

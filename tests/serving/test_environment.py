@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, hookimpl
-from cfk_plugin.data.provenance import environment_of
 
 TRAIN = pd.DataFrame({"age": [20, 21, 22, 23] * 10, "pay": range(40)})
 
@@ -48,6 +47,11 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
 
 
 def test_what_is_not_used_is_said_too() -> None:
-    found = environment_of()
-    assert (found["seed"], found["ledger"], found["plugins"]) == (None, "none", [])
-    assert found["reference_population"] is False
+    population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(
+        population, model=lambda rows: rows["pay"] > 3, desired=True
+    )
+    found = anonymizer.transform(TRAIN.tail(2)).about.environment
+    assert found is not None
+    assert (found["ledger"], found["reference_population"]) == ("none", False)
+    assert not [plugin for plugin in found["plugins"] if "Plugin" in plugin]
