@@ -39,20 +39,10 @@ Cell = Callable[[Aggregate | PublishedResult], str]
 
 
 def render(results: Results, figures: str = "figures/", template: str | None = None) -> str:
-    """Return the page as Markdown.
+    """Return the page as Markdown; the same results give the same text, and what was not run is said to be "not run".
 
-    Parameters
-    ----------
-    results : Results
-    figures : str
-        Where the files of `plots.draw` are, as seen from the page.
-    template : str, optional
-        A template that extends `TEMPLATE` and fills its blocks with what somebody has to say of these results.
-
-    Returns
-    -------
-    str
-        The same results give the same text. What was not run is said to be "not run".
+    `figures` is where the files of `plots.draw` are, as seen from the page. A `template` extends `TEMPLATE` and fills
+    its blocks with what somebody has to say of these results.
     """
     sources = {TEMPLATE: (files(__package__) / TEMPLATE).read_text("utf-8")}
     environment = Environment(
@@ -316,10 +306,6 @@ def _people(results: Results) -> str:
     return table(head, rows, left=3)
 
 
-def _mean_and_least(mean: float | None, least: float | None) -> str:
-    return NONE if mean is None else f"{number(mean, 1)} ({number(least, 0)})"
-
-
 def _runs(results: Results) -> str:
     """Return every figure of the tables with its interval and the run that it is from."""
     rows = [
@@ -376,11 +362,8 @@ def _parameters(rows: Sequence[Row]) -> str:
 def _fairness(rows: Sequence[Row]) -> str:
     """Return both groups' mean NCP, and by how much they differ: one row per table and method."""
     names = ("table", "method", "k", "by", "metric", "group")
-    at, ks, main = (
-        {tuple(row[name] for name in names): row for row in rows},
-        sorted({r["k"] for r in rows}),
-        main_k(rows),
-    )
+    at = {tuple(row[name] for name in names): row for row in rows}
+    ks, main = _values(rows, "k"), main_k(rows)
     body = []
     for name in tables_in_order(rows):
         for method in methods_in_order(row for row in rows if row["table"] == name):

@@ -167,19 +167,7 @@ PLOTS: Mapping[str, Plot] = MappingProxyType(
 
 
 def draw(results: Results, folder: Path) -> dict[str, Path]:
-    """Draw every figure that results hold something for.
-
-    Parameters
-    ----------
-    results : Results
-    folder : Path
-        Is made where it does not exist.
-
-    Returns
-    -------
-    dict
-        Name to SVG file; the same results give the same files.
-    """
+    """Draw every figure that results hold something for, as SVG files in a folder; return them by name."""
     import matplotlib as mpl
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -357,27 +357,9 @@ class Results:
         studies: Mapping[str, Iterable[Row]] | None = None,
         runs: Mapping[str, str] | None = None,
     ) -> Results:
-        """Summarise measurements and studies.
+        """Summarise measurements, by the key of their job, and rows of studies; `runs` are ids of MLflow by key.
 
-        Parameters
-        ----------
-        measured : mapping
-            Key of a job to what it gave: one per table, method and k. Those with settings that are not the method's
-            usual ones are left out: they belong to studies.
-        command, machine : str
-        studies : mapping, optional
-            Name to rows.
-        runs : mapping, optional
-            Key of a job to the id of its MLflow run.
-
-        Returns
-        -------
-        Results
-
-        Raises
-        ------
-        InputError
-            If measurements of one table have different configs.
+        Measurements with settings that are not the method's usual ones are left out: they belong to studies.
         """
         usual = {key: found for key, found in measured.items() if not found.options}
         settings: dict[str, Config] = {}
@@ -409,13 +391,7 @@ class Results:
 
     @classmethod
     def from_json(cls, text: str) -> Results:
-        """Read what `to_json` wrote.
-
-        Raises
-        ------
-        InputError
-            If it was written by another version.
-        """
+        """Read what `to_json` wrote; what another version wrote is refused."""
         found = json.loads(text)
         version = found.pop("schema_version", None)
         if version != SCHEMA_VERSION:

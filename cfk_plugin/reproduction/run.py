@@ -217,17 +217,7 @@ def reproduce(
 class Forecast:
     """How long an experiment will still take, from how long its jobs took so far.
 
-    It learns how many explanations each table has, and seconds per explanation of each method on each table. Tables
-    that were not begun are taken to be like those that were.
-
-    Parameters
-    ----------
-    jobs : iterable of Job
-        Everything that has to be measured.
-    limit : int
-        Most explanations of a table.
-    at_once : int
-        Jobs that are measured at the same time.
+    Tables that were not begun are taken to be like those that were. `at_once` jobs are measured at the same time.
     """
 
     def __init__(self, jobs: Iterable[Job], limit: int, at_once: int) -> None:
@@ -269,11 +259,6 @@ class Workspace:
 
     Figures alone: no row, no model. A file appears whole or not at all. One that cannot be read counts as missing: it
     is measured again.
-
-    Parameters
-    ----------
-    folder : Path
-        Made when something is kept.
     """
 
     def __init__(self, folder: Path) -> None:
