@@ -22,7 +22,7 @@ from cfk_plugin import PrivacyPolicy, PrivacyReport
 from cfk_plugin.audit.epsilon_bounds import bound_curves
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.report.data import CheckResult
+from cfk_plugin.report.data import ReportData
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
@@ -129,7 +129,7 @@ def audit(name: str, main: float = 0.02, control: float = 0.02, **said: Any) -> 
 
     For extraction the number to be compared with is the baseline: what queries alone give.
     """
-    kind = next(kind for kind in ATTACKS if name.startswith(kind))
+    kind = next((kind for kind in ATTACKS if name.startswith(kind)), "linkage")
     result = {"attack": name, "scenario": "Knows everything.", "main": rate(main), "control": rate(control)}
     result |= {"baseline": rate(control if kind == "extraction" else 0.001), "worked": main > control}
     result |= {"figures": {"success": main}, "seed": 0, "n": 200}
@@ -195,7 +195,7 @@ def inputs(path: Path, thresholds: Mapping[str, float] | None = None, **changes:
     return path
 
 
-def check(report: PrivacyReport, name: str) -> CheckResult:
+def check(report: PrivacyReport, name: str) -> Any:
     return next(found for found in report.data.checks if found.id == name)
 
 
@@ -241,3 +241,35 @@ def attack_report(kind: Any, name: str, main: Mapping[str, Any], against: Mappin
     control = None if kind == "extraction" else Rate(**against)
     result = AuditResult(name, "Knows all.", Rate(**main), Rate(**against), control, {}, 0, main["n"])
     return AttackReport(**({"kind": kind, "subject": "nice", "settings": {}, "results": (result,)} | of))
+
+
+# --- the report of the documentation, with other content ---
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "governance" / "example-report.json"
+HOSTILE = "a|b <script>alert(1)</script> *x* _y_ `z`\nnext & \"q\" 'r' [l](javascript:1) </style>\x07"
+"""What markup of any kind would take for its own."""
+
+
+def content() -> Any:
+    return json.loads(EXAMPLE.read_text("utf-8"))
+
+
+def example(**changes: Any) -> PrivacyReport:
+    """Return the example with other content; of a mapping, the parts that are given."""
+    made = content()
+    for name, value in changes.items():
+        made[name] = {**made[name], **value} if isinstance(made[name], dict) and isinstance(value, dict) else value
+    return PrivacyReport(ReportData.from_dict(made))
+
+
+def amount(value: float | None = None, low: float | None = None, high: float | None = None, **more: Any) -> Any:
+    return {"value": value, "low": low, "high": high, "n": None, "band": None} | more
+
+
+def line(name: str, status: str = "pass", measured: Any = 12, needed: Any = 12, **changes: Any) -> dict[str, Any]:
+    """Return a check as the JSON has it."""
+    told = {"source": "policy", "section": 5, "text": f"The {name} check found it.", "evidence": []}
+    amounts = {"measured": measured, "threshold": needed}
+    return {"id": name, "status": status, **told, **changes} | {
+        key: value if isinstance(value, dict) else amount(value) for key, value in amounts.items()
+    }

@@ -1,94 +1,92 @@
-"""Answers of people: what they write comes out as written, or an error names the key and shows nothing of it."""
+"""Answers of people: what they write stands in the report, or an error names the key and shows nothing of it."""
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+import reported
+from cfk_plugin import PrivacyPolicy, PrivacyReport
+from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.inputs import (
-    ACCEPTABLE,
-    LARGEST,
-    LONGEST,
-    QUESTIONS,
-    SIGNERS,
-    HumanInputs,
-    placeholders,
-    promised,
-    template,
-)
-from cfk_plugin.report.statements import DEFINITIONS
 
 CANARY = "canary-7731"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "governance" / "inputs.md"
+ACCEPTABLE = set(
+    re.findall(r"`(attack_\w+|k_\w+_min)`", "\n".join(re.findall(r"^\| `.*", GUIDE.read_text("utf-8"), re.M)))
+)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("template") / "inputs.yaml"
+    assert CliRunner().invoke(app, ["report", "--template", str(path)]).exit_code == 0
+    return path.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def run_id(store: str) -> str:
+    return reported.run()
 
 
 @pytest.fixture
-def read(tmp_path):
-    def from_text(text):
+def report(run_id: str, tmp_path: Path) -> Any:
+    """Return a function that makes the report of a run with answers as they are written."""
+
+    def made(text: str | bytes, run: str = run_id, **options: Any) -> PrivacyReport:
         path = tmp_path / "inputs.yaml"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return HumanInputs.read(path)
+        return PrivacyReport.of_runs(run, inputs=path, **options)
 
-    return from_text
-
-
-def test_template_asks_everything_and_answers_nothing(read):
-    inputs = read(template())
-    assert inputs == HumanInputs()
-    asked = [place.id for place in placeholders(inputs)]
-    assert asked == [*QUESTIONS, *(f"sign_off.{name}" for name in SIGNERS)]
-    assert all(f"  {name}: " in template() for name in QUESTIONS)
-    assert set(inputs.system().values()) == {None}
+    return made
 
 
-def test_a_filled_template_leaves_nothing_open(read):
-    lines = []
-    for line in template().splitlines():
-        name = line.strip().split(":")[0]
-        if not line.endswith('""'):
-            lines.append(line)
-            continue
-        answer = {"recipients_pool": "no", "next_review": "2027-05-31", "date": "2026-11-20"}.get(name, f"the {name}")
-        lines.append(line.replace('""', answer))
-    inputs = read("\n".join(lines))
-    assert placeholders(inputs) == ()
-    assert inputs.answers["system"] == "the system"
-    assert inputs.reason == "the reason"
-    assert inputs.signatures()[0] == {"role": "data protection officer", "name": "the name", "date": "2026-11-20"}
+def test_the_template_asks_everything_and_answers_nothing(report: Any, template: str, run_id: str) -> None:
+    made, none = report(template), PrivacyReport.of_runs(run_id)
+    assert made.data.placeholders == none.data.placeholders
+    asked = [place.id for place in made.data.placeholders]
+    assert {"system", "sign_off.dpo"} < set(asked)
+    assert all(f"  {name.removeprefix('sign_off.')}:" in template for name in asked)
+    assert set(made.data.system.values()) == {None}
+    assert made.data.placeholders[0].question in made.to_html()
 
 
-def test_scalars_stay_as_they_were_written(read):
-    inputs = read("answers: {recipients_pool: No, retention: 05, legal_basis: yes, next_review: 2027-01-01}")
-    assert dict(inputs.answers) == {
+def test_a_filled_template_leaves_nothing_open(report: Any, template: str) -> None:
+    told = {"recipients_pool": "no", "next_review": "2027-05-31", "date": "2026-11-20"}
+    lines = [
+        line.replace('""', told.get(name := line.strip().split(":")[0], f"the {name}"))
+        for line in template.splitlines()
+    ]
+    data = report("\n".join(lines)).data
+    assert data.placeholders == ()
+    assert (data.system["system"], data.report["reason"]) == ("the system", "the reason")
+    assert data.report["title"] == "Privacy report: the system"
+    assert data.sign_off[0] == {"role": "data protection officer", "name": "the name", "date": "2026-11-20"}
+
+
+def test_answers_stay_as_they_were_written(report: Any) -> None:
+    written = "recipients_pool: No, retention: 05, legal_basis: yes, next_review: 2027-01-01"
+    tags = "purpose: !!python/object/apply:os.getcwd x, access: !!int y"
+    data = report(f"answers: {{{written}, {tags}}}\nsign_off: {{dpo: {{name: A. Person}}}}").data
+    assert {name: value for name, value in data.system.items() if value is not None} == {
         "recipients_pool": "no",
         "retention": "05",
         "legal_basis": "yes",
         "next_review": "2027-01-01",
+        "purpose": "x",
+        "access": "y",
     }
+    assert data.sign_off[0] == {"role": "data protection officer", "name": "A. Person", "date": None}
+    assert "sign_off.dpo" in {place.id for place in data.placeholders}  # half a signature is open
 
 
-def test_plain_python_values_do_as_well():
-    inputs = HumanInputs(
-        answers={"recipients_pool": False, "next_review": dt.date(2027, 1, 1)}, thresholds={"k": 12, "pureness": 0.9}
-    )
-    assert dict(inputs.answers) == {"recipients_pool": "no", "next_review": "2027-01-01"}
-    assert dict(inputs.thresholds) == {"k": 12, "pureness": 0.9}
-
-
-def test_numbers_are_read_from_text(read):
-    assert dict(read("thresholds: {k: 12, pureness: .9, ncp: ''}").thresholds) == {"k": 12, "pureness": 0.9}
-
-
-def test_half_a_signature_is_open(read):
-    inputs = read("sign_off: {dpo: {name: A. Person}, owner: {name: B. Person, date: 2026-11-01}}")
-    assert [place.id for place in placeholders(inputs) if place.id.startswith("sign_off")] == [
-        "sign_off.dpo",
-        "sign_off.model_risk",
-    ]
-    assert inputs.signatures()[0] == {"role": "data protection officer", "name": "A. Person", "date": None}
+@pytest.mark.parametrize("text", ["", "# nothing\n", "answers:\nthresholds: ~\n", "answers: {system: null}"])
+def test_nothing_said_is_no_error(text: str, report: Any) -> None:
+    assert set(report(text).data.system.values()) == {None}
 
 
 @pytest.mark.parametrize(
@@ -115,56 +113,69 @@ def test_half_a_signature_is_open(read):
         ("thresholds: {pureness: 90}", r"thresholds\.pureness must be a number between 0 and 1"),
         ("thresholds: {epsilon: 0}", r"thresholds\.epsilon must be a finite number above 0"),
         ("thresholds: {risk: 0.5}", r"thresholds\.risk is unknown"),
+        ("thresholds: {k: 11}", r"thresholds\.k is below that of the preset ema-0070"),
         (f"accepted_risks: {{k_min: {CANARY}}}", r"accepted_risks\.k_min is unknown; known: k_desired_min"),
         (f"reason: {CANARY}\nreason: again", r"reason stands there twice \(line 2\)"),
-        (f"answers: {{system: a, system: {CANARY}}}", "system stands there twice"),
         (f"answers: {{system: '{CANARY}", "no valid YAML"),
         (f"answers: {{system: {CANARY}: b: c}}", "no valid YAML"),
         (f"answers: {{system: *{CANARY}}}", "no valid YAML"),
         (f"&a [*a, {CANARY}]", "no valid YAML"),
         (f"a: 1\n---\nb: {CANARY}", "no valid YAML"),
-        ("[" * 5_000, "no valid YAML"),
+        ("[" * 600, "no valid YAML"),
         (f'answers: {{system: "{CANARY}\\e[31m"}}', "cannot be printed"),
         (f'answers: {{system: "{CANARY}\\u202e"}}', "cannot be printed"),
         (f'answers: {{system: "{CANARY}\\ud800"}}', "cannot be printed"),
         (b"\xff\xfe" + CANARY.encode(), "not UTF-8"),
-        ("answers: {system: " + "x" * (LONGEST + 1) + "}", r"answers\.system has 2,001 characters; say it in 2,000"),
-        ("#" * (LARGEST + 1), "larger than 200,000 bytes"),
+        ("answers: {system: " + "x" * 2_001 + "}", r"answers\.system has 2,001 characters; say it in 2,000"),
+        ("#" * 200_001, "larger than 200,000 bytes"),
     ],
 )
-def test_wrong_answers_are_named_and_not_shown(read, text, message):
+def test_wrong_answers_are_named_and_not_shown_before_any_run_is_read(text: Any, message: str, report: Any) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        read(text)
+        report(text, run="nobody", preset="ema-0070")
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None
 
 
-def test_tags_make_nothing(read):
-    inputs = read("answers: {system: !!python/object/apply:os.getcwd [], retention: !!int x}\n".replace(" []", " x"))
-    assert dict(inputs.answers) == {"system": "x", "retention": "x"}
+def test_answers_are_in_no_repr() -> None:
+    from cfk_plugin.report.inputs import HumanInputs
 
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
-        HumanInputs.read(tmp_path / "none.yaml")
-
-
-@pytest.mark.parametrize("text", ["", "# nothing\n", "answers:\nthresholds: ~\n", "answers: {system: null}"])
-def test_nothing_said_is_no_error(read, text):
-    assert read(text) == HumanInputs()
-
-
-def test_it_does_not_show_answers():
-    assert CANARY not in repr(HumanInputs(answers={"system": CANARY}))
-
-
-def test_answers_cannot_be_changed_afterwards():
-    given = {"system": "A"}
+    given = {"system": CANARY}
     inputs = HumanInputs(answers=given)
-    given["system"] = "B"
-    assert inputs.answers["system"] == "A"
-    with pytest.raises(TypeError):
-        inputs.answers["system"] = "C"
+    given["system"] = "changed afterwards"
+    assert inputs.answers["system"] == CANARY
+    assert CANARY not in repr(inputs)
+
+
+# --- thresholds, and risks that are accepted ---
+
+
+@pytest.mark.parametrize("preset", ["paper", "cms-11", "ema-0070", "k20"])
+def test_a_preset_asks_for_its_k_and_says_who_does(preset: str, run_id: str) -> None:
+    report = PrivacyReport.of_runs(run_id, preset=preset)
+    asked = {line["id"]: line for line in report.data.policy["thresholds"]}
+    k = PrivacyPolicy.preset(preset).k  # type: ignore[arg-type]
+    assert asked["k"]["value"] == k
+    assert 1 / k <= asked["risk"]["value"] < 1 / (k - 1)  # the least k that the risk allows
+    assert len(asked["k"]["source"]) > 20
+    assert ("pureness" in asked, asked["group_gap"]["value"], asked["attack_over_control"]["value"]) == (
+        False,
+        0.1,
+        0.05,
+    )
+    assert asked["risk"]["source"].endswith("1 / k") == (preset != "ema-0070")
+
+
+def test_people_come_before_preset_and_house(report: Any, run_id: str) -> None:
+    data = report("thresholds: {k: 15, pureness: .9, group_gap: 0.2, ncp: ''}", preset="cms-11").data
+    asked = {line["id"]: line for line in data.policy["thresholds"]}
+    assert [asked[name]["value"] for name in ("k", "pureness", "group_gap")] == [15, 0.9, 0.2]
+    assert {asked[name]["source"] for name in ("k", "pureness", "group_gap")} == {"inputs.yaml"}
+    assert asked["risk"]["value"] == 1 / 15
+    none = {line["id"] for line in PrivacyReport.of_runs(run_id).data.policy["thresholds"]}
+    assert none.isdisjoint({"k", "risk"})  # policies alone ask
+    with pytest.raises(InputError, match="known: paper, cms-11, ema-0070, k20"):
+        PrivacyReport.of_runs("nobody", preset="gdpr")
 
 
 RERUNS = {"k_effective_min", "attack_inversion_own", "attack_inversion_released"}
@@ -173,31 +184,21 @@ RERUNS = {"k_effective_min", "attack_inversion_own", "attack_inversion_released"
 @pytest.mark.parametrize(
     ("policy", "kept"),
     [
-        ({"guarantee": "nominal"}, set()),
-        ({"guarantee": "reciprocal", "anonymity_set": "population"}, RERUNS),
-        ({"guarantee": "reciprocal", "anonymity_set": "eligible"}, RERUNS | {"k_desired_min"}),
-        ({"guarantee": "catalogue"}, RERUNS | {"k_desired_min", "attack_model_filter"}),
+        (PrivacyPolicy(k=12, guarantee="nominal"), set()),
+        (PrivacyPolicy(k=12), RERUNS),
+        (PrivacyPolicy(k=12, anonymity_set="eligible"), RERUNS | {"k_desired_min"}),
+        (PrivacyPolicy(k=12, guarantee="catalogue"), RERUNS | {"k_desired_min", "attack_model_filter"}),
     ],
 )
-def test_a_broken_promise_is_not_accepted(policy, kept):
-    inputs = HumanInputs(accepted_risks=dict.fromkeys(ACCEPTABLE, "outcomes are secret"))
-    assert promised(policy) == kept
-    for check in ACCEPTABLE:
-        assert inputs.accepted(check, [policy]) == (None if check in kept else "outcomes are secret")
-        assert inputs.accepted(check, [{"guarantee": "nominal"}, policy]) == inputs.accepted(check, [policy])
-    assert inputs.accepted("k_min", [policy]) is None
-
-
-def test_without_a_known_policy_nothing_is_accepted():
-    assert HumanInputs(accepted_risks={"k_desired_min": "a reason"}).accepted("k_desired_min", []) is None
-
-
-def test_what_can_be_accepted_is_a_check_and_documented():
-    assert set(ACCEPTABLE) <= set(DEFINITIONS)
-    page = Path(__file__).resolve().parents[2] / "docs" / "governance" / "inputs.md"
-    table = [line for line in page.read_text("utf-8").splitlines() if line.startswith("| `")]
-    assert {name for line in table for name in re.findall(r"`(\w+)`", line)} == set(ACCEPTABLE)
-
-
-def test_a_risk_that_nobody_accepted():
-    assert HumanInputs().accepted("k_desired_min", [{"guarantee": "nominal"}]) is None
+def test_a_risk_is_accepted_unless_the_policy_promised_that_there_is_none(
+    policy: PrivacyPolicy, kept: set[str], report: Any
+) -> None:
+    assert len(ACCEPTABLE) == 13
+    accepted = "\n".join(f"  {name}: outcomes are secret" for name in sorted(ACCEPTABLE))
+    attacks = [name.removeprefix("attack_") for name in sorted(ACCEPTABLE) if name.startswith("attack")]
+    ran = [reported.audit(name, main=0.9, policy=policy.to_dict()) for name in attacks]
+    table = reported.rows(policy=policy, k_desired=3, k_effective=3)
+    run_id = reported.run(table, policy, audits=ran)
+    found = {line.id: line.status for line in report(f"accepted_risks:\n{accepted}", run=run_id).data.checks}
+    assert {name for name in ACCEPTABLE if found[name] == "fail"} == kept
+    assert {found[name] for name in ACCEPTABLE - kept} == {"review"}
