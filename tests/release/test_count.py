@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from cfk_plugin import (
     Explanations,
+    GeneralizedCounterfactual,
     Interval,
     KAnonymizer,
     Ledger,
@@ -33,14 +34,12 @@ from cfk_plugin.release.results import Phrase
 from cfk_plugin.serving.records import record_of
 
 KEY = b"a key of tests"
-GUARANTEES = ("nominal", "reciprocal", "catalogue")
-
 
 # --- The order of rows and columns, the index, the dtype, the process -----------------------------------------------
 
 
 def people(n: int, seed: int) -> pd.DataFrame:
-    """Return people with five quasi-identifiers of all kinds."""
+    """Return people with quasi-identifiers of all kinds."""
     random = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -61,53 +60,45 @@ QUASI = ["born", "age", "sex", "city", "zip", "grade"]
 TREE = {1000: ["Brussels"], 1050: ["Brussels"], 2000: ["Antwerp"], 2018: ["Antwerp"], 9000: ["Ghent"]}
 
 
-def schema_of(table: pd.DataFrame, **options: Any) -> Schema:
-    """Declare the table of `people`."""
-    return Schema.from_frame(
-        table,
-        quasi_identifiers=[name for name in table if name in QUASI],
-        sensitive=["job"],
-        ordinal={"grade": ["low", "mid", "high"]},
-        hierarchies={"zip": TREE},
-        weights={"age": 0.3, "city": 0.1, "zip": 0.7, "sex": 0.2},
-        **options,
-    )
-
-
 def wanted(rows: pd.DataFrame) -> np.ndarray:
     """Judge people by name of the column, whatever its dtype."""
     debt, age = (pd.to_numeric(rows[name].astype(object)).to_numpy(dtype=float) for name in ("debt", "age"))
     return (3 * debt + age) % 7 < 5
 
 
-def fitted(table: pd.DataFrame, guarantee: str, k: int, method: str = "auto", **options: Any) -> KAnonymizer:
-    """Return an anonymizer of a table."""
-    policy = PrivacyPolicy(k=k, guarantee=guarantee)
-    population = Population.from_frame(table, schema_of(table, **options), key=KEY)
-    return KAnonymizer(policy=policy, method=method).fit(population, model=wanted, desired=True)
+def population_of(table: pd.DataFrame, key: bytes | None = KEY) -> Population:
+    schema = Schema.from_frame(
+        table,
+        quasi_identifiers=[name for name in table if name in QUASI],
+        sensitive=["job"],
+        ordinal={"grade": ["low", "mid", "high"]},
+        hierarchies={"zip": TREE},
+        weights={"age": 0.3, "city": 0.1, "zip": 0.7, "sex": 0.2},
+        subject="person" if "person" in table else None,
+    )
+    return Population.from_frame(table, schema, key=key)
+
+
+def fitted(table: pd.DataFrame, guarantee: str, k: int = 4, method: str = "auto", **options: Any) -> KAnonymizer:
+    policy = PrivacyPolicy(k=k, guarantee=guarantee)  # type: ignore[arg-type]
+    anonymizer = KAnonymizer(policy=policy, method=method, **options)
+    return anonymizer.fit(population_of(table), model=wanted, desired=True)
 
 
 def plain(region: Region | None) -> Any:
     """Return a region whose categories are spelled in one way, as their dtype may differ."""
-    if region is None:
-        return None
-    return {
-        name: part if isinstance(part, Interval) else frozenset(str(value) for value in part)
-        for name, part in region.items()
+    return region and {
+        name: part if isinstance(part, Interval) else sorted(str(value) for value in part)
+        for name, part in sorted(region.items())
     }
 
 
 def told(explanations: Explanations) -> list[Any]:
     """Return what is released to each person, but for how a dtype spells it."""
     return [
-        (
-            e.status,
-            plain(e.region),
-            {n: str(v).removesuffix(".0") for n, v in e.released.items()},
-            e.certificate.public(),
-        )
-        if e.status == "released"
-        else (e.status, e.reason)
+        (plain(e.region), {n: str(v).removesuffix(".0") for n, v in e.released.items()}, e.certificate.public())
+        if isinstance(e, GeneralizedCounterfactual)
+        else e.reason
         for e in explanations
     ]
 
@@ -125,150 +116,115 @@ OTHER_DTYPES = {
 
 @st.composite
 def layouts(draw: st.DrawFn) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a table, and the same people laid out otherwise; a column ``row`` says who is who."""
+    """Return people, some with several rows, and the same people laid out otherwise."""
     table = people(draw(st.integers(25, 40)), draw(st.integers(0, 2**31)))
     random = np.random.default_rng(draw(st.integers(0, 2**31)))
+    if draw(st.booleans()):
+        table["person"] = random.integers(0, 20, len(table))
     other = table.astype({name: draw(st.sampled_from(kinds)) for name, kinds in OTHER_DTYPES.items()})
     if isinstance(other["city"].dtype, pd.CategoricalDtype):
         levels = ["Nobody's", *random.permutation(table["city"].unique())]
         other["city"] = other["city"].cat.set_categories(levels)
-    other = other.assign(row=np.arange(len(table)))[list(random.permutation([*table, "row"]))]
-    other = other.sample(frac=1, random_state=int(random.integers(2**31)))
+    who = random.permutation(len(table))
+    other = other[list(random.permutation(list(table)))].iloc[who]
     if draw(st.booleans()):
         other.index = pd.Index(random.choice(["x", "y"], len(table)))
     return table, other
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+METHODS = [
+    ("nominal", "exact"),
+    ("nominal", "grasp"),
+    ("nominal", "mondrian"),
+    ("reciprocal", "auto"),
+    ("catalogue", "auto"),
+]
+
+
+@pytest.mark.parametrize(("guarantee", "method"), METHODS)
+@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(layouts())
 def test_the_same_people_are_the_same_groups_however_their_table_is_laid_out(
-    guarantee: str, layout: tuple[pd.DataFrame, pd.DataFrame]
+    guarantee: str, method: str, layout: tuple[pd.DataFrame, pd.DataFrame]
 ) -> None:
     table, other = layout
-    who = other["row"].to_numpy()
-    other = other.drop(columns="row")
-    one, two = fitted(table, guarantee, 4), fitted(other, guarantee, 4)
+    one, two = fitted(table, guarantee, method=method), fitted(other, guarantee, method=method)
     assert one.population_.fingerprint == two.population_.fingerprint
-    some = slice(12 if guarantee == "nominal" else None)  # there everybody takes a search
-    asked, other = table.iloc[who][some], other[some]
-    assert [plain(r) for r in one.regions_of(asked)] == [plain(r) for r in two.regions_of(other)]
-    assert told(one.transform(asked)) == told(two.transform(other))
-
-
-@pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
-def test_every_method_finds_the_same_region_whatever_the_order_of_columns(method: str) -> None:
-    table = people(60, 3)
-    backwards = table[list(table)[::-1]]
-    one, two = fitted(table, "nominal", 5, method), fitted(backwards, "nominal", 5, method)
-    assert told(one.transform(table.head(15))) == told(two.transform(backwards.head(15)))
-
-
-def test_people_with_several_rows_are_the_same_groups_in_any_order_of_columns() -> None:
-    table = people(120, 4).assign(person=np.random.default_rng(4).integers(0, 60, 120))
-    other = table[list(table)[::-1]].sample(frac=1, random_state=1)
-    one, two = (fitted(t, "catalogue", 4, subject="person") for t in (table, other))
-    assert one.population_.fingerprint == two.population_.fingerprint
-    assert one.regions_of(other) == two.regions_of(other)
-    assert told(one.transform(other)) == told(two.transform(other))
+    some = table.head(3 if guarantee == "nominal" else None)
+    same = some[list(other)].astype({name: other[name].dtype for name in other})
+    assert [plain(r) for r in one.regions_of(some)] == [plain(r) for r in two.regions_of(same)]
+    assert told(one.transform(some)) == told(two.transform(same))
 
 
 def test_without_a_key_the_order_of_columns_makes_no_difference_either() -> None:
     # Many are alike on the quasi-identifiers: who of them joins the others follows from a number of the whole record.
     table = people(150, 5).assign(born=pd.Timestamp("1990-01-01"), sex="f", city="Gent", zip=1000, grade="low")
     table["age"] = np.where(np.arange(150) < 100, 30, table["age"])
-    backwards = table[list(table)[::-1]]
     found = []
-    for layout in (table, backwards):
-        population = Population.from_frame(layout, schema_of(layout))
-        policy = PrivacyPolicy(k=20, guarantee="reciprocal")
-        found.append(KAnonymizer(policy=policy).fit(population, wanted, True).regions_of(layout))
+    for layout in (table, table[list(table)[::-1]]):
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=20)).fit(population_of(layout, None), wanted, True)
+        found.append(anonymizer.regions_of(layout))
     assert found[0] == found[1]
 
 
 def test_two_releases_with_other_columns_first_leave_as_many_people_as_one() -> None:
-    """The figures that were measured: 1,500 rows, five quasi-identifiers, k = 10."""
-    table = people(1500, 0).drop(columns="grade")
-    options = {"quasi_identifiers": ["born", "age", "sex", "city", "zip"], "nominal": ["zip"]}
+    table = people(600, 0)
     releases = []
     for layout in (table, table[list(table)[::-1]]):
-        population = Population.from_frame(layout, Schema.from_frame(layout, **options), key=KEY)
-        policy = PrivacyPolicy(k=10, guarantee="reciprocal")
-        regions = KAnonymizer(policy=policy).fit(population, wanted, True).regions_of(layout)
-        members = {region: population.members(region) for region in set(regions)}
+        anonymizer = fitted(layout, "reciprocal", 10)
+        regions = anonymizer.regions_of(layout)
+        members = {region: anonymizer.population_.members(region) for region in regions if region is not None}
         releases.append([members[region] for region in regions])
-    left = np.array([len(np.intersect1d(a, b)) for a, b in zip(*releases, strict=True)])
-    assert left.min() >= 10
-    assert (left < 10).mean() == 0
+    assert min(len(np.intersect1d(a, b)) for a, b in zip(*releases, strict=True)) >= 10
 
 
 PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import pandas as pd
-from test_count import fitted, people, told
-table = people(60, 6)
-table = table[list(table)[::-1]] if sys.argv[2] == "backwards" else table
-some = table.head(12)
-for guarantee in ("nominal", "catalogue"):
-    one = fitted(table, guarantee, 4)
-    regions = [sorted((n, str(p) if hasattr(p, "low") else sorted(map(str, p))) for n, p in r.items())
-               for r in one.regions_of(some)]
-    print(one.population_.fingerprint, regions, one.transform(some).to_frame()["k"].tolist())
+from test_count import regions_of_backwards
+print(regions_of_backwards(-1))
 """
 
 
+def regions_of_backwards(step: int = 1) -> str:
+    table = people(60, 6)
+    table = table[list(table)[::step]]
+    found = [fitted(table, guarantee) for guarantee in ("nominal", "catalogue")]
+    return repr([(one.population_.fingerprint, [*map(plain, one.regions_of(table.head(12)))]) for one in found])
+
+
 def test_the_groups_are_the_same_in_every_process() -> None:
-    said = [
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", PROCESS, str(Path(__file__).parent), order],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed, order in (("1", "forwards"), ("2", "backwards"))
-    ]
-    assert said[0] == said[1] != ""
+    command = [sys.executable, "-W", "ignore", "-c", PROCESS, str(Path(__file__).parent)]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.strip() == regions_of_backwards()
 
 
-def test_a_ledger_knows_a_record_whatever_the_order_of_columns(tmp_path: Any) -> None:
+def test_a_ledger_knows_a_record_whatever_the_order_of_columns(tmp_path: Path) -> None:
     table = people(60, 7)
     with Ledger(tmp_path / "ledger.db", create=True) as ledger:
         releases = []
         for layout in (table, table[list(table)[::-1]], table.astype({"age": float, "city": "category"})):
-            population = Population.from_frame(layout, schema_of(layout), key=KEY)
-            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee="reciprocal"), ledger=ledger)
-            releases.append(told(anonymizer.fit(population, wanted, True).transform(layout)))
+            releases.append(told(fitted(layout, "reciprocal", ledger=ledger).transform(layout)))
             assert ledger.status().records == len(table.drop_duplicates()[wanted(table.drop_duplicates())])
         assert releases[0] == releases[1] == releases[2]
 
 
-def test_a_ledger_of_before_does_not_lose_its_records(tmp_path: Any) -> None:
+def test_a_ledger_of_before_does_not_lose_its_records(tmp_path: Path) -> None:
     """Its handles have the table's order in them; what left before for a record leaves again."""
     table = people(60, 8)
     record = table[wanted(table)].head(1)
-    population = Population.from_frame(table, schema_of(table), key=KEY)
-    policy = PrivacyPolicy(k=4, guarantee="reciprocal")
-    whole = Region({n: Interval(*_ends(table[n], population.domains[n])) for n in ("born", "age")} | _all(table))
+    parts: dict[str, Any] = {name: Interval(table[name].min(), table[name].max()) for name in ("born", "age")}
+    parts |= {name: frozenset(table[name].tolist()) for name in ("sex", "city", "zip")}
+    whole = Region({**parts, "grade": Interval("low", "high", levels=("low", "mid", "high"))})
     with Ledger(tmp_path / "ledger.db", create=True) as ledger:
-        handle = ledger.handle(record[list(population.schema.features)].iloc[0].tolist())
-        names = {"policy": policy.sha256, "population": "of before", "guarantee": "reciprocal"}
+        anonymizer = fitted(table, "reciprocal", ledger=ledger)
+        handle = ledger.handle(record[list(anonymizer.population_.schema.features)].iloc[0].tolist())
+        names = {"policy": anonymizer.policy_.sha256, "population": "of before", "guarantee": "reciprocal"}
         candidate = Candidate(record=handle, region=whole, k=4, effective=4, **names)
         ledger.settle([candidate], lambda _: len(table), lambda *_: True)
-        anonymizer = KAnonymizer(policy=policy, ledger=ledger).fit(population, wanted, True)
         assert anonymizer.transform(record)[0].region == whole
         assert ledger.status().records == 1
-
-
-def _ends(column: pd.Series, _: object) -> tuple[Any, Any]:
-    return column.min(), column.max()
-
-
-def _all(table: pd.DataFrame) -> dict[str, Any]:
-    levels = ("low", "mid", "high")
-    sets = {name: frozenset(table[name].tolist()) for name in ("sex", "city", "zip")}
-    return {**sets, "grade": Interval("low", "high", levels=levels)}
 
 
 # --- What is printed holds the people that were certified -----------------------------------------------------------
@@ -318,18 +274,18 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def released(kind: str, seed: int, guarantee: str) -> tuple[pd.DataFrame, Population, Explanations]:
-    """Return a table with a column of a kind, and what is released of it for everybody."""
+def released(kind: str, seed: int, guarantee: str, asked: int) -> tuple[pd.DataFrame, Population, Explanations]:
+    """Return a table with a column of a kind, and what is released of it for some people."""
     random, n = np.random.default_rng(seed), 40
     table = pd.DataFrame({"x": COLUMNS[kind](random, n), "sex": random.choice(["f", "m"], n), "pay": 1})
     options: dict[str, Any] = {"ordinal": {"x": ["I", "II", "III", "IV", "V"]}} if kind == "ordinal" else {}
     options |= {"nominal": ["x"]} if kind.startswith("nominal") else {}
     schema = Schema.from_frame(table, quasi_identifiers=["x", "sex"], **options)
     population = Population.from_frame(table, schema, key=KEY)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee=guarantee))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee=guarantee))  # type: ignore[arg-type]
     anonymizer.fit(population, model=lambda rows: np.ones(len(rows)), desired=1)
-    explanations = anonymizer.transform(table)
-    assert len(explanations.released) == n
+    explanations = anonymizer.transform(table.head(asked))
+    assert len(explanations.released) == asked
     return table, population, explanations
 
 
@@ -385,11 +341,10 @@ def in_json(part: dict[str, Any], column: pd.Series) -> np.ndarray:
     return ((column >= low) & (column <= high)).to_numpy()
 
 
+@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
 @pytest.mark.parametrize("kind", COLUMNS)
-@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 2**31), guarantee=st.sampled_from(["nominal", "reciprocal"]))
-def test_every_printed_form_holds_the_people_that_were_certified(kind: str, seed: int, guarantee: str) -> None:
-    table, population, explanations = released(kind, seed, guarantee)
+def test_every_printed_form_holds_the_people_that_were_certified(kind: str, guarantee: str) -> None:
+    table, population, explanations = released(kind, 3, guarantee, 12 if guarantee == "nominal" else 40)
     shown, dumped = explanations.to_frame(), json.loads(explanations.to_json())["explanations"]
     names, domains = population.schema.features, population.domains
     for i, (entry, plain_entry) in enumerate(zip(explanations, dumped, strict=True)):
@@ -433,12 +388,10 @@ PHRASES = {"x": Phrase("+{}", "-{}", "={}")}
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
-@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 2**31))
-def test_a_sentence_that_is_applied_to_whom_it_is_told_gives_the_certified_range(kind: str, seed: int) -> None:
-    table, _, explanations = released(kind, seed, "nominal")
-    random = np.random.default_rng(seed)
-    for entry in explanations.released[:15]:
+def test_a_sentence_that_is_applied_to_whom_it_is_told_gives_the_certified_range(kind: str) -> None:
+    table, _, explanations = released(kind, 4, "nominal", 15)
+    random = np.random.default_rng(4)
+    for entry in explanations.generalized:
         asked = table.iloc[random.integers(len(table))]
         said = entry.text({"x": asked["x"], "sex": asked["sex"], "pay": 1}, PHRASES).removeprefix("If you ")
         if not said.startswith(("+", "-", "=")):
@@ -452,17 +405,16 @@ def test_a_sentence_that_is_applied_to_whom_it_is_told_gives_the_certified_range
 
 
 def test_ranges_of_large_numbers_count_nobody_outside() -> None:
-    """The figures that were measured: 600 ranges of 5 neighbours near 1e14 and near 2**53."""
     found = []
-    for start in (10**14, 2**53 - 700):
-        table = pd.DataFrame({"x": start + np.arange(600), "pay": 1})
+    for start in (10**14, 2**53 - 300):
+        table = pd.DataFrame({"x": start + np.arange(200), "pay": 1})
         population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["x"]))
         anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal"))
         anonymizer.fit(population, model=lambda rows: np.ones(len(rows)), desired=1)
         for entry in anonymizer.transform(table):
             x = json.loads(json.dumps(entry.to_dict()))["region"]["x"]
             found.append(int(((table["x"] >= x["low"]) & (table["x"] <= x["high"])).sum()) - entry.certificate.k)
-    assert found == [0] * 1200
+    assert found == [0] * 400
 
 
 def test_a_region_from_elsewhere_counts_nobody_who_is_just_outside_of_it() -> None:
