@@ -1,0 +1,438 @@
+"""`cfk audit linkage, epsilon, all, frontier, utility` end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+from typer.testing import CliRunner, Result
+
+import tables
+from cfk_plugin.audit import ATTACKS
+from cfk_plugin.cli import app
+from cfk_plugin.metrics import utility
+
+CANARY, MADE_UP = "canary-5c1d", "made-up-31b9"
+FEATURES = ["age", "sex", "salary"]
+SCHEMA = {"quasi_identifiers": ["age", "sex"], "identifiers": ["name"], "target": "outcome", "nominal": ["sex"]}
+FUNCTIONS = f"""
+import numpy as np
+
+def noisy(rows, random_state):
+    assert "name" not in rows
+    return (rows["town"] == "{MADE_UP}").sum() + np.random.default_rng(random_state).laplace()
+
+def exact(rows):
+    return rows["age"].sum()
+
+def copied(rows):
+    return rows
+
+def broken(rows):
+    raise ValueError(str(rows))
+
+def size(output):
+    return len(output)
+
+def richer(train, labels, model, desired, seed):
+    return lambda queries: queries.assign(salary=120)
+
+number = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder, random, n = tmp_path_factory.mktemp("audited"), np.random.default_rng(4), 150
+    frame = pd.DataFrame(
+        {
+            "name": [f"{CANARY}-{i}" for i in range(n)],
+            "age": random.integers(18, 80, n),
+            "sex": random.integers(0, 2, n),
+            "salary": random.integers(20, 120, n),
+        }
+    )
+    frame["outcome"] = np.where(frame["salary"] + frame["age"] > 110, "yes", "no")
+    train, holdout = frame.head(110), frame.tail(40)
+    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(train[FEATURES], train["outcome"])
+    yes = model.predict(train[FEATURES]) == "yes"
+    many = pd.concat([frame.drop(columns="name")] * 3, ignore_index=True)
+    towns = pd.DataFrame({"name": frame["name"], "age": frame["age"], "town": [f"{CANARY}-{i % 4}" for i in range(n)]})
+    made_up = pd.DataFrame({"age": np.arange(40) % 90, "town": [f"{MADE_UP}-{i}" for i in range(40)]})
+    for name, rows in {
+        "train": train,
+        "holdout": holdout,
+        "cf": train[yes].head(6)[FEATURES],
+        "facts": train[~yes].head(6)[FEATURES],
+        "people": many.assign(outcome=np.where(many["salary"] + random.normal(0, 25, 3 * n) > 70, "yes", "no")),
+        "texts": many.assign(town=[f"{CANARY}-{i}" for i in range(3 * n)]),
+        "towns": towns.head(60),
+        "many": made_up,
+        "thin": pd.DataFrame({"age": [30]}),
+    }.items():
+        rows.to_csv(folder / f"{name}.csv", index=False)
+    for name, content in {
+        "schema": SCHEMA,
+        "people": {**SCHEMA, "identifiers": []},
+        "towns": {"quasi_identifiers": ["age"], "identifiers": ["name"], "bounds": {"age": [0, 99]}},
+        "canary": {"age": 99, "town": MADE_UP},
+        "policy": {"k": 7, "guarantee": "catalogue"},
+    }.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    (folder / "bad.json").write_text("{", encoding="utf-8")
+    (folder / "audited_functions.py").write_text(FUNCTIONS, encoding="utf-8")
+    for name, thing in {"model": model, "fresh": LogisticRegression(max_iter=200), "length": len}.items():
+        joblib.dump(thing, folder / f"{name}.joblib")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(autouse=True)
+def _folder(files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, content in files.items():
+        Path(name).write_bytes(content)
+
+
+def cfk(command: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["audit", *command.split()])
+    assert CANARY not in result.output
+    assert MADE_UP not in result.output
+    assert result.exit_code == code, result.output
+    return result
+
+
+def report(path: str = "out.json") -> dict[str, Any]:
+    text = Path(path).read_text(encoding="utf-8")
+    assert CANARY not in text
+    assert MADE_UP not in text
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def run_of(experiment: str, result: Result) -> Any:
+    import mlflow
+
+    (run,) = mlflow.search_runs(experiment_names=[experiment], output_format="list")
+    assert run.info.run_id in result.stderr
+    assert run.info.status == "FINISHED"
+    return run
+
+
+# --- linkage ---------------------------------------------------------------------------------------------------------
+
+OF_MODEL = "-s schema.json -m model.joblib"
+LINKAGE = f"linkage train.csv cf.csv {OF_MODEL} --desired yes --k 5"
+FAST = "--attacks linkage,inversion_own"
+
+
+@pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
+def test_what_a_guarantee_promises_holds_and_the_same_command_gives_the_same_report(guarantee: str) -> None:
+    command = f"{LINKAGE} --guarantee {guarantee} --holdout holdout.csv"
+    result = cfk(f"{command} -o out.json")
+    found = report()
+    assert (found["verdict"], found["policy"]["guarantee"]) == ("pass", guarantee)
+    assert [one["attack"] for one in found["results"]] == list(ATTACKS)
+    assert all(f"{name}: " in result.stdout for name in ATTACKS)
+    assert f"pass: 6 of 6 released, guarantee {guarantee}, k = 5" in result.stdout
+    controls = {one["attack"]: one["control"] for one in found["results"]}
+    assert controls["linkage"]["n"] > 0
+    assert controls["steering"] is None
+    cfk(f"{command} -o again.json")
+    again = report("again.json")
+    found.pop("population"), again.pop("population")  # keyed: comparable within one process only
+    assert again == found
+
+
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
+def test_what_is_promised_and_not_tested_is_exit_code_3_and_a_nominal_guarantee_promises_the_look_up_alone() -> None:
+    cfk(f"{LINKAGE} --guarantee nominal --method exact {FAST} -o out.json")
+    assert [check["name"] for check in report()["checks"]] == ["linkage/k_min"]
+    assert "linkage/k_min: not tested" in cfk(f"{LINKAGE} --attacks uniqueness", code=3).stdout
+    assert "0 of 6 released" in cfk(f"{LINKAGE.replace('cf.csv', 'facts.csv')} {FAST}", code=3).stdout
+
+
+def test_a_broken_promise_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cfk_plugin.audit import AuditReport
+
+    monkeypatch.setattr(AuditReport, "verdict", "fail")
+    assert "fail: " in cfk(f"{LINKAGE} --guarantee reciprocal {FAST}", code=1).stdout
+
+
+def test_a_policy_file_a_seed_a_limit_and_factuals_count(mlflow_store: str) -> None:
+    command = LINKAGE.replace("--k 5", "--policy policy.json").replace("yes", "opposite")
+    options = f"--factuals facts.csv --limit 4 --seed 9 {FAST},model_filter -o out.json --experiment audits"
+    run, found = run_of("audits", cfk(f"{command} {options}")), report()
+    assert (found["policy"]["k"], found["asked"], found["seed"]) == (7, 4, 9)
+    assert run.data.metrics["audit/inversion_own/k_effective_min"] >= 7
+    assert run.data.tags["cfk.audit"] == "linkage"
+
+
+# --- epsilon ---------------------------------------------------------------------------------------------------------
+
+EPSILON = "epsilon towns.csv -s towns.json --claimed 1 --canary canary.json --runs 40"
+FIT = f"{EPSILON} --fit audited_functions"
+
+
+def test_a_claim_that_is_not_refuted_is_logged_and_seeded(mlflow_store: str) -> None:
+    import mlflow
+
+    result = cfk(f"{FIT}:noisy --delta 0.001 --seed 5 -o out.json --experiment audits")
+    assert "80 runs, about" in result.stderr
+    assert "these sizes could show at most 1.60" in result.stdout
+    assert "pass: the claim epsilon = 1, delta = 0.001 is not refuted, which does not prove it" in " ".join(result.stdout.split())
+    found, run = report(), run_of("audits", result)
+    assert (found["verdict"], found["figures"]["runs"], found["relation"]) == ("pass", 40, "add-remove")
+    assert run.data.metrics["audit/epsilon/epsilon_low"] < run.data.metrics["audit/epsilon/ceiling"]
+    assert run.data.tags["cfk.audit.epsilon.verdict"] == "pass"
+    assert (run.data.params["audit.epsilon.claimed"], run.data.params["audit.epsilon.delta"]) == ("1.0", "0.001")
+    assert mlflow.artifacts.load_dict(f"runs:/{run.info.run_id}/cfk/audit-epsilon.json") == found
+    cfk(f"{FIT}:noisy --delta 0.001 --seed 5 -o again.json")
+    assert report("again.json") == found
+
+
+def test_a_claim_that_is_refuted_is_exit_code_1_and_one_that_cannot_be_is_3() -> None:
+    result = cfk(f"{FIT}:exact --relation replace-one -o out.json", code=1)
+    assert "fail: the claim epsilon = 1 is refuted" in result.stdout
+    assert "note: every run of a world gave the same output" in result.stdout
+    assert report()["relation"] == "replace-one"
+    cfk(f"{FIT}:copied --score audited_functions:size", code=1)
+    result = cfk(f"{FIT.replace('--claimed 1', '--claimed 3')}:exact", code=3)
+    assert "so few runs cannot refute the claim" in result.stderr
+    assert "at least 152 runs in each world" in " ".join(result.stdout.split())
+    result = cfk(f"{FIT.replace('canary.json', 'many.csv')}:copied --one-run -o out.json", code=1)
+    assert "40 made-up people" in result.stdout
+    assert (report()["kind"], report()["figures"]["canaries"]) == ("epsilon_one_run", 40)
+
+
+def test_our_own_prototypes_are_audited_by_name() -> None:
+    pytest.importorskip("opendp", reason="the extra [dp] is not installed")
+    declared = {"categories": {"town": [MADE_UP, *(f"{CANARY}-{i}" for i in range(4))]}, "nullable": []}
+    schema = json.loads(Path("towns.json").read_text(encoding="utf-8"))
+    Path("towns.json").write_text(json.dumps({**schema, **declared}), encoding="utf-8")
+    assert "epsilon = 1 is not refuted" in cfk(f"{EPSILON} --method dp -o out.json").stdout
+    assert report()["figures"]["epsilon_low"] < 1
+
+
+# --- all -------------------------------------------------------------------------------------------------------------
+
+ALL = "all people.csv -s people.json -d yes -m fresh.joblib"
+
+
+def audits(path: str = "out.json") -> dict[tuple[str, str], dict[str, Any]]:
+    content = report(path)
+    assert content["kind"] == "all"
+    return {(one["owner"], one["audit"]): one for one in content["reports"]}
+
+
+@pytest.mark.slow
+def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store: str) -> None:
+    import mlflow
+
+    only = "linkage,membership,attribute_inference"
+    result = cfk(f"{ALL} --against raw,reciprocal --only {only} --budget 1m -o out.json --experiment leaks")
+    said, shown = (" ".join(text.split()) for text in (result.stderr, result.stdout))
+    for part in ("5 audits, about", "models are trained on", "of 450 people", "membership: sees an AUC of"):
+        assert part in said
+    assert set(audits()) == {
+        ("raw", "attribute_inference"),
+        ("raw", "membership"),
+        *(("reciprocal", name) for name in only.split(",")),
+    }
+    for one in audits().values():
+        for found in one["results"]:
+            assert found["scenario"] in shown
+            assert found["main"]["low"] <= (found["main"]["value"] or 0.5) <= found["main"]["high"]
+    raw, protected = (audits()[name, "attribute_inference"]["results"][0] for name in ("raw", "reciprocal"))
+    assert raw["figures"]["fits_one"] > 0
+    assert protected["figures"]["fits_one"] == 0
+    runs = {run.info.run_name: run for run in mlflow.search_runs(experiment_names=["leaks"], output_format="list")}
+    assert set(runs) == {"audit of raw", "audit of reciprocal"}
+    for name, run in runs.items():
+        assert run.data.metrics["audit/membership_cfd/baseline"] == 0.5
+        kept = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id, "cfk")}
+        assert kept == {f"cfk/audit-{audit}.json" for owner, audit in audits() if name.endswith(owner)}
+
+
+@pytest.mark.slow
+def test_a_stopped_audit_goes_on_and_gives_the_same() -> None:
+    command = f"{ALL} --against raw --only membership --budget 30s --keep kept"
+    cfk(f"{command} -o first.json")
+    assert len(list(Path("kept").rglob("*.npz"))) > 2
+    cfk(f"{command} -o again.json")
+    first, again = (audits(name)["raw", "membership"]["results"] for name in ("first.json", "again.json"))
+    assert first == again
+    # Another model is another way of training, though its owner has the same name.
+    joblib.dump(LogisticRegression(C=1e-4), "fresh.joblib")
+    cfk(f"{command} -o other.json")
+    assert audits("other.json")["raw", "membership"]["results"] != first
+
+
+def test_an_explainer_of_ones_own_is_a_function_that_makes_it() -> None:
+    command = f"{ALL} --against raw --only attribute_inference --budget 30m"
+    cfk(f"{command} --explainer audited_functions:richer -o out.json")
+    found = {result["attack"]: result for result in audits()["raw", "attribute_inference"]["results"]}
+    assert found["attribute_inference_linkage"]["figures"]["answers"] > 10
+
+
+@pytest.mark.slow
+def test_a_table_of_few_hundred_people_is_audited() -> None:
+    pd.read_csv("people.csv").head(303).to_csv("people.csv", index=False)  # as many as the paper's smallest table has
+    cfk(f"{ALL} --against raw,reciprocal --budget 3m -o out.json")
+    assert {audit for _, audit in audits()} >= {"linkage", "membership", "extraction", "membership_surrogate"}
+
+
+# --- frontier and utility --------------------------------------------------------------------------------------------
+
+FRONTIER = f"frontier train.csv cf.csv {OF_MODEL} --desired yes --ks 2,5,12"
+UTILITY = f"utility train.csv facts.csv cf.csv {OF_MODEL}"
+
+
+def test_a_frontier_is_written_plotted_and_logged_with_k_as_the_step(mlflow_store: str) -> None:
+    import mlflow
+
+    result = cfk(f"{FRONTIER} --k 5 -o out.json --plot frontier.png --experiment costs")
+    found, run = report(), run_of("costs", result)
+    assert (found["kind"], found["asked"], found["policy"]["k"]) == ("frontier", 6, 5)
+    assert [point["k"] for point in found["points"]] == [2, 5, 12]
+    assert all(point["k_min"] >= point["k"] for point in found["points"])
+    assert Path("frontier.png").read_bytes().startswith(b"\x89PNG")
+    assert "over all 6 counterfactuals" in result.stdout
+    assert f"{found['points'][2]['ncp_mean']['value']:.3f} (" in result.stdout
+    assert (run.data.tags["cfk.frontier"], run.data.params["frontier.ks"]) == ("1", "2,5,12")
+    for name in ("ncp_mean", "common_pureness_mean", "suppressed_rate"):
+        history = mlflow.MlflowClient().get_metric_history(run.info.run_id, f"frontier/{name}")
+        values = [(point["k"], pytest.approx(point[name]["value"])) for point in found["points"]]
+        assert [(one.step, one.value) for one in history] == values
+    assert mlflow.artifacts.load_dict(f"runs:/{run.info.run_id}/cfk/frontier.json") == found
+
+
+def test_a_frontier_takes_a_policy_file_and_factuals_and_says_where_nothing_is_released() -> None:
+    command = FRONTIER.replace("yes", "opposite").replace("2,5,12", "9,3")
+    cfk(f"{command} --factuals facts.csv --policy policy.json --seed 4 -o out.json --plot frontier.svg")
+    found = report()
+    assert (found["policy"]["k"], found["method"], found["seed"]) == (7, "catalogue", 4)
+    assert [point["k"] for point in found["points"]] == [3, 9]
+    assert CANARY not in Path("frontier.svg").read_text(encoding="utf-8")
+    result = cfk(f"{FRONTIER.replace('cf.csv', 'facts.csv')} --plot frontier.pdf", code=3)
+    assert "rows do not compare" in result.stdout
+    assert Path("frontier.pdf").exists()
+
+
+@pytest.mark.parametrize("desired", ["yes", "opposite"])
+def test_utility_is_shown_and_written(desired: str) -> None:
+    result, found = cfk(f"{UTILITY} -d {desired} --holdout holdout.csv -o out.json"), report()
+    assert (found["flipping_ratio"]["value"], found["copies"]["value"], found["nn1"]["value"]) == (1, 1, 0)
+    assert found["chance"]["rows"] == 40
+    for name in ("flipping_ratio", "l1", "euclidean", "features_changed", "nn1", "nn5", "unseen_pair", "singled_out"):
+        assert name in result.stdout
+        assert f"{found[name]['value']:.3f}" in result.stdout
+    assert "6 of 6 queries answered" in result.stdout
+    assert "among 40 training rows" in result.stdout
+
+
+def test_utility_says_nothing_of_chance_without_a_holdout_and_which_queries_are_answered() -> None:
+    cf = pd.read_csv("cf.csv")
+    cf.head(3).assign(query=[5, 0, 2]).to_csv("cf.csv", index=False)
+    result = cfk(f"{UTILITY} -d yes -o out.json")
+    assert "3 of 6 queries answered" in result.stdout
+    assert "chance" not in result.stdout
+    assert (report()["chance"], report()["flipping_ratio"]["value"]) == (None, 0.5)
+    cf.head(0).assign(query=[]).to_csv("cf.csv", index=False)
+    assert "0 of 6 queries answered" in cfk(f"{UTILITY} -d yes -o out.json", code=3).stdout
+    assert (report()["flipping_ratio"]["value"], report()["l1"]["value"]) == (0, None)
+    for query, said in (("first", "column 'query' of the counterfactuals must hold whole numbers"), (7, "from 0 to 5")):
+        cf.assign(query=query).to_csv("cf.csv", index=False)
+        assert said in cfk(f"{UTILITY} -d yes", code=2).stderr
+
+
+def test_training_rows_as_answers_of_a_published_table(shared_data: Path) -> None:
+    """Nearest training rows are copies and single people out; a holdout's rows are neither."""
+    one = tables.case("german", shared_data, limit=60)
+    frame, about = tables.read("german", shared_data)
+    order = np.random.default_rng(0).permutation(len(frame))
+    holdout = frame.iloc[order[int(0.6 * len(frame)) :]][about["features"]]
+    answered = one.counterfactuals
+    found = utility(one.queries, answered, one.population, model=one.model, desired=one.desired, holdout=holdout)
+    assert (found.flipping_ratio.value, found.copies.value, found.nn1.value, found.unseen_pair.value) == (1, 1, 0, 0)
+    assert found.singled_out.value > 0.9
+    assert found.above_chance == {"copies": True, "singled_out": True}
+    assert found.l1.value == pytest.approx(3.7, abs=0.5)
+    assert found.chance is not None
+    assert found.chance.fresh.nn1.value == pytest.approx(3.2, abs=0.4)
+    assert found.chance.copies_holdout.value < 0.1
+
+
+# --- wrong input -----------------------------------------------------------------------------------------------------
+
+NO_CANARY = f"{EPSILON.replace('--canary canary.json', '')} --fit audited_functions:noisy"
+WRONG = {
+    LINKAGE.replace("train.csv", "nope.csv"): "nope.csv: no such file",
+    f"{LINKAGE} --holdout nope.csv": "nope.csv: no such file",
+    f"{LINKAGE} --holdout thin.csv": "holdout: missing columns",
+    f"{LINKAGE} --attacks linkage,magic": "--attacks magic: known are linkage",
+    f"{LINKAGE} --attacks ,": "--attacks names nothing",
+    f"{LINKAGE} --guarantee magic": "guarantee must be one of",
+    f"{LINKAGE} --factuals thin.csv": "queries",
+    f"{LINKAGE} -o out.csv": "out.csv: the report must end in .json",
+    f"{LINKAGE} -o no/out.json": "the folder does not exist",
+    f"{LINKAGE} --limit 0": "Invalid value for '--limit'",
+    f"{LINKAGE} --seed -1": "Invalid value for '--seed'",
+    LINKAGE.replace("--k 5", "--k 1000"): "k = 1000 is above the number of people, 110",
+    NO_CANARY: "--canary is missing: give one made-up person",
+    f"{NO_CANARY} --one-run": "give 20 made-up people",
+    f"{FIT}:noisy --one-run": "at least 8 canaries, got 1",
+    f"{FIT.replace('canary.json', 'thin.csv')}:noisy": "check town",
+    f"{FIT.replace('canary.json', 'bad.json')}:noisy": "bad.json: not a row",
+    f"{EPSILON} --fit nowhere:noisy": "nowhere:noisy: cannot be imported (ModuleNotFoundError)",
+    f"{FIT}:none": "the module has no none",
+    f"{FIT}:number": "audited_functions:number: is no function",
+    FIT: "give a function as module:function",
+    f"{FIT}:broken": "the audited function failed (ValueError)",
+    f"{FIT}:noisy --relation swap": "relation must be one of",
+    f"{FIT}:noisy --backend gpu": "backend must be one of",
+    f"{FIT}:noisy --delta 1": "delta must be at least 0 and below 1",
+    EPSILON: "give --fit module:function, or --method (dp), and not both",
+    f"{FIT}:noisy --method dp": "and not both",
+    f"{EPSILON} --method magic": "unknown method magic; known: dp",
+    f"{EPSILON} --method dp --score a:b": "--score goes with --fit",
+    f"{EPSILON} --method dp": "'town' lacks categories",
+    f"{FIT.replace('--runs 40', '--runs 4')}:noisy": "Invalid value for '--runs'",
+    f"{ALL} --budget soon": "a budget is a time such as 90s, 5m or 1h",
+    f"{ALL} --budget 0.1s --only membership": "give more time, or fewer audits or owners",
+    f"{ALL} --only guessing": "known are linkage, attribute_inference, membership",
+    f"{ALL} --only linkage --against raw": "none of the owners gives answers that this attacks",
+    f"{ALL} --against raw,secret": "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-reverted",
+    f"{ALL} --explainer oracle": "no generator 'oracle'",
+    f"{ALL} --explainer audited_functions:nobody": "audited_functions:nobody: cannot be imported",
+    f"{ALL} -d maybe": "--desired maybe: some people must have it and some not; outcome has no, yes",
+    f"{ALL} --target salary": "--target salary: is a feature; outcomes are none",
+    f"{ALL} --target nobody": "--target nobody: is no column of the table",
+    f"{ALL} -m length.joblib": "cannot be trained again; give a scikit-learn classifier or pipeline",
+    # Text that no step of the model encodes: what scikit-learn raises quotes it.
+    f"{ALL.replace('people.csv', 'texts.csv')} --only membership --against raw": "cannot be fitted",
+    FRONTIER.replace("2,5,12", "few"): "--ks takes whole numbers with commas between",
+    FRONTIER.replace("2,5,12", "1,5"): "k must be a whole number >= 2",
+    FRONTIER.replace("12", "1000"): "k = 1000 is above the number of people, 110",
+    f"{FRONTIER} --plot frontier.gif": "frontier.gif: the plot must end in .png, .svg or .pdf",
+    f"{FRONTIER} --plot no/frontier.png": "the folder does not exist",
+    f"{FRONTIER} --method exact": 'needs method="auto"',
+    f"{UTILITY} -d maybe": "the model has no such outcome",
+    f"{UTILITY} -d yes -o out.txt": "must end in .json",
+    f"{UTILITY} -d yes --holdout gone.csv": "gone.csv: no such file",
+}
+
+
+@pytest.mark.parametrize(("command", "message"), WRONG.items())
+def test_wrong_input_is_one_clear_line(command: str, message: str) -> None:
+    result = cfk(command, code=2)
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("cfk: ")] or result.stderr.splitlines()
+    assert message in " ".join(line.split())
+    assert "Traceback" not in result.output

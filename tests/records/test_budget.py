@@ -1,0 +1,480 @@
+"""Budgets: spending under a ceiling, wherever the books are kept and whoever spends at the same time."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sqlalchemy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+import budget_workload
+from cfk_plugin import BudgetAccountant, Ledger, Population, Schema
+from cfk_plugin.cli import app
+from cfk_plugin.errors import BudgetError, LedgerError
+
+Open = Callable[..., BudgetAccountant]
+
+
+@pytest.fixture
+def open_accountant() -> Iterator[Open]:
+    """Return `BudgetAccountant`; all that it makes are closed at the end."""
+    opened: list[BudgetAccountant] = []
+
+    def open_one(*amounts: float, **options: Any) -> BudgetAccountant:
+        opened.append(BudgetAccountant(*amounts, **options))
+        return opened[-1]
+
+    yield open_one
+    for accountant in opened:
+        accountant.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    """Return where books can be kept."""
+    if request.param == "memory":
+        return None
+    sqlite = request.param == "sqlite"
+    where = f"sqlite:///{tmp_path / 'books.db'}" if sqlite else str(request.getfixturevalue("postgres_url"))
+    Ledger(where, create=True).close()
+    return where
+
+
+@pytest.fixture
+def database(place: str | None) -> Iterator[sqlalchemy.Engine]:
+    """Return a look into the tables past the ledger."""
+    if place is None:
+        pytest.skip("books in memory are nobody else's to change")
+    engine = sqlalchemy.create_engine(place.replace("postgresql:", "postgresql+psycopg:"))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the working directory one with a ledger, whose key lies beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CFK_LEDGER_KEY")
+    Ledger("ledger.db", create=True).close()
+    return tmp_path
+
+
+def population(key: bytes | None, rows: int = 30) -> Population:
+    train = pd.DataFrame({"age": range(20, 20 + rows), "pay": 1})
+    return Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]), key=key)
+
+
+def spend(scope: str, *amounts: float, ceiling: float = 1.0, delta: float = 1e-5) -> BudgetAccountant:
+    accountant = BudgetAccountant(ceiling, delta, ledger="ledger.db", scope=scope)
+    for epsilon in amounts:
+        accountant.spend(None, epsilon, 1e-6 if delta else 0.0, what="tree")
+    return accountant
+
+
+def cfk(*words: Any, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["budget", *map(str, words)])
+    assert result.exit_code == code, result.output
+    if code:
+        assert result.stderr.startswith("cfk: ")
+        assert len(result.stderr.splitlines()) == 1
+    return result
+
+
+def shown() -> dict[str, dict[str, Any]]:
+    return {each["account"]: each for each in json.loads(cfk("show", "ledger.db", "--json").stdout)["accounts"]}
+
+
+# --- spending --------------------------------------------------------------------------------------------------------
+
+
+def test_spends_add_up_to_the_ceiling_and_no_further(open_accountant: Open, place: str | None) -> None:
+    accountant = open_accountant(np.float64(1.0), 1e-5, ledger=place, scope="patients")
+    accountant.spend("patients", np.float64(0.75), 6e-6, what="first")
+    accountant.check("patients", 0.25, 4e-6)
+    with pytest.raises(
+        BudgetError, match=r"patients has ε = 0.25, δ = 4e-06 left of ε = 1, δ = 1e-05, and ε = 0.3, δ = 0"
+    ):
+        accountant.spend("patients", 0.3, what="too much ε")
+    with pytest.raises(BudgetError, match=r"ε = 0.1, δ = 5e-06 was asked for"):
+        accountant.spend("patients", 0.1, 5e-6, what="too much δ")
+    with pytest.raises(BudgetError, match="nothing was spent"):
+        accountant.check("patients", 0.3)
+    assert accountant.remaining() == (0.25, 4e-6)
+    accountant.spend(None, 0.25, 4e-6, what="second")
+    assert (accountant.remaining("patients"), accountant.spent("patients")) == ((0.0, 0.0), (1.0, 1e-5))
+    first, second = accountant.spends("patients")
+    assert (first.epsilon, first.delta, first.what, second.what) == (0.75, 6e-6, "first", "second")
+    assert first.at <= second.at
+    assert repr(accountant) == "BudgetAccountant(epsilon=1, delta=1e-05)"
+
+
+def test_accounts_are_apart_and_nothing_of_a_table_decides_whose_budget_it_is(
+    open_accountant: Open, place: str | None
+) -> None:
+    accountant, one, other = open_accountant(1.0, ledger=place), population(b"key"), population(b"key", rows=31)
+    if place is None:  # the books of one accountant in memory are about one thing
+        accountant.spend(one, 0.75, what="fit")
+        assert accountant.account(one) == accountant.account(other) == accountant.account()
+        assert accountant.remaining(other) == accountant.remaining() == (0.25, 0.0)
+        with pytest.raises(BudgetError, match="this accountant has") as caught:
+            accountant.spend(other, 0.5, what="fit")
+        assert one.fingerprint not in str(caught.value)
+        return
+    accountant.spend("patients", 1.0, what="fit")
+    accountant.spend("visitors", 0.25, what="fit")
+    assert (accountant.remaining("patients").epsilon, accountant.remaining("visitors").epsilon) == (0.0, 0.75)
+    for use in (accountant.remaining, accountant.spent, lambda people: accountant.spend(people, 0.5, what="fit")):
+        with pytest.raises(BudgetError, match=r"whose budget\?.*scope="):
+            use(one)
+    scoped = open_accountant(1.0, ledger=place, scope="guests")
+    scoped.spend(population(None), 0.75, what="fit in May")
+    assert scoped.remaining(population(None, rows=40)).epsilon == 0.25
+    with pytest.raises(BudgetError, match="one account"):
+        scoped.remaining("visitors")
+
+
+def test_nobody_spends_what_others_spent_meanwhile(open_accountant: Open, place: str | None) -> None:
+    options: dict[str, Any] = {"ledger": place, "scope": "race"}
+    shared = open_accountant(1.0, **options)
+
+    def tries(number: int) -> int:
+        # In memory, one accountant is all there is; in a ledger, each thread may have its own.
+        accountant = shared if place is None or number % 2 else BudgetAccountant(1.0, **options)
+        done = 0
+        for _ in range(6):
+            try:
+                accountant.spend(None, 0.05, what=f"thread {number}")
+            except BudgetError:
+                continue
+            done += 1
+        if accountant is not shared:
+            accountant.close()
+        return done
+
+    with ThreadPoolExecutor(6) as threads:
+        assert sum(threads.map(tries, range(6))) == 20
+    assert shared.spent() == (1.0, 0.0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="starts its workers with fork")
+@pytest.mark.parametrize(
+    ("processes", "kills"),
+    [pytest.param(3, 2, id="3-processes"), pytest.param(8, 10, id="8-processes", marks=pytest.mark.slow)],
+)
+def test_no_more_is_spent_by_processes_that_get_killed(url: str, processes: int, kills: int, tmp_path: Path) -> None:
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    command = [sys.executable, budget_workload.__file__, url, str(spent), str(processes), str(kills)]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # fork wants no threads
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [path.read_text() for path in spent.glob("*.failed")] == []
+    allowed, killed = sum(path.read_bytes().count(b"\n") for path in spent.glob("*.txt")), int(done.stdout)
+    # A process that was killed may have spent and not told; it never told without having spent.
+    assert budget_workload.SPENDS - killed <= allowed <= budget_workload.SPENDS
+    with Ledger(url) as ledger, BudgetAccountant(15.0, ledger=ledger, scope=budget_workload.SCOPE) as account:
+        ledger.verify()
+        assert len(account.spends()) == budget_workload.SPENDS
+        assert (account.spent(), account.remaining()) == ((15.0, 0.0), (0.0, 0.0))
+
+
+# --- amounts, exactly ------------------------------------------------------------------------------------------------
+
+SHARE = Fraction(1, 2**52)  # by which a float may lie beside its decimal, at most
+epsilons = st.floats(1e-6, 3.0) | st.sampled_from([0.1, 0.2, 0.3, 1 / 3, 0.7, 1e-6])
+deltas = st.just(0.0) | st.floats(1e-12, 1e-5)
+
+
+@settings(deadline=None, max_examples=40)  # books are a database, in memory as well
+@given(epsilons, deltas, st.lists(st.tuples(epsilons, deltas), max_size=8))
+def test_spends_never_exceed_the_ceiling_and_what_is_left_can_be_spent(
+    epsilon: float, delta: float, asked: list[tuple[float, float]]
+) -> None:
+    accountant = BudgetAccountant(epsilon, delta, scope="a")
+    let_through: list[tuple[float, float]] = []
+    for pair in asked:
+        before = accountant.remaining()
+        try:
+            accountant.spend(None, *pair, what="fit")
+        except BudgetError:
+            assert pair[0] > before.epsilon or pair[1] > before.delta  # no refusal without a reason
+            assert accountant.remaining() == before
+        else:
+            let_through.append(pair)
+    if (left := accountant.remaining()).epsilon > 0:
+        accountant.spend(None, *left, what="the rest")
+        let_through.append(tuple(left))
+    assert accountant.remaining().epsilon <= epsilon * 1e-15
+    for at, ceiling in enumerate((epsilon, delta)):
+        written = sum(Fraction(repr(pair[at])) for pair in let_through)
+        assert written <= Fraction(repr(ceiling))
+        assert sum(Fraction(pair[at]) for pair in let_through) <= Fraction(ceiling) * (1 + SHARE)
+        assert accountant.spent()[at] >= float(written)
+
+
+@pytest.mark.parametrize(("parts", "of"), [(10, 10), (3, 10), (7, 1000), (29, 1000)])
+def test_equal_parts_fill_a_ceiling_exactly_and_not_a_bit_more_fits(parts: int, of: int) -> None:
+    accountant = BudgetAccountant(parts / of, scope="parts")
+    for _ in range(parts):
+        accountant.spend(None, 1 / of, what="fit")
+    assert accountant.spent() == (parts / of, 0.0)
+    with pytest.raises(BudgetError):
+        accountant.spend(None, 1e-300, what="fit")
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, float("inf"), float("nan"), "1", None, True, 10**400, 2**53 + 1])
+def test_epsilon_must_be_finite_and_positive(epsilon: Any) -> None:
+    accountant = BudgetAccountant(1.0, scope="a")
+    for use in (
+        lambda: BudgetAccountant(epsilon),
+        lambda: accountant.spend("a", epsilon, what="fit"),
+        lambda: accountant.check("a", epsilon),
+    ):
+        with pytest.raises(BudgetError, match="epsilon"):
+            use()
+    assert accountant.spends() == []
+
+
+@pytest.mark.parametrize("delta", [-1e-9, 1.0, float("nan"), "0", None])
+def test_delta_must_be_below_1(delta: Any) -> None:
+    for use in (lambda: BudgetAccountant(1.0, delta), lambda: BudgetAccountant(1.0).spend("a", 0.5, delta, what="fit")):
+        with pytest.raises(BudgetError, match="delta"):
+            use()
+
+
+@pytest.mark.parametrize("name", ["", " ", "two\nlines", "x" * 201, "0123456789abcdef", 7, b"a"])
+def test_names_are_short_texts_and_no_fingerprints(name: Any) -> None:
+    for use in (
+        lambda: BudgetAccountant(1.0, scope=name),
+        lambda: BudgetAccountant(1.0).spend(name, 0.5, what="fit"),
+        lambda: BudgetAccountant(1.0).spend("a", 0.5, what=name if isinstance(name, bytes | int) else "\n"),
+    ):
+        with pytest.raises(BudgetError):
+            use()
+
+
+def test_other_mistakes_are_said() -> None:
+    for use, kind in (
+        (lambda: BudgetAccountant(1.0).remaining(pd.DataFrame()), "DataFrame"),
+        (lambda: BudgetAccountant(1.0, ledger=3), "int"),  # type: ignore[arg-type]
+        (lambda: BudgetAccountant.set_default(3), "int"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(BudgetError, match=f"got {kind}"):
+            use()
+
+
+# --- the default, and copies -----------------------------------------------------------------------------------------
+
+
+def test_default_is_that_of_the_innermost_block_else_of_the_process() -> None:
+    assert BudgetAccountant.default() is None
+    whole = BudgetAccountant(3.0)
+    BudgetAccountant.set_default(whole)
+    try:
+        with BudgetAccountant(2.0) as outer:
+            assert BudgetAccountant.default() is outer
+            with BudgetAccountant(1.0) as inner, inner:
+                assert BudgetAccountant.default() is inner
+            assert BudgetAccountant.default() is outer
+            with pytest.raises(ZeroDivisionError), inner:
+                raise ZeroDivisionError
+            assert BudgetAccountant.default() is outer
+            inner.__enter__()
+            outer.__exit__()  # in another order than they began
+            assert BudgetAccountant.default() is inner
+            outer.__enter__()
+            with ThreadPoolExecutor(1) as thread, pytest.raises(BudgetError, match="several accountants"):
+                thread.submit(BudgetAccountant.default).result()  # which of the two, nobody knows there
+            inner.__exit__()
+        assert BudgetAccountant.default() is whole
+    finally:
+        BudgetAccountant.set_default(None)
+    assert BudgetAccountant.default() is None
+
+
+def test_one_accountant_may_be_entered_by_several_threads() -> None:
+    accountant = BudgetAccountant(1.0)
+
+    def inside() -> bool:
+        with accountant:
+            return BudgetAccountant.default() is accountant
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(lambda _: inside(), range(20)))
+    assert BudgetAccountant.default() is None
+
+
+def test_copy_is_the_same_accountant_and_pickle_is_refused() -> None:
+    accountant = BudgetAccountant(1.0, scope="a")
+    assert copy.copy(accountant) is copy.deepcopy({"accountant": accountant})["accountant"] is accountant
+    with pytest.raises(BudgetError, match="pickled"):
+        pickle.dumps(accountant)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_fork_does_not_double_a_budget_in_memory() -> None:
+    accountant = BudgetAccountant(1.0, scope="a")
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            accountant.spend(None, 0.5, what="fit")
+        except BudgetError as error:
+            code = 0 if "another process" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    accountant.spend(None, 1.0, what="fit")
+
+
+def test_a_budget_in_memory_that_is_lost_does_not_start_anew() -> None:
+    """An interrupt within a statement makes SQLAlchemy drop the connection, and the books with it."""
+    accountant = BudgetAccountant(1.0)
+    accountant.spend(None, 0.75, what="fit")
+    with accountant._ledger._database._engine().connect() as connection:
+        connection.invalidate()
+    for use in (accountant.remaining, accountant.spends, lambda: accountant.spend(None, 0.1, what="fit")):
+        with pytest.raises(LedgerError, match="failed"):
+            use()
+
+
+# --- in the database of a ledger -------------------------------------------------------------------------------------
+
+
+def test_a_ledger_has_no_budget_until_the_first_spend_which_outlives_everything(folder: Path) -> None:
+    with Ledger("ledger.db") as ledger:
+        accountant = BudgetAccountant(1.0, ledger=ledger, scope="patients")
+        assert cfk("show", "ledger.db").stdout == "no budget was used in this ledger\n"
+        assert (accountant.remaining(), accountant.spends()) == ((1.0, 0.0), [])
+        accountant.check(None, 0.5)
+        assert shown() == {}
+        accountant.spend(None, 0.75, what="fit")
+        ledger.forget(ledger.handle([1]))
+        assert ledger.status().releases == 0
+        accountant.close()
+        accountant.spend(None, 0.125, what="fit")  # the ledger was not the accountant's to close
+    again = spend("patients", delta=0.0)
+    with pytest.raises(BudgetError, match=r"ε = 0.125"):
+        again.spend(None, 0.5, what="fit")
+    again.close()
+    with pytest.raises(LedgerError, match="closed"):
+        again.spend(None, 0.1, what="fit")
+
+
+def test_the_lowest_ceiling_holds_for_all_and_a_higher_one_is_refused(folder: Path) -> None:
+    first = spend("patients", 0.5, ceiling=2.0)
+    second = spend("patients")
+    second.check(None, 0.5)
+    first.check(None, 1.5)  # a look lowers nothing
+    second.spend(None, 0.25, what="fit")
+    for use in (lambda: first.spend(None, 0.1, what="fit"), lambda: first.check(None, 0.1), first.remaining):
+        with pytest.raises(BudgetError, match=r"on record is ε = 1, .*higher: ε = 2, .*cfk budget raise"):
+            use()
+    assert first.spent().epsilon == 0.75
+    with pytest.raises(BudgetError, match="higher"):
+        spend("patients", 0.1, ceiling=0.9, delta=1e-4)
+    with pytest.raises(BudgetError, match=r"ε = 0, δ = .* left of ε = 0.7"):  # below what was spent
+        spend("patients", 0.1, ceiling=0.7)
+
+
+def test_show_lists_accounts_with_what_is_left_and_raise_says_from_where_to_where(folder: Path) -> None:
+    spend("patients", 0.25, 0.5)
+    spend("[red]visitors", 1.0)
+    lines = [line.split() for line in cfk("show", "ledger.db").stdout.splitlines()]
+    assert lines[0] == ["account", "ceiling", "spent", "left", "fits", "last"]
+    assert lines[1][:6] == ["[red]visitors", "ε", "1", "1", "0", "1"]
+    assert lines[3][:6] == ["patients", "ε", "1", "0.75", "0.25", "2"]
+    assert lines[4] == ["δ", "1e-05", "2e-06", "8e-06"]
+    patients = shown()["patients"]
+    assert (patients["left"], patients["fits"]) == ({"epsilon": 0.25, "delta": 8e-06}, 2)
+    assert patients["last"] == patients["spends"][1]["at"]
+    assert [(s["epsilon"], s["what"]) for s in patients["spends"]] == [(0.25, "tree"), (0.5, "tree")]
+    said = cfk("raise", "ledger.db", "--account", "[red]visitors", "--epsilon", 2.5).stdout
+    assert said == "raised from ε = 1, δ = 1e-05 to ε = 2.5, δ = 1e-05; ε = 1.5, δ = 9e-06 is left\n"
+    spend("[red]visitors", 1.5, ceiling=2.5)
+    ceilings = shown()["[red]visitors"]["ceilings"]  # earlier ones stay on record
+    assert [(ceiling["epsilon"], ceiling["delta"]) for ceiling in ceilings] == [(1.0, 1e-05), (2.5, 1e-05)]
+    cfk("raise", "ledger.db", "--account", "patients", "--delta", 1e-4)
+    assert shown()["patients"]["ceiling"] == {"epsilon": 1.0, "delta": 1e-4}
+    Path("key").write_bytes(b"k" * 32)
+    Path("key").chmod(0o600)
+    assert "another key" in cfk("show", "ledger.db", "--key-file", "key", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--account", "patients", "--epsilon", "1"], "does not raise the ceiling of patients"),
+        (["--account", "patients", "--epsilon", "0.5", "--delta", "0.1"], "does not raise"),
+        (["--account", "patients"], "does not raise"),
+        (["--account", "patients", "--delta", "0"], "does not raise"),
+        (["--account", "patients", "--epsilon", "nan"], "epsilon must be finite"),
+        (["--account", "patients", "--delta", "1"], "delta must be"),
+        (["--account", "nobody", "--epsilon", "2"], "no budget of that name"),
+        (["--account", "patients", "--epsilon", "much"], "Invalid value"),
+        (["--epsilon", "2"], "Missing option"),
+    ],
+)
+def test_wrong_raises_are_one_line_and_change_nothing(folder: Path, words: list[str], said: str) -> None:
+    spend("patients", 0.5)
+    assert said in cfk("raise", "ledger.db", *words, code=2).stderr
+    assert shown()["patients"]["left"]["epsilon"] == 0.5
+
+
+def test_neither_show_nor_raise_makes_a_ledger(folder: Path) -> None:
+    before = set(folder.iterdir())
+    assert "no such ledger" in cfk("show", "none.db", code=2).stderr
+    assert "no such ledger" in cfk("raise", "none.db", "--account", "a", "--epsilon", 2, code=2).stderr
+    assert set(folder.iterdir()) == before
+
+
+def test_second_try_of_a_spend_spends_nothing(
+    open_accountant: Open, place: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to a commit can get lost; the transaction is tried again then, with the token that it had."""
+    accountant = open_accountant(1.0, ledger=place, scope="patients")
+    monkeypatch.setattr("cfk_plugin.records.budget.secrets.token_hex", lambda length: "a" * 2 * length)
+    for _ in range(2):
+        accountant.spend(None, 0.75, what="fit")
+    assert len(accountant.spends()) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE cfk_budget_spends SET epsilon = 'canary'", "does not fit its key"),
+        ("UPDATE cfk_budget_spends SET epsilon = '-1.0'", "does not fit its key"),
+        ("UPDATE cfk_budget_spends SET epsilon = '0.25'", "does not fit its key"),
+        ("DROP TABLE cfk_budget_spends", "check that it is there"),
+        ("ALTER TABLE cfk_budget_spends RENAME COLUMN what TO why", "ledger"),
+    ],
+)
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_books_that_were_changed_or_are_gone_are_an_error_and_no_new_start(
+    open_accountant: Open, place: str, database: sqlalchemy.Engine, statement: str, said: str
+) -> None:
+    accountant = open_accountant(1.0, ledger=place, scope="patients")
+    accountant.spend(None, 0.5, what="canary")
+    with database.begin() as connection:
+        connection.execute(sqlalchemy.text(statement))
+    with pytest.raises(LedgerError, match=said) as caught:
+        accountant.spend(None, 0.1, what="canary")
+    assert "canary" not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert ("cfk_budget_spends" in sqlalchemy.inspect(database).get_table_names()) == ("DROP" not in statement)
