@@ -75,16 +75,17 @@ def this_process() -> str:
 
 def is_gone(holder: str) -> bool:
     """Say whether a process of this machine has ended; of another machine's (or container's) nothing is known."""
-    host, pid, started = holder.rsplit(":", 2)
-    if host != socket.gethostname():
+    host, *process = holder.rsplit(":", 2)
+    if host != socket.gethostname() or len(process) != 2 or not process[0].isdecimal():
         return False
+    pid, started = int(process[0]), process[1]
     try:
-        os.kill(int(pid), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:
         return False
-    return _started(int(pid)) != started
+    return _started(pid) != started
 
 
 def _started(pid: int) -> str:

@@ -72,7 +72,7 @@ def _no_values() -> dict[str, NDArray[np.float64]]:
 class Tally:
     """What a run says of itself, which is all that is needed to go on; NaN stands for what is not known."""
 
-    metrics: Mapping[str, float] = field(default_factory=dict)  # those of the summary that are known
+    metrics: Mapping[str, float] = field(default_factory=dict)  # those of the summary that are, or were, known
     series: Mapping[str, NDArray[np.float64]] = field(default_factory=_no_values)  # one value per released region
 
     @classmethod
@@ -125,8 +125,10 @@ class Tally:
             del out["prototypes"], out["unproven"]
         if counts["prototypes"] or not counts["asked"]:
             del out["cdm"]
-        said = {metric_of(name): float(value) for name, value in out.items() if value is not None}
-        return Tally({name: value for name, value in said.items() if math.isfinite(value)}, series)
+        said = {metric_of(name): math.nan if value is None else float(value) for name, value in out.items()}
+        # What a run said before and is not known any more is said to be unknown: a metric cannot be taken back.
+        known = {name: value for name, value in said.items() if math.isfinite(value) or name in self.metrics}
+        return Tally(known, series)
 
     @property
     def verdict(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -271,6 +272,17 @@ def test_a_figure_that_is_not_known_of_all_is_left_out(mlflow_store: str) -> Non
     unknown = RunLogger().log(measured(released(0), Suppressed(1, "infeasible"), findings=None, n_people=0)[:2])
     RunLogger(unknown).log(measured(released(0), findings=None))
     assert "cfk.cdm" not in metrics_of(unknown)
+
+
+def test_a_figure_that_is_not_known_any_more_does_not_keep_its_value(mlflow_store: str) -> None:
+    run_id = RunLogger().log(measured(released(0), findings=None))
+    assert (metrics_of(run_id)["cfk.cm"], metrics_of(run_id)["cfk.cdm"]) == (0, 5)
+    unknown = measured(released(0, majority=None), Suppressed(1, "infeasible"), findings=None, n_people=0)
+    for result in (unknown, measured(released(0), findings=None)):  # nor is it known again
+        RunLogger(run_id).log(result)
+        metrics = metrics_of(run_id)
+        assert {name for name, value in metrics.items() if math.isnan(value)} == {"cfk.cm", "cfk.cdm"}
+    assert metrics["cfk.optimal_rate"] == 1
 
 
 def test_a_region_without_k_is_not_passed_over() -> None:

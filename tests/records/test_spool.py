@@ -182,11 +182,12 @@ def test_what_a_dead_server_missed_is_sent_when_it_is_there(mlflow_store: str, t
 def test_only_the_process_that_has_a_stream_sends_it(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
     leave(spool, f"{this_process()}", explanations().to_record(), stream="mine")
     leave(spool, "elsewhere:1:1", explanations().to_record(), stream="theirs")
+    leave(spool, "somebody", explanations().to_record(), stream="somebody's")  # who tells no machine and number
     other = Spool(SpoolSettings(spool), "here:1:1")
     assert other.hold() == []
     with other._transaction() as db:
-        db.execute("UPDATE streams SET until = ? WHERE id = 'theirs'", (time.time() - 1,))
-    assert [stream.id for stream in other.hold()] == ["theirs"]
+        db.execute("UPDATE streams SET until = ? WHERE id <> 'mine'", (time.time() - 1,))
+    assert [stream.id for stream in other.hold()] == ["theirs", "somebody's"]
     other.close()
     assert LEASE_SECONDS > 30
 
