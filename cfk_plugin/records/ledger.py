@@ -361,7 +361,8 @@ class Ledger(HostOnly):
         if not isinstance(candidate.k, int) or isinstance(candidate.k, bool) or candidate.k < 1:
             raise LedgerError("a candidate's k must be a whole number >= 1")
         text = encode(candidate.region)  # what could not be read back is refused before anything is decided
-        return ReleasedRegion.of(candidate, text, region_digest(self._key, candidate.region))
+        known = {name: getattr(candidate, name) for name in Candidate.__slots__}
+        return ReleasedRegion(**known, text=text, digest=region_digest(self._key, candidate.region))
 
     def _erase(self, *conditions: ColumnElement[bool]) -> Forgotten:
         def erase(chain: Chain) -> Forgotten:

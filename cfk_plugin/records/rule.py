@@ -66,53 +66,26 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasedRegion:
-    record: str
-    region: Region
+class ReleasedRegion(Candidate):
     text: str  # the region, as it is stored
     digest: str  # keyed hash of the region
-    policy: str
-    population: str
-    guarantee: str
-    k: int
-    effective: int | None
-
-    @classmethod
-    def of(cls, candidate: Candidate, text: str, digest: str) -> ReleasedRegion:
-        return cls(
-            record=candidate.record,
-            region=candidate.region,
-            text=text,
-            digest=digest,
-            policy=candidate.policy,
-            population=candidate.population,
-            guarantee=candidate.guarantee,
-            k=candidate.k,
-            effective=candidate.effective,
-        )
 
     @property
     def key(self) -> tuple[str, str, str, str]:
         return (self.record, self.digest, self.policy, self.population)
 
 
-def decide(
-    index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
-) -> tuple[Outcome, ReleasedRegion | None]:
-    if wanted.guarantee == NOMINAL:
-        outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
-    else:
-        outcome, given = _by_group(index, wanted, history, acceptable)
-    return outcome, None if given is None else _record(given, history)
-
-
 def settle(
     index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
 ) -> tuple[Decision, ReleasedRegion | None]:
     """Apply the rule; return what the candidate is told, and what has to be put on record."""
-    outcome, given = decide(index, wanted, history, count, acceptable)
+    if wanted.guarantee == NOMINAL:
+        outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
+    else:
+        outcome, given = _by_group(index, wanted, history, acceptable)
     if given is None:
         return Decision(outcome, None), None
+    given = _record(given, history)
     recorded = effective(given, history) if outcome != "new" else None
     return Decision(outcome, given.region, recorded, people_left(wanted.guarantee, history, count)), given
 

@@ -8,8 +8,6 @@ import secrets
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -397,26 +395,13 @@ def test_of_a_long_ledger_opening_counts_what_it_does_not_recompute(
 
 # --- a database that others hold -------------------------------------------------------------------------------
 
-HOLD = """
-import sqlite3, sys, time
-held = sqlite3.connect(sys.argv[1], isolation_level=None)
-held.execute("BEGIN EXCLUSIVE")
-print("held", flush=True)
-time.sleep(300)
-"""
-
 
 @contextmanager
 def held(file: Path) -> Iterator[None]:
-    """Hold a SQLite database in another process, until the block ends."""
-    command = [sys.executable, "-c", HOLD, str(file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        try:
-            yield
-        finally:
-            other.kill()
+    """Hold a SQLite database until the block ends."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from cfk_plugin import Interval, Ledger, Region
 from cfk_plugin.errors import LedgerError
-from cfk_plugin.records.rule import Candidate, Decision, ReleasedRegion, decide
+from cfk_plugin.records import rule
+from cfk_plugin.records.rule import Candidate, Decision, ReleasedRegion
 
 Asked = dict[str, Any]
 
@@ -298,19 +299,19 @@ def towns(draw: st.DrawFn) -> list[Epoch]:
 
 def by_ledger(epoch: Epoch, person: int, history: list[ReleasedRegion]) -> Region | None:
     wanted = epoch.candidate(person)
-    release = ReleasedRegion.of(wanted, "", str(sorted(wanted.region["zone"])))
-    _, found = decide(0, release, history, lambda regions: 0, epoch.is_acceptable)
-    return None if found is None else found.region
+    known = {name: getattr(wanted, name) for name in Candidate.__slots__}
+    release = ReleasedRegion(**known, text="", digest=str(sorted(wanted.region["zone"])))
+    return rule.settle(0, release, history, lambda regions: 0, epoch.is_acceptable)[0].region
 
 
 def by_nothing(epoch: Epoch, person: int, _: list[ReleasedRegion]) -> Region | None:
     return epoch.region_of[person]
 
 
-def sequences(epochs: Sequence[Epoch], rule: Rule = by_ledger) -> list[Seen]:
+def sequences(epochs: Sequence[Epoch], answer: Rule = by_ledger) -> list[Seen]:
     """Return what each person sees."""
     histories: list[list[ReleasedRegion]] = [[] for _ in epochs[0].region_of]
-    return [tuple(rule(epoch, i, history) for epoch in epochs) for i, history in enumerate(histories)]
+    return [tuple(answer(epoch, i, history) for epoch in epochs) for i, history in enumerate(histories)]
 
 
 def least(epochs: Sequence[Epoch], seen: Sequence[Seen]) -> int:
