@@ -225,8 +225,10 @@ def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | 
         sides.append(undesired)
     queries = together(parts, *sides).X
     return {
-        **dict(zip(("members", "others"), sides, strict=True)),
-        **dict(zip(("train_accuracy", "test_accuracy"), map(np.array, accuracies), strict=True)),
+        "members": sides[0],
+        "others": sides[1],
+        "train_accuracy": np.array(accuracies[0]),
+        "test_accuracy": np.array(accuracies[1]),
         **_ask(service, queries, np.ones(len(queries), dtype=bool), distance),
     }
 
@@ -265,19 +267,18 @@ def _ask(service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Di
     return {"distance": measured, "found": found, "confidence": confidence}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Seen:
-    """What can be seen of the people under attack; arrays of shape (n,), of shadows (n_shadows, n). Host side only."""
+    """What can be seen of the people under attack: arrays of shape (n,), of shadows (n_shadows, n). Host side only."""
 
-    distance: Floats
-    found: Mask
-    confidence: Floats
+    target: Found
+    shadows: Found
     outcome: Mask
-    shadow_distance: Floats
-    shadow_found: Mask
-    shadow_confidence: Floats
     direction: Direction
     seed: int
+
+    def answers(self, of: Found) -> tuple[Floats, Mask]:
+        return of["distance"], of["found"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,30 +299,28 @@ ATTACKS: Mapping[str, MembershipAttack] = MappingProxyType(
             f"{_ASKS}and takes the person for a member of the training table if the counterfactual is far away.",
             True,
             False,
-            lambda seen: distance_scores(seen.distance, seen.found, seen.direction),
+            lambda seen: distance_scores(*seen.answers(seen.target), seen.direction),
         ),
         "membership_cfd_lrt": MembershipAttack(
             f"{_ASKS}trains the same kind of service on other people of the population, and takes the person for a "
             "member if the counterfactual is farther away than those services say.",
             True,
             True,
-            lambda seen: distance_ratio_scores(
-                seen.distance, seen.found, seen.shadow_distance, seen.shadow_found, seen.direction
-            ),
+            lambda seen: distance_ratio_scores(*seen.answers(seen.target), *seen.answers(seen.shadows), seen.direction),
         ),
         "membership_loss": MembershipAttack(
             "Sees the model's confidence in a person whose true outcome is known, and takes the person for a member of "
             "the training table if the model is sure of that outcome.",
             False,
             False,
-            lambda seen: confidence_scores(seen.confidence, seen.outcome),
+            lambda seen: confidence_scores(seen.target["confidence"], seen.outcome),
         ),
         "membership_loss_lrt": MembershipAttack(
             "Sees the model's confidence in a person whose true outcome is known, trains the same kind of model on "
             "other people of the population, and takes the person for a member if the model is surer of that outcome.",
             False,
             True,
-            lambda seen: confidence_ratio_scores(seen.confidence, seen.shadow_confidence, seen.outcome),
+            lambda seen: confidence_ratio_scores(seen.target["confidence"], seen.shadows["confidence"], seen.outcome),
         ),
         "membership_random": MembershipAttack(
             "Knows nothing and takes people for members of the training table by a coin.",
@@ -348,15 +347,12 @@ def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
 
 def seen_by_attacker(parts: Parts, target: Found, shadows: list[Found], direction: Direction, seed: int) -> Seen:
     """Put side by side what the target and the shadows answered, members first."""
-    many = {
-        f"shadow_{name}": np.array([shadow[name] for shadow in shadows], dtype=target[name].dtype).reshape(
-            len(shadows), len(target[name])
-        )
+    outcome = together(parts, target["members"], target["others"]).y
+    stacked = {
+        name: np.array([shadow[name] for shadow in shadows], target[name].dtype).reshape(len(shadows), len(outcome))
         for name in ("distance", "found", "confidence")
     }
-    own = {name: target[name] for name in ("distance", "found", "confidence")}
-    outcome = together(parts, target["members"], target["others"]).y
-    return Seen(**own, **many, outcome=outcome, direction=direction, seed=seed)
+    return Seen(target, stacked, outcome, direction, seed)
 
 
 def shared_figures(target: Found, n_shadows: int, allowed: tuple[float, float] | None) -> dict[str, float]:
@@ -402,12 +398,12 @@ def _control(others: Floats, seed: int) -> Rate:
 
 def _unanswered(seen: Seen, members: int, shadows: bool) -> dict[str, float]:
     """Return who got no answer, and what that fact alone tells."""
-    inside, outside = seen.found[:members], seen.found[members:]
+    inside, outside = seen.target["found"][:members], seen.target["found"][members:]
     alone = measure_roc(inside.astype(float), outside.astype(float), seen.seed).auc
     figures = {"unanswered_members": 1 - mean(inside), "unanswered_others": 1 - mean(outside)}
     figures |= alone.figures("unanswered_auc")
-    if shadows and seen.shadow_found.size:
-        figures["shadows_answering"] = float(seen.shadow_found.sum(axis=0).mean())
+    if shadows and seen.shadows["found"].size:
+        figures["shadows_answering"] = float(seen.shadows["found"].sum(axis=0).mean())
     return figures
 
 

@@ -118,17 +118,10 @@ class AuditTask:
         """The people of an audit that splits all it is given into eighths, of which one is trained on."""
         return self.sample.take(np.arange(min(len(self.sample), 8 * self.sizes.people)))
 
-    @property
-    def surrogate(self) -> dict[str, Any]:
-        """Settings of attacks through a copy."""
-        return {"queries": self.sizes.queries[-1], "attacked": self.sizes.attacked}
-
-    @property
-    def guessed(self) -> dict[str, Any]:
-        """Settings of the attack on an attribute through a copy."""
-        if self.scope.attribute is None:
-            raise InputError("which attribute is guessed through a copy of the model? Name it in the scope")
-        return {"attribute": self.scope.attribute, **self.surrogate}
+    def through_surrogate(self, attack: Callable[..., AttackReport], **options: Any) -> Report:
+        """Run an attack through a copy of the model."""
+        sizes = {"queries": self.sizes.queries[-1], "attacked": self.sizes.attacked}
+        return attack(self.owner, self.crowd, **sizes, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +157,10 @@ def _linkage(task: AuditTask, *, seed: int, progress: Progress | None, **_: Any)
     return run_linkage_audit(setting, LINKAGE, progress=progress)
 
 
-def _attributes(task: AuditTask, **options: Any) -> Report:
-    settings: dict[str, Any] = {"n_train": task.n_train, "queries": task.explained, **options}
-    return attribute_inference(task.owner, task.sample, quasi_identifiers=task.scope.quasi_identifiers, **settings)
-
-
-def _membership(task: AuditTask, **options: Any) -> Report:
-    settings: dict[str, Any] = {"n_shadows": task.sizes.shadows, "attacked": task.sizes.attacked, **options}
-    return membership(task.owner, task.sample, n_train=task.n_train, **settings)
-
-
-def _extraction(task: AuditTask, **options: Any) -> Report:
-    return extraction(task.owner, task.crowd, queries=task.sizes.queries, repeats=task.sizes.repeats, **options)
+def _attribute_through_surrogate(task: AuditTask, **options: Any) -> Report:
+    if task.scope.attribute is None:
+        raise InputError("which attribute is guessed through a copy of the model? Name it in the scope")
+    return task.through_surrogate(attribute_inference_through_surrogate, attribute=task.scope.attribute, **options)
 
 
 _COPIED: dict[str, Any] = {
@@ -196,36 +181,46 @@ AUDITS: Mapping[str, Audit] = {
         lambda owner: isinstance(owner, ProtectedOwner),
     ),
     "attribute_inference": Audit(
-        _attributes,
+        lambda task, **options: attribute_inference(
+            task.owner,
+            task.sample,
+            quasi_identifiers=task.scope.quasi_identifiers,
+            n_train=task.n_train,
+            queries=task.explained,
+            **options,
+        ),
         lambda task: Parts.cut(task.sample, task.n_train),
         lambda sizes: 1,  # noqa: ARG005
         lambda task: task.explained,
         lambda task: task.n_train,
     ),
     "membership": Audit(
-        _membership,
+        lambda task, **options: membership(
+            task.owner,
+            task.sample,
+            n_train=task.n_train,
+            n_shadows=task.sizes.shadows,
+            attacked=task.sizes.attacked,
+            **options,
+        ),
         lambda task: Parts.cut(task.sample, task.n_train),
         lambda sizes: 1 + sizes.shadows,
         lambda task: 2 * task.attacked * (1 + task.sizes.shadows),
         lambda task: task.attacked,
     ),
     "extraction": Audit(
-        _extraction,
+        lambda task, **options: extraction(
+            task.owner, task.crowd, queries=task.sizes.queries, repeats=task.sizes.repeats, **options
+        ),
         lambda task: sizes_that_fit(task.sizes.queries, len(everybody(draw_sets(task.crowd, 0)[1:]))),
         lambda sizes: sizes.repeats,
         lambda task: task.sizes.repeats * task.undesired * task.sizes.queries[-1],
         lambda task: task.sizes.repeats * sum(task.sizes.queries),
     ),
     "membership_surrogate": Audit(
-        lambda task, **options: membership_through_surrogate(task.owner, task.crowd, **task.surrogate, **options),
-        **_COPIED,
+        lambda task, **options: task.through_surrogate(membership_through_surrogate, **options), **_COPIED
     ),
-    "attribute_surrogate": Audit(
-        lambda task, **options: attribute_inference_through_surrogate(
-            task.owner, task.crowd, **task.guessed, **options
-        ),
-        **_COPIED,
-    ),
+    "attribute_surrogate": Audit(_attribute_through_surrogate, **_COPIED),
 }
 """The audits by name, in the order in which they are run."""
 
@@ -262,18 +257,7 @@ def unseen_rate(n: int) -> float:
 
 
 def can_detect(name: str, task: AuditTask) -> str:
-    """Say of one audit, in a sentence, what its size shows at best.
-
-    Parameters
-    ----------
-    name : str
-        Of `AUDITS`.
-    task : AuditTask
-
-    Returns
-    -------
-    str
-    """
+    """Say of one audit of `AUDITS`, in a sentence, what its size shows at best."""
     match name:
         case "membership":
             people = task.attacked
@@ -309,8 +293,7 @@ class Plan:
     probed : float
         Seconds that the timing took.
     left_out : mapping of (owner, audit) to float
-        What is not run at the smallest sizes, as the budget is too small, and what it would take; NaN where the people
-        are too few for it.
+        What is not run even at the smallest sizes, and what it would take; NaN where the people are too few for it.
     """
 
     sizes: Sizes
@@ -360,11 +343,6 @@ def plan(
     Returns
     -------
     Plan
-
-    Raises
-    ------
-    InputError
-        If an audit is unknown, nothing is left to attack, the people are too few for everything, or no audit fits.
     """
     if unknown := [name for name in audits if name not in AUDITS]:
         raise InputError(f"unknown audit {', '.join(unknown)}; known: {', '.join(AUDITS)}")
@@ -523,7 +501,7 @@ def run_planned(
     kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[str, str, Report]]:
-    """Run what was planned and yield each report as soon as it is there.
+    """Run what was planned and yield owner, audit and report as soon as it is there.
 
     Parameters
     ----------

@@ -175,17 +175,36 @@ def best_threshold(members: Floats, others: Floats) -> float:
     return float((scores[best] + scores[best - 1]) / 2) if best else float(scores[0])
 
 
-def learn(shadow: Scores, target: Scores, layers: tuple[int, ...], seed: int) -> Found:
-    """Train a network on a shadow's members and others, per way; return the probabilities of the target's people."""
+def learn(
+    known: Mapping[str, tuple[Floats, Rows]],
+    asked: Mapping[str, Floats],
+    layers: Sequence[int],
+    seed: int,
+    classes: int,
+) -> Found:
+    """Train a network per way on rows with labels, and return a probability of every label for the rows of that way."""
     found: dict[str, Floats] = {}
-    for way in WAYS:
-        inside, outside = (shadow[f"{group}_{way}"] for group in HALVES)
-        rows, member = np.concatenate([inside, outside]), np.repeat([True, False], [len(inside), len(outside)])
-        network = Network(layers).classifier(seed)
-        called("training the attack", lambda: network.fit(rows, member))  # noqa: B023 - called at once
-        for name in (name for name in target if name.endswith(way)):
-            found[name] = np.asarray(network.predict_proba(target[name])[:, 1], dtype=np.float64)
+    for way, (rows, labels) in known.items():
+        names = [name for name in asked if name.endswith(f"_{way}")]
+        found |= {name: np.zeros((len(asked[name]), classes)) for name in names}
+        present, network = np.unique(labels), Network(tuple(layers)).classifier(seed)
+        if len(present) > 1:
+            called("training the attack", lambda: network.fit(rows, labels))  # noqa: B023 - called at once
+        for name in names:
+            if len(present) < 2:
+                found[name][:, present] = 1.0
+            elif len(asked[name]):
+                found[name][:, present] = network.predict_proba(asked[name])
     return found
+
+
+def learn_members(shadow: Scores, target: Scores, layers: Sequence[int], seed: int) -> Found:
+    """Learn from a shadow's members and others; return the probabilities that the target's people are members."""
+    known = {}
+    for way in WAYS:
+        others, members = shadow[f"others_{way}"], shadow[f"members_{way}"]
+        known[way] = np.concatenate([members, others]), np.repeat([1, 0], [len(members), len(others)])
+    return {name: each[:, 1] for name, each in learn(known, target, layers, seed, 2).items()}
 
 
 def by_vote(votes: Sequence[Found]) -> Scores:
@@ -256,7 +275,9 @@ def membership_through_surrogate(
     measured = audit.run(first)
     asked = [_features(extracted, at, found, outcome_known=outcome_known) for at, found in enumerate(measured)]
     votes = audit.run(
-        networks(first, outcome_known, layers, lambda at: partial(learn, asked[at], asked[0], tuple(layers), seed + at))
+        networks(
+            first, outcome_known, layers, lambda at: partial(learn_members, asked[at], asked[0], layers, seed + at)
+        )
     )
     guessed = {"threshold": by_threshold(asked[0], asked[1:]), "learned": by_vote(votes)}
     rocs = {
@@ -403,27 +424,13 @@ class People:
         return f"People({len(self.codes)})"
 
 
-def guess(shadow: People, target: Mapping[str, People], values: int, layers: tuple[int, ...], seed: int) -> Found:
+def guess(shadow: People, target: Mapping[str, People], values: int, layers: Sequence[int], seed: int) -> Found:
     """Learn from a shadow's members, and return a probability of every value for the target's people."""
     usable = shadow.codes >= 0
     encoder = RowsAsNumbers().fit(shadow.X[usable])
-    found: dict[str, Floats] = {}
-    for knowing in KNOWING:
-        rows = _inputs(encoder, shadow, knowing)[usable]
-        codes = shadow.codes[usable]
-        for group, people in target.items():
-            found[f"{group}_{knowing}"] = np.zeros((len(people.codes), values))
-        present = np.unique(codes)
-        if len(present) < 2:
-            for group in target:
-                found[f"{group}_{knowing}"][:, present] = 1.0
-            continue
-        network = Network(layers).classifier(seed)
-        called("training the attack", lambda: network.fit(rows, codes))  # noqa: B023 - called at once
-        for group, people in target.items():
-            if len(people.codes):
-                found[f"{group}_{knowing}"][:, present] = network.predict_proba(_inputs(encoder, people, knowing))
-    return found
+    known = {way: (_inputs(encoder, shadow, way)[usable], shadow.codes[usable]) for way in KNOWING}
+    asked = {f"{group}_{way}": _inputs(encoder, people, way) for group, people in target.items() for way in KNOWING}
+    return learn(known, asked, layers, seed, values)
 
 
 def _inputs(encoder: RowsAsNumbers, people: People, knowing: str) -> Floats:
