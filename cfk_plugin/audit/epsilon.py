@@ -33,7 +33,6 @@ from cfk_plugin.audit.epsilon_bounds import (
     learn,
     matrix,
     one_run_bound,
-    one_run_ceiling,
     p_value,
     runs_needed,
     unseen_scores,
@@ -404,6 +403,8 @@ def canary_audit(
         fit, statistic, worlds, runs, n_jobs=n_jobs, backend=backend, seed=seed, progress=progress
     )
     bound = epsilon_from_vectors(inside, outside, delta, confidence)
+    tpr, fpr = bound.tpr, bound.fpr
+    right, of = round(tpr.value * tpr.n) + fpr.n - round(fpr.value * fpr.n), tpr.n + fpr.n
     person = "a made-up person" if len(canary) == 1 else f"a made-up person of {len(canary)} rows"
     return EpsilonAudit(
         attack="epsilon",
@@ -419,9 +420,9 @@ def canary_audit(
         ceiling=ceiling(runs, delta, confidence),
         needed=runs_needed(claimed, delta, confidence),
         runs=runs,
-        main=_right(bound, confidence),
-        tpr=bound.tpr,
-        fpr=bound.fpr,
+        main=Rate(right / of, *clopper_pearson(right, of, confidence), of),
+        tpr=tpr,
+        fpr=fpr,
         seed=seed,
         constant=_constant(inside) and _constant(outside) and not np.array_equal(inside[0], outside[0]),
     )
@@ -440,13 +441,6 @@ def epsilon_from_vectors(
     rule = choose_rule(*unseen_scores(with_canary[:half], without[:half]), delta, confidence)
     of = learn(with_canary[:half], without[:half])
     return bound_of(rule, of(with_canary[half:]), of(without[half:]), delta, confidence)
-
-
-def _right(bound: EpsilonBound, confidence: float) -> Rate:
-    """Return the share of counted runs that were guessed right, over both worlds."""
-    right = round(bound.tpr.value * bound.tpr.n) + bound.fpr.n - round(bound.fpr.value * bound.fpr.n)
-    n = bound.tpr.n + bound.fpr.n
-    return Rate(right / n, *clopper_pearson(right, n, confidence), n)
 
 
 def _constant(vectors: Sequence[Floats]) -> bool:
@@ -505,7 +499,9 @@ def one_run_audit(
     coins = np.random.default_rng(coins_of).random(len(people)) < 0.5
     own_seed = int(runs_of.generate_state(1, np.uint32)[0]) if takes_seed(fit) else None
     output = run(fit, joined(table, people[coins]), own_seed)
-    scores = _scores(output, score, table, people, schema)
+    scores = vector_of(score, ManyAgreements(table, people, schema), output)
+    if len(scores) != len(people) or np.isnan(scores).any():
+        raise InputError(f"{len(people)} canaries and {len(scores)} scores, or some NaN; return one number per canary")
     right = right_guesses(scores, coins, tried)
     return EpsilonAudit(
         attack="epsilon_one_run",
@@ -518,7 +514,7 @@ def one_run_audit(
         delta=delta,
         confidence=confidence,
         epsilon_low=one_run_bound(len(people), tried, right, delta, confidence),
-        ceiling=one_run_ceiling(len(people), tried, delta, confidence),
+        ceiling=one_run_bound(len(people), tried, tried, delta, confidence),
         needed=canaries_needed(claimed, delta, confidence),
         runs=1,
         main=Rate(right / tried, *clopper_pearson(right, tried, confidence), tried),
@@ -546,17 +542,3 @@ def _check_people(people: pd.DataFrame, schema: Schema | None) -> None:
         raise InputError(f"column {subject!r}: each canary of a one-run audit must be a person of its own")
     if bool(people.duplicated().any()):
         raise InputError("two canaries are equal; nobody could tell which of them was in")
-
-
-def _scores(
-    output: object, score: Score | None, table: pd.DataFrame, people: pd.DataFrame, schema: Schema | None
-) -> NDArray[np.float64]:
-    with quiet("no number per canary could be read from the output ({}); say with score= how", InputError):
-        if score is not None:
-            output = score(output)
-        elif isinstance(output, pd.DataFrame):
-            output = ManyAgreements(table, people, schema)(output)
-        scores = np.asarray(output, dtype=np.float64).ravel()
-    if len(scores) != len(people) or np.isnan(scores).any():
-        raise InputError(f"{len(people)} canaries and {len(scores)} scores, or some NaN; return one number per canary")
-    return scores

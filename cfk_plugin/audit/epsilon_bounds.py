@@ -135,7 +135,7 @@ def _texts(column: pd.Series) -> NDArray[np.object_]:
 Score = Callable[[Any], Any]
 
 
-def vector_of(score: Score | None, agreement: Agreement | None, output: Any) -> Floats:
+def vector_of(score: Score | None, agreement: Agreement | ManyAgreements | None, output: Any) -> Floats:
     """Return an output as numbers: by a score of the user's, of a table what agrees with a canary, else as it is."""
     said = "the output is no table, number or array of numbers ({}); say with score= what to look at in it"
     if score is not None:
@@ -404,11 +404,6 @@ def one_run_bound(canaries: int, guesses: int, right: int, delta: float = 0.0, c
         middle = (low + high) / 2
         low, high = (middle, high) if rejected(middle) else (low, middle)
     return low
-
-
-def one_run_ceiling(canaries: int, guesses: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return the largest bound that a one-run audit could print: every guess is right."""
-    return one_run_bound(canaries, guesses, guesses, delta, confidence)
 
 
 def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:

@@ -220,9 +220,6 @@ class Transfer:
     rows: pd.DataFrame
     query: Rows
 
-    def __repr__(self) -> str:
-        return f"Transfer({len(self.X)} queries, {len(self.query)} answers)"
-
     def answers(self, queries: int) -> int:
         """Return how many of the first queries were answered."""
         return int(np.searchsorted(self.query, queries))
@@ -272,9 +269,6 @@ class Surrogate:
     model: Any
     always: bool
 
-    def __repr__(self) -> str:
-        return f"Surrogate({type(self.model).__name__})"
-
     def desired(self, X: pd.DataFrame) -> Mask:
         if self.model is None:
             return np.full(len(X), self.always)
@@ -296,8 +290,7 @@ def _filled(given: pd.Series, own: pd.Series) -> pd.Series:
 
 def share(right: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
     """Return the share of right guesses over draws."""
-    found = rate(_per_person([values.astype(np.float64) for values in right], people), seed)
-    return _widened(found, right, (0.0, 1.0))
+    return _widened(rate(_per_person(right, people), seed), right, (0.0, 1.0))
 
 
 def gain(first: Sequence[Mask], second: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
@@ -334,7 +327,7 @@ def balanced(right: Sequence[Mask], desired: Sequence[Mask]) -> float:
     return float((hits[of].mean() + hits[~of].mean()) / 2)
 
 
-def _per_person(values: Sequence[Floats], people: Sequence[Rows]) -> Floats:
+def _per_person(values: Sequence[NDArray[Any]], people: Sequence[Rows]) -> Floats:
     who: NDArray[np.intp] = np.unique(np.concatenate(people), return_inverse=True)[1]
     return np.asarray(np.bincount(who, np.concatenate(values)) / np.bincount(who), dtype=np.float64)
 
@@ -357,9 +350,6 @@ class ExtractionTask:
     kinds: Mapping[str, Architecture]
     held_out: int
     seed: int
-
-    def __repr__(self) -> str:
-        return f"ExtractionTask({self.owner.name!r})"
 
     def key(self, at: int) -> str:
         """Say what a draw depends on, for its result to be kept."""

@@ -108,32 +108,25 @@ MODEL_FILTER = (
 )
 
 
-def model_filter(setting: Setting, *, with_inversion: bool = True) -> AuditResult:
+def model_filter(setting: Setting) -> AuditResult:
     """Attack a region by asking the model about everybody inside, with the private values that were released.
 
-    Where only a bin was released, the counterfactual's own value is used: the attacker is given a right guess. With
-    `with_inversion`, the filter is also combined with running the algorithm again, where that is deterministic. Source:
-    Goethals, Sörensen, Martens (2023), section 5.4 (pureness): cells without the desired outcome are nobody's.
+    Where only a bin was released, the counterfactual's own value is used: the attacker is given a right guess. Where the
+    algorithm is deterministic, the filter is also combined with running it again. Source: Goethals, Sörensen, Martens
+    (2023), section 5.4 (pureness): cells without the desired outcome are nobody's.
     """
     releases, left = setting.releases, setting.consistent
     chance, counts = releases.found(left), releases.people(left)
     figures = {
         **crowd_figures(counts, setting.k, "k_consistent"),
         "struck_out": float((1 - counts / releases.sizes).mean()) if len(releases) else math.nan,
-        **(_combined(setting, left) if with_inversion and not setting.is_random else {}),
     }
+    if not setting.is_random:  # strike out by both: the algorithm's map with the released private values, and the model
+        both = [a & b for a, b in zip(left, survivors(setting, "released"), strict=True)]
+        figures |= crowd_figures(releases.people(both), setting.k, "k_both")
+        figures["both_success"] = mean(releases.found(both))
     control = setting.control(lambda _, places: places.spread(setting.desired(places, releases)))
     return setting.result("model_filter", MODEL_FILTER, chance, figures, control)
-
-
-def _combined(setting: Setting, left: list[Mask]) -> dict[str, float]:
-    """Strike out by both: the algorithm's map with the released private values, and the model."""
-    both = [a & b for a, b in zip(left, survivors(setting, "released"), strict=True)]
-    chance = setting.releases.found(both)
-    return {
-        **crowd_figures(setting.releases.people(both), setting.k, "k_both"),
-        "both_success": mean(chance),
-    }
 
 
 HOMOGENEITY = (
@@ -260,7 +253,7 @@ def downcoding(setting: Setting) -> AuditResult:
     figures = {
         **crowd_figures(counts, setting.k, "forced"),
         "has_forced": mean(counts > 0),
-        **_borders(releases.sizes, counts, [_is_forced(r, m) for r, m in zip(releases, forced, strict=True)]),
+        **_borders(releases, counts, forced),
         **_against_inversion(setting, chance),
     }
 
@@ -300,19 +293,11 @@ def border_codes(domain: Domain, part: Part) -> list[int]:
     return sorted(ends | {code for code in inside if code >= len(domain.values)})
 
 
-def _is_forced(release: Release, forced: Mask) -> bool | None:
-    """Say whether the right person is forced; None where there is none, or nobody is."""
-    if not len(release.targets) or not forced.any():
-        return None
-    return bool(np.isin(release.targets, release.rows[forced]).any())
-
-
-def _borders(sizes: Rows, counts: Rows, hits: list[bool | None]) -> dict[str, float]:
-    at = np.array([i for i, hit in enumerate(hits) if hit is not None], dtype=np.int64)
-    if not len(at):
-        return {"right_forced": math.nan, "border_lift": math.nan}
-    right = float(np.mean([bool(hits[i]) for i in at]))
-    return {"right_forced": right, "border_lift": right / float((counts[at] / sizes[at]).mean())}
+def _borders(releases: Releases, counts: Rows, forced: list[Mask]) -> dict[str, float]:
+    """Say how often the right person is forced, of the releases that are somebody's and force somebody."""
+    rows = [(r, mask, n) for r, mask, n in zip(releases, forced, counts, strict=True) if len(r.targets) and mask.any()]
+    right = mean([np.isin(r.targets, r.rows[mask]).any() for r, mask, _ in rows])
+    return {"right_forced": right, "border_lift": right / mean([n / r.k for r, _, n in rows])}
 
 
 def _against_inversion(setting: Setting, chance: np.ndarray) -> dict[str, float]:

@@ -105,11 +105,6 @@ def confidence_ratio_scores(confidence: Floats, shadow_confidence: Floats, outco
     return standardized(confidence_scores(confidence, outcome), shadows, np.ones(shadows.shape, dtype=bool))
 
 
-def random_scores(n: int, seed: int) -> Floats:
-    """Score by a coin: what guessing reaches."""
-    return np.random.default_rng(seed).random(n)
-
-
 def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
     """Return (value - mean) / deviation of each column of `shadow`, over the entries that are used.
 
@@ -208,9 +203,6 @@ class Parts:
         """
         return max(min(len(self.table), len(self.pool) * 4 // 5), 1)
 
-    def shadow_rows(self, shadow: int, seed: int) -> Rows:
-        return np.random.default_rng([seed, 1, shadow]).choice(len(self.pool), self.shadow_size, replace=False)
-
 
 def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | None, seed: int) -> Found:
     """Train the service under attack and ask it about members and others whom it gives the undesired outcome."""
@@ -238,7 +230,8 @@ def ask_shadow(
 ) -> Found:
     """Train a shadow, whose number says on whom and with which seed, and ask it about the same people as the target."""
     own_seed = int(np.random.default_rng([seed, 3, shadow]).integers(2**31))
-    service = owner.train(parts.pool.take(parts.shadow_rows(shadow, seed)), own_seed)
+    people = np.random.default_rng([seed, 1, shadow]).choice(len(parts.pool), parts.shadow_size, replace=False)
+    service = owner.train(parts.pool.take(people), own_seed)
     asks = ~service.desired(queries) if distance is not None else np.zeros(len(queries), dtype=bool)
     return _ask(service, queries, asks, distance)
 
@@ -326,18 +319,16 @@ ATTACKS: Mapping[str, MembershipAttack] = MappingProxyType(
             "Knows nothing and takes people for members of the training table by a coin.",
             False,
             False,
-            lambda seen: random_scores(len(seen.outcome), seen.seed),
+            lambda seen: np.random.default_rng(seen.seed).random(len(seen.outcome)),
         ),
     }
 )
 """All attacks, in the order in which they are reported; the last one shows what luck reaches at these sizes."""
 
-DEFAULT = tuple(name for name in ATTACKS if name != "membership_random")
-
 
 def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
-    """Return attacks by name, in the order of `ATTACKS`."""
-    chosen = DEFAULT if names is None else tuple(names)
+    """Return attacks by name, in the order of `ATTACKS`; by default all but the coin."""
+    chosen = [name for name in ATTACKS if name != "membership_random"] if names is None else names
     if unknown := [name for name in chosen if name not in ATTACKS]:
         raise InputError(f"unknown attack {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
     if not chosen:

@@ -63,9 +63,6 @@ class Extracted:
     attacked: int
     seed: int
 
-    def __repr__(self) -> str:
-        return f"Extracted({self.owner.name!r})"
-
     @classmethod
     def of(
         cls, owner: Target, sample: Sample, architecture: Architecture | None, queries: int, attacked: int, seed: int
@@ -207,11 +204,6 @@ def learn_members(shadow: Scores, target: Scores, layers: Sequence[int], seed: i
     return {name: each[:, 1] for name, each in learn(known, target, layers, seed, 2).items()}
 
 
-def by_vote(votes: Sequence[Found]) -> Scores:
-    """Return how far the mean of the networks' probabilities is above one half."""
-    return {name: np.mean([vote[name] for vote in votes], axis=0) - 0.5 for name in votes[0]}
-
-
 def _sure(rows: Floats) -> Floats:
     return np.asarray(rows[:, 2] if rows.shape[1] == 3 else rows[:, 0])
 
@@ -271,7 +263,7 @@ def membership_through_surrogate(
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     extracted = Extracted.of(owner, sample, architecture, queries, attacked, seed)
-    first = extracted.pieces("membership", confidence)
+    first = extracted.pieces("membership", Surrogate.confidence)
     measured = audit.run(first)
     asked = [_features(extracted, at, found, outcome_known=outcome_known) for at, found in enumerate(measured)]
     votes = audit.run(
@@ -279,7 +271,8 @@ def membership_through_surrogate(
             first, outcome_known, layers, lambda at: partial(learn_members, asked[at], asked[0], layers, seed + at)
         )
     )
-    guessed = {"threshold": by_threshold(asked[0], asked[1:]), "learned": by_vote(votes)}
+    voted = {name: np.mean([vote[name] for vote in votes], axis=0) - 0.5 for name in votes[0]}
+    guessed = {"threshold": by_threshold(asked[0], asked[1:]), "learned": voted}
     rocs = {
         attack: {way: measure_roc(scores[f"members_{way}"], scores[f"others_{way}"], seed) for way in WAYS}
         for attack, scores in guessed.items()
@@ -295,10 +288,6 @@ def membership_through_surrogate(
         },
         {f"membership_surrogate_{attack}": found["explained"].curve for attack, found in rocs.items()},
     )
-
-
-def confidence(surrogate: Surrogate, X: pd.DataFrame) -> Floats:
-    return surrogate.confidence(X)
 
 
 def _features(extracted: Extracted, at: int, found: Found, *, outcome_known: bool) -> Scores:
@@ -348,9 +337,6 @@ class Values:
     examples: tuple[Any, ...]
     categories: tuple[str, ...] | None
     edges: Floats
-
-    def __repr__(self) -> str:
-        return f"Values({len(self.examples)})"
 
     def codes(self, column: pd.Series) -> Rows:
         """Return which of the values each person has; -1: another one, -2: none."""
@@ -419,9 +405,6 @@ class People:
     truth: Floats
     profiles: Mapping[str, Floats]
     codes: Rows
-
-    def __repr__(self) -> str:
-        return f"People({len(self.codes)})"
 
 
 def guess(shadow: People, target: Mapping[str, People], values: int, layers: Sequence[int], seed: int) -> Found:
