@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.audit.result import AuditResult, crowd_figures, mean
-from cfk_plugin.audit.setting import Crowd, Mask, Places, Rows, Setting, regions_of, simulation_seed, variant
+from cfk_plugin.audit.setting import Mask, Places, Rows, Setting, regions_of, simulation_seed, variant
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import InputError
@@ -75,7 +75,7 @@ def inversion(
         both = [a & b for a, b in zip(left, _releasable(setting), strict=True)]
         figures |= crowd_figures(releases.people(both), setting.k, "k_releasable")
         figures |= _of_everyone(setting) if everybody else {}
-    control = setting.control(lambda crowd, places: _same_region(setting, crowd, places, rerun))
+    control = setting.control(lambda places: _same_region(setting, places, rerun))
     return setting.result(f"inversion_{rerun}", SCENARIOS[rerun], chance, figures, control)
 
 
@@ -89,7 +89,7 @@ def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> lis
             regions = setting.regions
             left = [np.array([regions[row] == r.region for row in r.rows], dtype=bool) for r in setting.releases]
         else:
-            left = _same_region(setting, setting.crowd, setting.places, rerun)
+            left = _same_region(setting, setting.places, rerun)
         if rerun == "own" and setting.anonymizer.policy_.counts_eligible:
             left = [a & b for a, b in zip(left, _releasable(setting), strict=True)]
         setting.survivors[rerun] = left
@@ -133,15 +133,15 @@ def _per_person(setting: Setting, group: NDArray[np.int64], rows: NDArray[np.int
     return np.concatenate([np.empty(0, dtype=np.int64), *counts])
 
 
-def _same_region(setting: Setting, crowd: Crowd, places: Places, rerun: Rerun) -> list[Mask]:
+def _same_region(setting: Setting, places: Places, rerun: Rerun) -> list[Mask]:
     """Say of every candidate whether the algorithm maps their record to the region that they are in."""
-    targets, records, spread = _records(setting, crowd, places, rerun)
+    targets, records, spread = _records(setting, places, rerun)
     found = regions_of(setting.anonymizer, records)
     return spread(np.array([region == target for region, target in zip(found, targets, strict=True)], dtype=bool))
 
 
 def _records(
-    setting: Setting, crowd: Crowd, places: Places, rerun: Rerun
+    setting: Setting, places: Places, rerun: Rerun
 ) -> tuple[list[Region], pd.DataFrame, Callable[[NDArray[Any]], list[NDArray[Any]]]]:
     """Return the records to run, the region each should come out with, and how answers go back to rows."""
     releases = setting.releases
@@ -150,11 +150,11 @@ def _records(
     rows = np.concatenate([np.empty(0, dtype=np.int64), *places.rows])
     cuts = np.cumsum([len(inside) for inside in places.rows])[:-1]
     targets = [r.region for r, inside in zip(releases, places.rows, strict=True) for _ in inside]
-    return targets, crowd.people.rows(rows), lambda answers: np.split(answers, cuts)
+    return targets, places.crowd.people.rows(rows), lambda answers: np.split(answers, cuts)
 
 
 def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:
-    targets, records, spread = _records(setting, setting.crowd, setting.places, rerun)
+    targets, records, spread = _records(setting, setting.places, rerun)
     hits = np.zeros(len(records), dtype=np.int64)
     for turn in range(simulations):
         other = variant(setting.anonymizer, seed=simulation_seed(setting, turn + 1))

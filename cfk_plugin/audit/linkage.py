@@ -50,7 +50,7 @@ def linkage(setting: Setting) -> AuditResult:
     chance = releases.found(releases.everybody())
     fits, right = _raw_matches(setting)
     raw_chance = np.where(right, 1.0 / np.maximum(fits, 1), 0.0)
-    named = releases.coincidence(setting.crowd, setting.places, releases.everybody())
+    named = releases.coincidence(setting.places, releases.everybody())
     figures = {
         "raw_success": mean(raw_chance),
         "raw_singled_out": mean(fits == 1),
@@ -62,7 +62,7 @@ def linkage(setting: Setting) -> AuditResult:
         **crowd_figures(releases.sizes, setting.k, "k"),
         **_journalist(setting, right),
     }
-    control = setting.control(lambda _, places: [np.ones(len(rows), dtype=bool) for rows in places.rows])
+    control = setting.control(lambda places: [np.ones(len(rows), dtype=bool) for rows in places.rows])
     without = np.full(len(chance), 1.0 / population.n_people)
     return setting.result("linkage", LINKAGE, chance, figures, control, baseline=without)
 
@@ -111,9 +111,9 @@ MODEL_FILTER = (
 def model_filter(setting: Setting) -> AuditResult:
     """Attack a region by asking the model about everybody inside, with the private values that were released.
 
-    Where only a bin was released, the counterfactual's own value is used: the attacker is given a right guess. Where the
-    algorithm is deterministic, the filter is also combined with running it again. Source: Goethals, Sörensen, Martens
-    (2023), section 5.4 (pureness): cells without the desired outcome are nobody's.
+    Where only a bin was released, the counterfactual's own value is used: the attacker is given a right guess. Where
+    the algorithm is deterministic, the filter is also combined with running it again. Source: Goethals, Sörensen,
+    Martens (2023), section 5.4 (pureness): cells without the desired outcome are nobody's.
     """
     releases, left = setting.releases, setting.consistent
     chance, counts = releases.found(left), releases.people(left)
@@ -125,7 +125,7 @@ def model_filter(setting: Setting) -> AuditResult:
         both = [a & b for a, b in zip(left, survivors(setting, "released"), strict=True)]
         figures |= crowd_figures(releases.people(both), setting.k, "k_both")
         figures["both_success"] = mean(releases.found(both))
-    control = setting.control(lambda _, places: places.spread(setting.desired(places, releases)))
+    control = setting.control(lambda places: places.spread(setting.desired(places, releases)))
     return setting.result("model_filter", MODEL_FILTER, chance, figures, control)
 
 
@@ -257,9 +257,9 @@ def downcoding(setting: Setting) -> AuditResult:
         **_against_inversion(setting, chance),
     }
 
-    def forced_outside(crowd: Crowd, places: Places) -> list[Mask]:
+    def forced_outside(places: Places) -> list[Mask]:
         pairs = zip(releases, places.rows, strict=True)
-        return [_or_everybody(forced_people(crowd, release, rows)) for release, rows in pairs]
+        return [_or_everybody(forced_people(places.crowd, release, rows)) for release, rows in pairs]
 
     return setting.result("downcoding", DOWNCODING, chance, figures, setting.control(forced_outside))
 
@@ -366,8 +366,8 @@ def intersection(
     for t in wanted:
         figures |= crowd_figures(first.people(after[t]), setting.k, f"k_after_{t}")
     control = None
-    if setting.outsiders is not None and outside is not None:
-        control = rate(first.coincidence(setting.outsiders, outside, beyond), setting.seed)
+    if outside is not None:
+        control = rate(first.coincidence(outside, beyond), setting.seed)
     main, base = rate(first.found(left), setting.seed), rate(first.found(after[1]), setting.seed)
     return AuditResult("intersection", INTERSECTION, main, base, control, figures, setting.seed, len(first))
 

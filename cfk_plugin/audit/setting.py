@@ -130,7 +130,7 @@ class Releases(AuditRows):
                 chances.append(1.0 / self.crowd.people.people(rows) if hit else 0.0)
         return np.array(chances)
 
-    def coincidence(self, crowd: Crowd, places: Places, survivors: Sequence[Mask]) -> NDArray[np.float64]:
+    def coincidence(self, places: Places, survivors: Sequence[Mask]) -> NDArray[np.float64]:
         """Return the chance that somebody picked among survivors outside of the table carries the released values.
 
         Releases whose values nobody of the table carries are left out, as in `found`.
@@ -139,7 +139,7 @@ class Releases(AuditRows):
         for release, inside, left in zip(self._items, places.rows, survivors, strict=True):
             if len(release.targets):
                 rows = inside[left]
-                chances.append(float(crowd.carriers(rows, release.entry.released).mean()) if len(rows) else 0.0)
+                chances.append(float(places.crowd.carriers(rows, release.entry.released).mean()) if len(rows) else 0.0)
         return np.array(chances)
 
     def people(self, survivors: Sequence[Mask]) -> Rows:
@@ -355,13 +355,12 @@ class Setting(AuditRows):
         own = self.labels(self.population.conform(self.raw)) if factual is None else np.empty(0, dtype=object)
         return goal.judge(factual, own)
 
-    def control(self, survivors: Callable[[Crowd, Places], list[Mask]]) -> Rate | None:
+    def control(self, survivors: Callable[[Places], list[Mask]]) -> Rate | None:
         """Attack people of the holdout, too: a hit is somebody who carries the released values by coincidence."""
         if self.outsiders is None:
             return None
         places = self.releases.places(self.outsiders)
-        left = survivors(self.outsiders, places)
-        return rate(self.releases.coincidence(self.outsiders, places, left), self.seed)
+        return rate(self.releases.coincidence(places, survivors(places)), self.seed)
 
     def result(
         self,
