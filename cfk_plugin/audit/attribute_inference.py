@@ -462,9 +462,7 @@ def attribute_inference(
     Wehmeyer, Tasnádi (2023), A unified framework for quantifying privacy risk in synthetic data.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 1)
-    columns = _columns(sample, quasi_identifiers, private)
-    _check(len(sample), n_train, queries, tolerance)
-    setup = Setup(*columns, _n_train(len(sample), n_train), queries, float(tolerance), seed)
+    setup = _checked(sample, quasi_identifiers, n_train, queries, tolerance, private, seed)
     key = f"attribute inference through linkage: {owner.name}, {setup}, sample {sample.fingerprint()}"
     (found,) = audit.run([Piece(key, Run(owner, sample, setup))])
     settings: dict[str, str | int | float | bool] = {
@@ -478,11 +476,17 @@ def attribute_inference(
     return audit.report("attribute_inference", results(found, setup), settings)
 
 
-def _columns(
-    sample: Sample, quasi_identifiers: Sequence[str], private: Sequence[str] | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return both kinds of columns in the table's order."""
-    features = list(sample.X.columns)
+def _checked(
+    sample: Sample,
+    quasi_identifiers: Sequence[str],
+    n_train: int | None,
+    queries: int,
+    tolerance: float,
+    private: Sequence[str] | None,
+    seed: int,
+) -> Setup:
+    """Refuse settings that are out of their range; columns come in the table's order."""
+    features, n = list(sample.X.columns), len(sample)
     if isinstance(quasi_identifiers, str) or isinstance(private, str):
         raise InputError("quasi_identifiers and private are lists of columns, not one name")
     known = list(quasi_identifiers)
@@ -494,18 +498,12 @@ def _columns(
             raise InputError(f"{what} that are no columns of the sample: {', '.join(map(str, unknown))}")
     if len({*known, *guessed}) < len(known) + len(guessed):
         raise InputError("a column is a quasi-identifier or a private attribute, once")
-    return tuple(c for c in features if c in known), tuple(c for c in features if c in guessed)
-
-
-def _check(n: int, n_train: int | None, queries: int, tolerance: float) -> None:
-    for name, value in (("n_train", n_train), ("queries", queries)):
-        if value is not None:
-            check_whole(name, value, 1)
-    if n - _n_train(n, n_train) < 2:
+    size = round(_TRAIN * n) if n_train is None else n_train
+    check_whole("n_train", size, 1)
+    check_whole("queries", queries, 1)
+    if n - size < 2:
         raise InputError(f"a sample of {n} leaves fewer than 2 people outside of the table; take a smaller n_train")
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 0.5:
         raise InputError("tolerance must be a share of the range of at least 0 and below 0.5")
-
-
-def _n_train(n: int, given: int | None) -> int:
-    return round(_TRAIN * n) if given is None else given
+    quasi, private = (tuple(name for name in features if name in names) for names in (known, guessed))
+    return Setup(quasi, private, size, queries, float(tolerance), seed)

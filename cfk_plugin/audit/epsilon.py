@@ -223,47 +223,24 @@ class EpsilonAudit(LoggedReport):
     """A lower bound on the epsilon of a function. Counts, shares and settings alone; it may leave the host.
 
     It can refute a claim and never prove it: "pass" says that this attack, with so many runs, found nothing.
-
-    Attributes
-    ----------
-    attack, scenario : str
-        Its name; what the attacker knows and does, in one sentence.
-    relation : str
-        Which tables are neighbours: claim and bound speak of that relation.
-    claimed, delta : float
-        The claim.
-    epsilon_low, confidence : float
-        The bound, and how sure it is.
-    ceiling : float
-        The largest bound that these sizes could print.
-    needed : int or None
-        Runs in each world, or canaries of one run, below which no violation could be seen; None: no number is enough.
-    runs : int
-        In each world; 1 for a one-run audit.
-    main, tpr, fpr : Rate
-        Right guesses; how often the canary was found with it and without it, None for a one-run audit.
-    figures, seed
-        As in `AuditResult`.
-    constant : bool
-        Whether every run of a world gave the same output.
     """
 
     attack: Attack
-    scenario: str
-    relation: str
+    scenario: str  # what the attacker knows and does, in one sentence
+    relation: str  # which tables are neighbours: claim and bound speak of that relation
     claimed: float
     delta: float
-    confidence: float
-    epsilon_low: float
-    ceiling: float
-    needed: int | None
-    runs: int
-    main: Rate
-    tpr: Rate | None = None
-    fpr: Rate | None = None
+    confidence: float  # of the bound
+    epsilon_low: float  # the bound
+    ceiling: float  # the largest bound that these sizes could print
+    needed: int | None  # runs in each world, or canaries, below which no violation is seen; None: no number is enough
+    runs: int  # in each world; 1 for a one-run audit
+    main: Rate  # guesses about the canary that were right
+    tpr: Rate | None = None  # how often the canary was found with it, in the runs that were counted
+    fpr: Rate | None = None  # and without it; None for a one-run audit
     figures: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
-    constant: bool = False
+    constant: bool = False  # whether every run of a world gave the same output
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "figures", MappingProxyType(dict(self.figures)))

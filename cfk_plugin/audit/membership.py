@@ -471,31 +471,16 @@ def _refused_outsider(service: TrainedTarget, draw: Draw, random: np.random.Gene
 class HypercubePopulation:
     """People of two kinds, equally frequent, each a Gaussian cloud of unit variance around a vertex of a hypercube.
 
-    The kind is the true outcome.
+    The kind is the true outcome. Source: Pawelczyk, Lakkaraju, Neel (2023), section 6.1, which leaves the size of the
+    cube open. A model that knew both vertices would be right with probability Phi(separation / 2): 0.9987 at 6.
 
-    Parameters
-    ----------
-    d : int
-        Features, at least 2.
-    separation : float
-        Distance between the two vertices, which sets the size of the cube. A model that knew both would be right with
-        probability Phi(separation / 2): 0.9987 at 6.
-    seed : int
-        Of the choice of the vertices.
-
-    References
-    ----------
-    Pawelczyk, Lakkaraju, Neel (2023), section 6.1, which leaves the size of the cube open.
-
-    Examples
-    --------
     >>> HypercubePopulation(d=50).draw(100)
     Sample(100 people, 50 features)
     """
 
-    d: int
-    separation: float = 6.0
-    seed: int = 0
+    d: int  # features, at least 2
+    separation: float = 6.0  # distance between the two vertices, which sets the size of the cube
+    seed: int = 0  # of the choice of the vertices
     centres: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

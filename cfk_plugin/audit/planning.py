@@ -7,6 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,21 +68,11 @@ STEPS: tuple[Sizes, ...] = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scope:
-    """What audits need besides an owner, people and sizes.
+    """What audits need besides an owner, people and sizes."""
 
-    Attributes
-    ----------
-    quasi_identifiers : tuple of str
-        What an attacker knows of everybody.
-    explainer : ExplainerFactory
-        Finds raw counterfactuals where an owner has no explainer.
-    attribute : str, optional
-        Private attribute that is guessed through a copy of the model.
-    """
-
-    quasi_identifiers: tuple[str, ...]
-    explainer: ExplainerFactory
-    attribute: str | None = None
+    quasi_identifiers: tuple[str, ...]  # what an attacker knows of everybody
+    explainer: ExplainerFactory  # finds raw counterfactuals where an owner has no explainer
+    attribute: str | None = None  # the private one that is guessed through a copy of the model
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -281,25 +272,13 @@ def can_detect(name: str, task: AuditTask) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be run, and how long it is expected to take.
-
-    Attributes
-    ----------
-    sizes : Sizes
-    people : int
-        How many are trained on.
-    seconds : mapping of (owner, audit) to float
-        Expected, on this machine as busy as it was when the smallest steps were timed.
-    probed : float
-        Seconds that the timing took.
-    left_out : mapping of (owner, audit) to float
-        What is not run even at the smallest sizes, and what it would take; NaN where the people are too few for it.
-    """
+    """What will be run, and how long it is expected to take, on this machine as busy as it was when that was timed."""
 
     sizes: Sizes
-    people: int
-    seconds: Mapping[tuple[str, str], float]
-    probed: float
+    people: int  # how many are trained on
+    seconds: Mapping[tuple[str, str], float]  # by owner and audit
+    probed: float  # seconds that the timing took
+    # What is not run even at the smallest sizes, and what it would take; NaN where the people are too few for it.
     left_out: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
@@ -420,20 +399,17 @@ class _Forecast:
 
     def seconds(self, sizes: Sizes) -> dict[tuple[str, str], float]:
         """Return what every audit of every owner takes."""
-        return {
-            (owner.name, name): (self._owners_part(owner, name, sizes) + self._rest(owner, name, sizes))
-            / max(self.n_jobs, 1)
-            for owner, name in self.pairs
-        }
+        found = {}
+        for owner, name in self.pairs:
+            small, large = (AuditTask(owner, self.sample, each, self.scope) for each in (PROBE, sizes))
+            rest = self._own[name] * max(AUDITS[name].growth(large) / max(AUDITS[name].growth(small), 1), 1)
+            found[owner.name, name] = (self._owners_part(owner, name, sizes) + rest) / max(self.n_jobs, 1)
+        return found
 
     def _owners_part(self, owner: Target, name: str, sizes: Sizes) -> float:
         task, audit = AuditTask(owner, self.sample, sizes, self.scope), AUDITS[name]
         training, explanation = (_at(self._timed[owner.name], which, task.n_train) for which in (1, 2))
         return audit.trainings(sizes) * training + audit.explained(task) * explanation
-
-    def _rest(self, owner: Target, name: str, sizes: Sizes) -> float:
-        small, large = (AuditTask(owner, self.sample, each, self.scope) for each in (PROBE, sizes))
-        return self._own[name] * max(AUDITS[name].growth(large) / max(AUDITS[name].growth(small), 1), 1)
 
     def _owner(self, owner: Target, most: int, among: int) -> list[tuple[int, float, float]]:
         """Return people and seconds of trainings of growing size, and of an explanation after each."""
@@ -468,16 +444,12 @@ class _Forecast:
 
     def _audit(self, name: str, owner: Target) -> float:
         """Return the seconds of an audit's smallest step beside what the owner takes; the most known, without time."""
-        if time.perf_counter() - self.started > self.patience:
-            return max(self._own.values(), default=0.0)
-        started = time.perf_counter()
-        try:
-            AUDITS[name].run(
-                AuditTask(owner, self.sample, PROBE, self.scope), seed=self.seed, n_jobs=1, kept=None, progress=None
-            )
-        except CFKError:  # too few people for so small a step: then at its real size
-            return max(self._own.values(), default=0.0)
-        return max(time.perf_counter() - started - self._owners_part(owner, name, PROBE), 0.0)
+        started, task = time.perf_counter(), AuditTask(owner, self.sample, PROBE, self.scope)
+        if started - self.started <= self.patience:
+            with suppress(CFKError):  # too few people for so small a step: then at its real size
+                AUDITS[name].run(task, seed=self.seed, n_jobs=1, kept=None, progress=None)
+                return max(time.perf_counter() - started - self._owners_part(owner, name, PROBE), 0.0)
+        return max(self._own.values(), default=0.0)
 
 
 def _at(timed: Sequence[tuple[int, float, float]], which: int, people: int) -> float:

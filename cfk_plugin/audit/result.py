@@ -73,30 +73,16 @@ def rate(successes: ArrayLike, seed: int = 0) -> Rate:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What one attack reached. Counts and shares alone: nothing in it is a value of a row.
+    """What one attack reached. Counts and shares alone: nothing in it is a value of a row."""
 
-    Attributes
-    ----------
-    attack, scenario : str
-        Its name; what the attacker knows and does, in one sentence.
-    main, baseline : Rate
-        Success of the attack, and of the same guess without what the attack adds; each attack says what that is.
-    control : Rate or None
-        The same attack against people who are not in the training data: what a hit is worth that is none.
-    figures : mapping
-        The attack's own numbers, defined in ``docs/reference/audits.md``.
-    seed, n : int
-        Seed of everything that was drawn; releases that were attacked.
-    """
-
-    attack: str
-    scenario: str
-    main: Rate
-    baseline: Rate
-    control: Rate | None
-    figures: Mapping[str, float]
-    seed: int
-    n: int
+    attack: str  # its name
+    scenario: str  # what the attacker knows and does, in one sentence
+    main: Rate  # success of the attack
+    baseline: Rate  # of the same guess without what the attack adds; each attack says what that is
+    control: Rate | None  # against people who are not in the training data: what a hit is worth that is none
+    figures: Mapping[str, float]  # the attack's own numbers, defined in ``docs/reference/audits.md``
+    seed: int  # of everything that was drawn
+    n: int  # releases that were attacked
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "figures", MappingProxyType(dict(self.figures)))
@@ -265,28 +251,15 @@ class _Results(LoggedReport):
 
 @dataclass(frozen=True, slots=True)
 class AuditReport(_Results):
-    """The results of several attacks on one anonymizer. Counts, shares and settings alone; it may leave the host.
-
-    Attributes
-    ----------
-    results : tuple of AuditResult
-    checks : tuple of Check
-        What the policy's guarantee promises, and what was found.
-    policy : mapping
-        Its settings.
-    method, population : str
-        The protector's name; keyed fingerprint of the population.
-    asked, released, seed : int
-        Counterfactuals attacked, and released ones among them.
-    """
+    """The results of several attacks on one anonymizer. Counts, shares and settings alone; it may leave the host."""
 
     results: tuple[AuditResult, ...]
-    checks: tuple[Check, ...]
-    policy: Mapping[str, Any]
-    method: str
-    population: str
-    asked: int
-    released: int
+    checks: tuple[Check, ...]  # what the policy's guarantee promises, and what was found
+    policy: Mapping[str, Any]  # its settings
+    method: str  # the protector's name
+    population: str  # keyed fingerprint
+    asked: int  # counterfactuals attacked
+    released: int  # of those
     seed: int
 
     @property
@@ -337,33 +310,16 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackReport(_Results):
-    """What attacks on one service found. Counts, shares and settings alone; it may leave the host.
-
-    Attributes
-    ----------
-    kind : {"membership", "extraction", "attribute_inference"}
-    subject : str
-        What was attacked: the owner's name.
-    results : tuple of AuditResult
-        Names begin with the kind, so that reports find their family.
-    settings : mapping
-        Sizes and choices, as they are logged.
-    curves : mapping
-        Attack to its ROC curve, where it has one.
-    policy, population : mapping, str, optional
-        Settings of the policy that protected, and the population's keyed fingerprint, where there was one.
-    seconds : float
-        How long it took.
-    """
+    """What attacks on one service found. Counts, shares and settings alone; it may leave the host."""
 
     kind: Kind
-    subject: str
-    results: tuple[AuditResult, ...]
-    settings: Mapping[str, str | int | float | bool]
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-    policy: Mapping[str, Any] | None = None
-    population: str | None = None
-    seconds: float = 0.0
+    subject: str  # what was attacked: the owner's name
+    results: tuple[AuditResult, ...]  # names begin with the kind, so that reports find their family
+    settings: Mapping[str, str | int | float | bool]  # sizes and choices, as they are logged
+    curves: Mapping[str, Curve] = field(default_factory=dict)  # by attack, where it has one
+    policy: Mapping[str, Any] | None = None  # settings of the policy that protected, where one did
+    population: str | None = None  # keyed fingerprint, where one was protected
+    seconds: float = 0.0  # how long it took
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per attack, with the subject; see `cfk_plugin.audit.to_frame`."""
@@ -474,26 +430,12 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True)
 class Roc:
-    """What `measure_roc` measured; the intervals are of 95 %, over people like these, for these models.
+    """What `measure_roc` measured; the intervals are of 95 %, over people like these, for these models."""
 
-    Attributes
-    ----------
-    auc : Rate
-        Area under the curve: the chance that a member scores higher than somebody else, ties count half.
-    balanced_accuracy : Rate
-        (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those that are judged.
-    balanced_accuracy_max : float
-        The same at the best threshold for these very people, as papers print it: too high, by luck alone.
-    points : tuple of OperatingPoint
-        One for each of `ALARMS`.
-    curve : Curve
-    members, others : int
-    """
-
-    auc: Rate
-    balanced_accuracy: Rate
-    balanced_accuracy_max: float
-    points: tuple[OperatingPoint, ...]
+    auc: Rate  # area under the curve: the chance that a member scores higher than somebody else, ties count half
+    balanced_accuracy: Rate  # (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those that are judged
+    balanced_accuracy_max: float  # the same at the best threshold for these very people: too high, by luck alone
+    points: tuple[OperatingPoint, ...]  # one for each of `ALARMS`
     curve: Curve
     members: int
     others: int

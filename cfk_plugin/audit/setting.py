@@ -216,29 +216,14 @@ class Setting(AuditRows):
     """An anonymizer under attack. Host side only: it holds rows, and refuses to be pickled.
 
     Nothing is released before the first attack; all attacks look at the same releases.
-
-    Parameters
-    ----------
-    anonymizer : KAnonymizer
-        Fitted. Attacks release through it: it must have no ledger, and no plugin that counts releases for real.
-    counterfactuals : DataFrame, shape (n, n_features or more)
-        Raw counterfactuals, as an explainer returned them.
-    queries : DataFrame, optional
-        The instance behind each counterfactual; needed for ``desired="opposite"``.
-    holdout : DataFrame, optional
-        People who are not in the training table, with every feature: the control of the attacks.
-    seed : int
-        Of everything that is drawn.
-    limit : int
-        Most counterfactuals attacked; more are sampled, without replacement.
     """
 
-    anonymizer: KAnonymizer
-    counterfactuals: pd.DataFrame
-    queries: pd.DataFrame | None = None
-    holdout: pd.DataFrame | None = None
-    seed: int = 0
-    limit: int = 100
+    anonymizer: KAnonymizer  # fitted; attacks release through it: without a ledger, or a plugin that counts releases
+    counterfactuals: pd.DataFrame  # raw ones, as an explainer returned them
+    queries: pd.DataFrame | None = None  # the instance behind each; needed for ``desired="opposite"``
+    holdout: pd.DataFrame | None = None  # people who are not in the training table: the control of the attacks
+    seed: int = 0  # of everything that is drawn
+    limit: int = 100  # most counterfactuals attacked; more are sampled, without replacement
 
     def __post_init__(self) -> None:
         if not hasattr(self.anonymizer, "population_"):

@@ -61,15 +61,24 @@ class Extracted:
     architecture: Architecture
     queries: int
     attacked: int
+    outcome_known: bool
+    layers: tuple[int, ...]
     seed: int
 
     @classmethod
     def of(
-        cls, owner: Target, sample: Sample, architecture: Architecture | None, queries: int, attacked: int, seed: int
+        cls,
+        owner: Target,
+        sample: Sample,
+        architecture: Architecture | None,
+        queries: int,
+        layers: Sequence[int],
+        **rest: Any,
     ) -> Extracted:
         """Split the sample; no more is asked than two sets have people, by default of the owner's kind of model."""
-        sets, kind = draw_sets(sample, seed), architecture or next(iter(architectures(owner).values()))
-        return cls(owner, sample, sets, kind, min(queries, len(everybody(sets[:2]))), attacked, seed)
+        sets, kind = draw_sets(sample, rest["seed"]), architecture or next(iter(architectures(owner).values()))
+        most = len(everybody(sets[:2]))
+        return cls(owner, sample, sets, kind, min(queries, most), layers=tuple(layers), **rest)
 
     @property
     def settings(self) -> dict[str, str | int | float | bool]:
@@ -80,6 +89,9 @@ class Extracted:
             "queries": self.queries,
             "architecture": name_of(self.architecture),
             "seed": self.seed,
+            "attacked": len(self.halves(0).members),
+            "outcome_known": self.outcome_known,
+            "layers": ", ".join(map(str, self.layers)),
         }
 
     def pieces(self, attack: str, profile: Profile) -> list[Piece]:
@@ -122,11 +134,13 @@ class Extracted:
         return np.random.default_rng([self.seed, 2, at]).permutation(everybody(asked))
 
 
-def networks(
-    first: Sequence[Piece], outcome_known: bool, layers: Sequence[int], learner: Callable[[int], Callable[[], Found]]
-) -> list[Piece]:
-    """Return a piece for every shadow, on which a network learns."""
-    return [Piece(f"{first[at].key}:{outcome_known}:{tuple(layers)}", learner(at)) for at in range(1, SETS)]
+def vote(
+    audit: AuditRun, extracted: Extracted, first: Sequence[Piece], learner: Callable[[int], Callable[[], Found]]
+) -> Found:
+    """Let a network learn on every shadow, and return the mean of what they say of the owner's people."""
+    settings = f"{extracted.outcome_known}:{extracted.layers}"
+    votes = audit.run([Piece(f"{first[at].key}:{settings}", learner(at)) for at in range(1, SETS)])
+    return {name: np.mean([each[name] for each in votes], axis=0) for name in votes[0]}
 
 
 LAYERS = (64, 32)
@@ -262,16 +276,17 @@ def membership_through_surrogate(
     Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.3.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
-    extracted = Extracted.of(owner, sample, architecture, queries, attacked, seed)
+    extracted = Extracted.of(
+        owner, sample, architecture, queries, layers, attacked=attacked, outcome_known=outcome_known, seed=seed
+    )
     first = extracted.pieces("membership", Surrogate.confidence)
     measured = audit.run(first)
-    asked = [_features(extracted, at, found, outcome_known=outcome_known) for at, found in enumerate(measured)]
-    votes = audit.run(
-        networks(
-            first, outcome_known, layers, lambda at: partial(learn_members, asked[at], asked[0], layers, seed + at)
-        )
-    )
-    voted = {name: np.mean([vote[name] for vote in votes], axis=0) - 0.5 for name in votes[0]}
+    asked = [_features(extracted, at, found) for at, found in enumerate(measured)]
+
+    def learner(at: int) -> Callable[[], Found]:
+        return partial(learn_members, asked[at], asked[0], extracted.layers, seed + at)
+
+    voted = {name: mean - 0.5 for name, mean in vote(audit, extracted, first, learner).items()}
     guessed = {"threshold": by_threshold(asked[0], asked[1:]), "learned": voted}
     rocs = {
         attack: {way: measure_roc(scores[f"members_{way}"], scores[f"others_{way}"], seed) for way in WAYS}
@@ -280,22 +295,17 @@ def membership_through_surrogate(
     return audit.report(
         "membership",
         [_membership_result(attack, guessed[attack], rocs[attack], measured[0], seed) for attack in guessed],
-        extracted.settings
-        | {
-            "attacked": len(extracted.halves(0).members),
-            "outcome_known": outcome_known,
-            "layers": ", ".join(map(str, layers)),
-        },
+        extracted.settings,
         {f"membership_surrogate_{attack}": found["explained"].curve for attack, found in rocs.items()},
     )
 
 
-def _features(extracted: Extracted, at: int, found: Found, *, outcome_known: bool) -> Scores:
+def _features(extracted: Extracted, at: int, found: Found) -> Scores:
     """Return the prediction vectors of every group and way, with the confidence in the true outcome where known."""
     truth = extracted.sample.y
     groups = {**extracted.halves(at)._asdict()} | ({} if at else {"fresh": extracted.fresh()})
     return {
-        f"{group}_{way}": predictions(found[f"{group}_{way}"], truth[rows] if outcome_known else None)
+        f"{group}_{way}": predictions(found[f"{group}_{way}"], truth[rows] if extracted.outcome_known else None)
         for group, rows in groups.items()
         for way in WAYS
     }
@@ -360,7 +370,9 @@ def values_of(known: pd.Series, edges: Sequence[float] | None = None) -> Values:
     numbers, bad = to_numbers(known)
     usable = ~bad & ~np.isnan(numbers)
     present, numbers = known[usable], numbers[usable]
-    at = np.unique(np.asarray(edges, dtype=np.float64)) if edges is not None else _terciles(numbers)
+    if edges is None and len(numbers):  # terciles; nobody is below the lowest number
+        edges = [edge for edge in np.quantile(numbers, [1 / 3, 2 / 3]) if edge > numbers.min()]
+    at = np.unique(np.asarray([] if edges is None else edges, dtype=np.float64))
     where = np.searchsorted(at, numbers, side="right")
     counts = np.bincount(where, minlength=len(at) + 1)
     if len(counts) < 2 or not counts.all():
@@ -369,13 +381,6 @@ def values_of(known: pd.Series, edges: Sequence[float] | None = None) -> Values:
             "guessing needs two ranges or more, all with people: give other edges"
         )
     return Values(tuple(_median(present[where == code]) for code in range(len(counts))), None, at)
-
-
-def _terciles(numbers: Floats) -> Floats:
-    if not len(numbers):
-        return np.empty(0)
-    found = np.unique(np.quantile(numbers, [1 / 3, 2 / 3]))
-    return np.asarray(found[found > numbers.min()], dtype=np.float64)  # nobody is below the lowest number
 
 
 def _categories(known: pd.Series) -> Values:
@@ -474,13 +479,15 @@ def attribute_inference_through_surrogate(
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     if attribute not in sample.X.columns:
         raise InputError(f"there is no column {attribute!r}")
-    extracted = Extracted.of(owner, sample, architecture, queries, attacked, seed)
+    extracted = Extracted.of(
+        owner, sample, architecture, queries, layers, attacked=attacked, outcome_known=outcome_known, seed=seed
+    )
     values = values_of(sample.X[attribute].iloc[everybody(extracted.sets[1:])], edges)
     first = extracted.pieces(f"attribute:{attribute}:{edges}", partial(profile, attribute=attribute, values=values))
     measured = audit.run(first)
     groups = [
         {
-            name: _people(extracted, found, name, rows, attribute, values, outcome_known=outcome_known)
+            name: _people(extracted, found, name, rows, attribute, values)
             for name, rows in extracted.halves(at)._asdict().items()
         }
         for at, found in enumerate(measured)
@@ -488,21 +495,14 @@ def attribute_inference_through_surrogate(
     kinds = len(values.examples)
 
     def learner(at: int) -> Callable[[], Found]:
-        return partial(guess, groups[at]["members"], groups[0], kinds, tuple(layers), seed + at)
+        return partial(guess, groups[at]["members"], groups[0], kinds, extracted.layers, seed + at)
 
-    votes = audit.run(networks(first, outcome_known, layers, learner))
+    voted = vote(audit, extracted, first, learner)
     members, others = (groups[0][name].codes for name in HALVES)
     return audit.report(
         "attribute_inference",
-        [_attribute_result(votes, members, others, measured[0], seed)],
-        extracted.settings
-        | {
-            "attribute": attribute,
-            "values": kinds,
-            "attacked": len(members),
-            "outcome_known": outcome_known,
-            "layers": ", ".join(map(str, layers)),
-        },
+        [_attribute_result(voted, members, others, measured[0], seed)],
+        extracted.settings | {"attribute": attribute, "values": kinds, "attacked": len(members)},
     )
 
 
@@ -513,21 +513,19 @@ def profile(surrogate: Surrogate, X: pd.DataFrame, *, attribute: str, values: Va
     return np.column_stack([surrogate.confidence(rows) for rows in asked])
 
 
-def _people(
-    extracted: Extracted, found: Found, group: str, rows: Rows, attribute: str, values: Values, *, outcome_known: bool
-) -> People:
+def _people(extracted: Extracted, found: Found, group: str, rows: Rows, attribute: str, values: Values) -> People:
     """Return people who have a value, without it."""
     sample = extracted.sample.take(rows)
     codes = values.codes(sample.X[attribute])
     has = codes > -2
-    truth = sample.y[has].astype(np.float64)[:, None] if outcome_known else np.empty((int(has.sum()), 0))
+    truth = sample.y[has].astype(np.float64)[:, None] if extracted.outcome_known else np.empty((int(has.sum()), 0))
     profiles = {way: found[f"{group}_{way}"][has] for way in KNOWING if way != "nothing"}
     return People(sample.X.drop(columns=attribute)[has], truth, profiles, codes[has])
 
 
-def _attribute_result(votes: Sequence[Found], members: Rows, others: Rows, target: Found, seed: int) -> AuditResult:
+def _attribute_result(voted: Found, members: Rows, others: Rows, target: Found, seed: int) -> AuditResult:
     right = {
-        f"{group}_{way}": np.mean([vote[f"{group}_{way}"] for vote in votes], axis=0).argmax(axis=1) == codes
+        f"{group}_{way}": voted[f"{group}_{way}"].argmax(axis=1) == codes
         for group, codes in (("members", members), ("others", others))
         for way in KNOWING
     }

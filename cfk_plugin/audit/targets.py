@@ -45,18 +45,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sample:
-    """People drawn from one population. Host side only: its `repr` shows counts.
+    """People drawn from one population. Host side only: its `repr` shows counts."""
 
-    Attributes
-    ----------
-    X : DataFrame, shape (n, n_features)
-        Features alone, one row per person; its index is 0 to n - 1.
-    y : bool array, shape (n,)
-        Whether a person's true outcome is the desired one.
-    """
-
-    X: pd.DataFrame
-    y: Mask
+    X: pd.DataFrame  # features alone, one row per person; its index becomes 0 to n - 1
+    y: Mask  # whether a person's true outcome is the desired one
 
     def __post_init__(self) -> None:
         y = np.asarray(self.y, dtype=bool).reshape(-1)
@@ -372,25 +364,13 @@ class RawOwner(_ModelOwner):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ProtectedOwner(_ModelOwner):
-    """Trains a model and answers with what `protect` releases; or from the catalogue, without an explainer.
-
-    Parameters
-    ----------
-    name, model, explainer
-        As in `RawOwner`. Without an explainer queries are answered from the catalogue: ``guarantee="catalogue"``.
-    quasi_identifiers : tuple of str
-        Kinds and domains of all columns are then read from each training table, as `Schema.from_frame` does.
-    schema : Schema, optional
-        One for all trainings, in the place of `quasi_identifiers`.
-    rules, method
-        Policy and method, see `KAnonymizer`.
-    """
+    """Trains a model and answers with what `protect` releases; or from the catalogue, without an explainer."""
 
     name: str
     model: Any
-    explainer: ExplainerFactory | None
-    quasi_identifiers: tuple[str, ...] = ()
-    schema: Schema | None = None
+    explainer: ExplainerFactory | None  # without one, answers are from the catalogue: ``guarantee="catalogue"``
+    quasi_identifiers: tuple[str, ...] = ()  # kinds and domains of columns are then read from each training table
+    schema: Schema | None = None  # one for all trainings, in the place of `quasi_identifiers`
     rules: PrivacyPolicy = field(default_factory=PrivacyPolicy)
     method: str = "auto"
 
@@ -425,27 +405,17 @@ class PrototypeOwner(_ModelOwner):
     """Trains a model and answers with rows of a differentially private model of the people (`DPPrototypes`).
 
     The model itself is trained without any noise: epsilon covers the rows, not which of them the model accepts.
-
-    Parameters
-    ----------
-    name, model
-        As in `RawOwner`.
-    schema : Schema
-        Declares the public domain of every feature; `measured_schema` reads one from a sample, to measure with.
-    epsilon, delta, revert, rows
-        Of each training, see `DPPrototypes`.
-    repeatable : bool
-        Noise by the training's seed, for tests: the owner is then a function of people and seed, and nothing is
-        guaranteed. Otherwise the noise is the operating system's, as where it is served.
     """
 
     name: str
     model: Any
-    schema: Schema
-    epsilon: float = 1.0
+    schema: Schema  # declares the public domain of every feature; `measured_schema` reads one, to measure with
+    epsilon: float = 1.0  # as all that follows of each training, see `DPPrototypes`
     delta: float = 0.0
     revert: bool = False
     rows: int = 60_000
+    # Noise by the training's seed, for tests: the owner is then a function of people and seed, and nothing is
+    # guaranteed. Otherwise the noise is the operating system's, as where it is served.
     repeatable: bool = False
 
     @property
