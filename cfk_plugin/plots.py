@@ -15,7 +15,7 @@ from cfk_plugin.frontier import Frontier
 from cfk_plugin.metrics import POOLED, GroupGap
 from cfk_plugin.metrics.intervals import roc_height
 from cfk_plugin.release.explanations import Explanations, class_sizes_of, ncp_table
-from cfk_plugin.report.statements import BOUNDS, COIN, short
+from cfk_plugin.report.disclosure import BOUNDS, COIN, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

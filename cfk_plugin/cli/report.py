@@ -154,8 +154,8 @@ def _show(made: PrivacyReport, out: Console) -> None:
     """Print the verdict, a line per check, and what is wrong with those that fail."""
     from rich.text import Text
 
-    from cfk_plugin.report.amounts import shown, unit_of
-    from cfk_plugin.report.document import STATUS_TEXTS
+    from cfk_plugin.report.disclosure import shown, unit_of
+    from cfk_plugin.report.render import STATUS_TEXTS
 
     out.print(Text.assemble("verdict: ", (made.verdict, "bold"), f" ({made.data.report['edition']} edition)"))
     rows = [("status", "check", "measured", "asked")]
@@ -178,9 +178,8 @@ def _show(made: PrivacyReport, out: Console) -> None:
 def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | None) -> int:
     from rich.text import Text
 
-    from cfk_plugin.report.delivery import check_place, write_whole
+    from cfk_plugin.report.delivery import check_place, render_comparison, write_whole
     from cfk_plugin.report.privacy_report import PrivacyReport
-    from cfk_plugin.report.summaries import render_comparison
 
     for place in outputs:
         check_place(place, (".md",))

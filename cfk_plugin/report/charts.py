@@ -16,8 +16,49 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from cfk_plugin.report.amounts import Amount, shown
-from cfk_plugin.report.document import Bars, Chart, Curves, Intervals
+from cfk_plugin.report.data import Amount
+from cfk_plugin.report.disclosure import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Horizontal bars: one or several series over categories. Values that are None have no bar, only their text."""
+
+    categories: Sequence[str]
+    series: Sequence[tuple[str, Sequence[float | None]]]
+    texts: Sequence[Sequence[str]]  # label of each bar, per series
+    axis: str
+    top: float | None = None  # end of the axis; the largest value without it
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """A dot and an interval per row, with vertical lines where something is asked."""
+
+    rows: Sequence[tuple[str, float, float, float]]  # label, value, low, high
+    texts: Sequence[str]  # label of each interval
+    axis: str
+    lines: Sequence[tuple[str, float]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Lines through points.
+
+    Where they may all but coincide, names have no place beside them: then each has a text in `legend`, in the order of
+    the series and the guides.
+    """
+
+    series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
+    x: str
+    y: str
+    steps: bool = False
+    verticals: Sequence[tuple[str, float]] = ()
+    horizontals: Sequence[tuple[str, float]] = ()
+    guides: Sequence[tuple[str, Sequence[tuple[float, float]]]] = ()  # lines to compare with
+    logarithmic: bool = False  # both axes; what is not above 0 is not drawn
+    legend: Sequence[str] = ()
+
 
 ROOM = 34
 """Characters that fit on a line at 320 pixels."""
@@ -25,27 +66,27 @@ _LINE = 18.0  # height of a line of text in CSS pixels; the style sheet sets the
 _PAGE = 1050.0  # CSS pixels of a chart that fit on a page of A4 or Letter, as the style sheet prints it
 
 
-def draw(chart: Chart) -> Markup:
-    """Return the picture of a chart as one ``<svg>`` with its title and description, between the names of its axes.
+def draw(picture: Bars | Intervals | Curves, *, name: str, title: str, description: str) -> Markup:
+    """Return a picture as one ``<svg>`` with its title and description, between the names of its axes.
 
     The numbers of a chart stand in its table, too; a picture shortens names that have no room, the table does not.
     """
-    match chart.picture:
+    above, below = (picture.y, picture.x) if isinstance(picture, Curves) else ("", picture.axis)
+    match picture:
         case Bars():
-            (parts, height), above, below = _bars(chart.picture), "", chart.picture.axis
+            parts, height = _bars(picture)
         case Curves():
-            (parts, height), above, below = _curves(chart.picture), chart.picture.y, chart.picture.x
-        case _:
-            (parts, height), above, below = _intervals(chart.picture), "", chart.picture.axis
-    title, description = f"{chart.id}-title", f"{chart.id}-desc"
+            parts, height = _curves(picture)
+        case Intervals():
+            parts, height = _intervals(picture)
     svg = _element(
         "svg",
-        _element("title", chart.title, id=title),
-        _element("desc", chart.description, id=description),
+        _element("title", title, id=f"{name}-title"),
+        _element("desc", description, id=f"{name}-desc"),
         *parts,
         class_="chart tall" if height > _PAGE else "chart",
         role="img",
-        aria_labelledby=f"{title} {description}",
+        aria_labelledby=f"{name}-title {name}-desc",
         width="100%",
         height=height,
     )

@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, log
+from math import ceil, isclose, log
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cfk_plugin.report.amounts import NOT_MEASURED, Amount, Kind, kind_of
-from cfk_plugin.report.attacks import OF_MODELS, WITHOUT_EXPLANATIONS, Audited, Compared, compared, whole
-from cfk_plugin.report.data import Attack, CheckResult, Group, Metric, Status, Verdict
+from cfk_plugin.records.tally import PER_EXPLANATION, figures, metric_of
+from cfk_plugin.report.data import (
+    NOT_MEASURED,
+    OF_MODELS,
+    WITHOUT_EXPLANATIONS,
+    Amount,
+    Attack,
+    CheckResult,
+    Group,
+    Metric,
+    Status,
+    Verdict,
+    load,
+)
+from cfk_plugin.report.disclosure import Audited, Kind, kind_of
 from cfk_plugin.report.inputs import Asked, HumanInputs
-from cfk_plugin.report.statements import load
+from cfk_plugin.report.runs import Compared, compared, whole
 
 if TYPE_CHECKING:
     from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
+
 
 OWN_POLICY = "the policy of the runs"
 """Source of what no preset and nobody asks for."""
@@ -270,9 +283,25 @@ def _records(case: JudgedCase, _: float | None) -> Judgment:
     # In a period, a run may be there in part; its summary is of the whole.
     period = case.evidence.since is not None or case.evidence.until is not None
     complete = [run for run in runs if not (period and _is_part(run))]
-    if differing := [run.run_id for run in complete if not run.summary_agrees]:
+    if differing := [run.run_id for run in complete if not _summary_agrees(run)]:
         return Judgment("review", Amount(value=len(differing)), tuple(differing[:5]), "differing")
     return Judgment("pass", _NONE, why="in_part" if len(complete) < len(runs) else "")
+
+
+def _summary_agrees(run: RunEvidence) -> bool:
+    """Say whether the run's own figures are those of its explanations."""
+    if run.rows is None:
+        return False
+    status = run.rows["status"]
+    counts = {"asked": len(status), **{name: int((status == name).sum()) for name in ("released", "suppressed")}}
+    regions = run.rows[run.rows["k"].notna().to_numpy()] if "k" in run.rows else run.rows.iloc[:0]
+    found = figures({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
+    known = {metric_of(name): value for name, value in found.items() if value is not None}
+    return all(run.metrics.get(f"cfk.{name}") == count for name, count in counts.items()) and all(
+        isclose(run.metrics[name], value, rel_tol=1e-6, abs_tol=1e-9)
+        for name, value in known.items()
+        if name in run.metrics
+    )
 
 
 def _is_part(run: RunEvidence) -> bool:

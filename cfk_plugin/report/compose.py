@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cfk_plugin.report.amounts import Unit, shown, unit_of
+from cfk_plugin.report.charts import Bars, Curves, Intervals
 from cfk_plugin.report.data import (
     Attack,
     CheckResult,
@@ -16,17 +16,17 @@ from cfk_plugin.report.data import (
     PolicyInForce,
     ReportData,
     RunLine,
+    load,
 )
-from cfk_plugin.report.document import (
-    Bars,
+from cfk_plugin.report.disclosure import BOUNDS, COIN, Unit, short, shown, unit_of
+from cfk_plugin.report.inputs import QUESTIONS
+from cfk_plugin.report.render import (
     Block,
     Bullets,
     Cell,
     Chart,
-    Curves,
     Document,
     Folded,
-    Intervals,
     Link,
     Mark,
     Open,
@@ -35,8 +35,7 @@ from cfk_plugin.report.document import (
     TableBlock,
     amounts_of,
 )
-from cfk_plugin.report.inputs import QUESTIONS
-from cfk_plugin.report.statements import BOUNDS, COIN, load, receiver_sentence, short
+from cfk_plugin.report.statements import receiver_sentence
 
 Rows = Sequence[Sequence[Cell]]
 _Curve = tuple[str, Sequence[tuple[float, float]]]

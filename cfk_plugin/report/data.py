@@ -7,21 +7,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any, Literal, NoReturn, NotRequired
 
+import yaml
 from pydantic import (
     ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     with_config,
 )
 from typing_extensions import TypedDict
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.amounts import NOT_MEASURED, Amount, Edition, Number
+
+
+@cache
+def load(name: str) -> Any:
+    """Return what a file of texts holds, by its name without ``.yaml``: shared by all callers, not to be changed."""
+    return yaml.safe_load((files("cfk_plugin.report") / f"texts/{name}.yaml").read_text("utf-8"))
+
 
 SCHEMA_VERSION = 1
 """Version of the layout; the JSON Schema is ``schemas/report-1.schema.json``, made by `json_schema`."""
@@ -30,8 +40,60 @@ Status = Literal["pass", "review", "fail", "not_measured"]
 Verdict = Literal["pass", "review", "fail"]
 Family = Literal["linkage", "membership", "extraction", "attribute_inference", "epsilon"]
 
+OF_MODELS: tuple[Family, ...] = ("membership", "extraction", "attribute_inference")
+"""Families whose audits attack an explainer as a whole: with a policy where it is protected, without one where not."""
+
+WITHOUT_EXPLANATIONS = frozenset({"membership_loss", "membership_loss_lrt"})
+"""Attacks that look at the model alone. No protection of explanations stops them."""
+
+GUESSES = frozenset({"membership_random"})
+"""What is listed beside attacks and is none."""
+
 
 _STRICT: ConfigDict = {"strict": True, "allow_inf_nan": False}
+
+
+Edition = Literal["internal", "external"]
+
+
+def _as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    check(value)
+    return value
+
+
+Number = Annotated[float, WrapValidator(_as_it_is)]
+"""A finite number; a whole one stays whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """A number, exact or as an edition may show it.
+
+    `value` is None where it was not measured, and where only a `band` is shown in its place, such as ``1–10``; `low`
+    and `high` are the ends of its interval, and `n` is what it is over, where that may be shown.
+    """
+
+    value: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    n: int | None = None
+    band: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return self.value is not None or self.band is not None
+
+    def without_few(self) -> Amount:
+        """Return it without what it is over where that is a few."""
+        return replace(self, n=None) if self.n is not None and 0 < self.n < LEAST else self
+
+
+NOT_MEASURED = Amount()
+
+
+LEAST = 11
+"""Smallest count of people that is shown; 0 is shown as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

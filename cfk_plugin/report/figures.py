@@ -11,14 +11,13 @@ import pandas as pd
 
 from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.intervals import bootstrap, wilson
-from cfk_plugin.report.amounts import ENOUGH_FOR_QUANTILES, LEAST, Amount, Control
-from cfk_plugin.report.attacks import roc_curves
-from cfk_plugin.report.data import Distribution, Group, Metric
+from cfk_plugin.report.data import LEAST, Amount, Distribution, Group, Metric
+from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, Control, roc_curves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.report.attacks import Audited
+    from cfk_plugin.report.disclosure import Audited
     from cfk_plugin.report.runs import Evidence, Pooled
 
 

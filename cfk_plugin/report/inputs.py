@@ -17,8 +17,7 @@ import yaml
 from cfk_plugin.data.policy import PRESETS as POLICIES
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.data import Placeholder, Signature
-from cfk_plugin.report.statements import load
+from cfk_plugin.report.data import Placeholder, Signature, load
 
 SIGN_OFF_SECTION = 12
 

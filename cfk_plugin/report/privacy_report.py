@@ -1,27 +1,76 @@
-"""The privacy report of logged runs, in every form that it has."""
+"""The privacy report of logged runs: computed, judged, hidden and said, in every form that it has."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.amounts import Edition
-from cfk_plugin.report.data import Change, ReportData, Verdict
-from cfk_plugin.report.delivery import check_place, write_whole
-from cfk_plugin.report.document import STATUS_TEXTS
+from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
+from cfk_plugin.report.compose import compose
+from cfk_plugin.report.data import (
+    Amount,
+    CertificateLine,
+    Change,
+    CheckResult,
+    Edition,
+    Group,
+    Metric,
+    ReleaseCounts,
+    ReportData,
+    ReportHead,
+    RunLine,
+    Verdict,
+)
+from cfk_plugin.report.delivery import (
+    check_place,
+    compare,
+    log_report,
+    logged_report,
+    render_model_card,
+    write_pdf,
+    write_whole,
+)
+from cfk_plugin.report.disclosure import HIDDEN, Control, Kind, kind_of, shown_attack
+from cfk_plugin.report.figures import LATENCIES, distributions, figures, groups
+from cfk_plugin.report.inputs import Asked, HumanInputs, placeholders, thresholds
+from cfk_plugin.report.render import (
+    STATUS_TEXTS,
+    Document,
+    render_cell,
+    render_csv,
+    render_html,
+    render_junit,
+    render_markdown,
+)
+from cfk_plugin.report.runs import Evidence, Pooled, audited, read_experiment, read_runs
+from cfk_plugin.report.statements import (
+    circumstances,
+    columns,
+    controls,
+    criteria,
+    day,
+    definitions_of,
+    dp_statement,
+    environment_of,
+    limits,
+    not_covered,
+    of_milliseconds,
+    policy_summary,
+    population_summary,
+)
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
-    from cfk_plugin.report.document import Document
-    from cfk_plugin.report.inputs import HumanInputs
-    from cfk_plugin.report.runs import Evidence
-    from cfk_plugin.report.store import Moment
+    from cfk_plugin.records.reading import Moment
 
 
 SUFFIXES = (".html", ".json", ".md", ".csv", ".xml", ".pdf")
@@ -99,8 +148,6 @@ class PrivacyReport:
         TrackingError
             If the store does not answer, or holds something damaged.
         """
-        from cfk_plugin.report.runs import read_runs
-
         wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
         settings = _Settings(since, until, edition, preset, inputs, previous)
         reading = partial(read_runs, wanted, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
@@ -124,8 +171,6 @@ class PrivacyReport:
 
         Parameters, result and errors are those of `of_runs`.
         """
-        from cfk_plugin.report.runs import read_experiment
-
         settings = _Settings(since, until, edition, preset, inputs, previous)
         reading = partial(read_experiment, name, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
         return cls(*settings.report(reading, [("--experiment", name)]), tracking_uri)
@@ -141,8 +186,6 @@ class PrivacyReport:
         TrackingError
             If MLflow cannot be read.
         """
-        from cfk_plugin.report.delivery import logged_report
-
         path = Path(source)
         if isinstance(source, Path) or path.is_file() or path.suffix.lower() == ".json":
             return cls(_read_json(path))
@@ -167,26 +210,18 @@ class PrivacyReport:
         address : str, optional
             Of the tracking server: run ids become links to it. Without it they are text.
         """
-        from cfk_plugin.report.render import render_html
-
         return render_html(self._document(address), print_edition=print_edition)
 
     def to_markdown(self) -> str:
         """Return the whole report as Markdown."""
-        from cfk_plugin.report.render import render_markdown
-
         return render_markdown(self._document())
 
     def to_csv(self) -> str:
         """Return one line per check as CSV."""
-        from cfk_plugin.report.summaries import render_csv
-
         return render_csv(self.data)
 
     def to_junit(self) -> str:
         """Return the checks as JUnit XML: what needs a person, or was not measured, is skipped, never green."""
-        from cfk_plugin.report.summaries import render_junit
-
         return render_junit(self.data)
 
     def model_card(self, *, where: str = "") -> str:
@@ -197,8 +232,6 @@ class PrivacyReport:
         where : str
             Where the whole report is.
         """
-        from cfk_plugin.report.summaries import render_model_card
-
         return render_model_card(self.data, where=where)
 
     def save(self, path: str | os.PathLike[str], *, print_edition: bool = False, address: str | None = None) -> None:
@@ -223,8 +256,6 @@ class PrivacyReport:
         check_place(place, SUFFIXES)
         suffix = place.suffix.lower()
         if suffix == ".pdf":
-            from cfk_plugin.report.delivery import write_pdf
-
             write_pdf(self.to_html(print_edition=True, address=address), place)
             return
         makers: dict[str, Callable[[], str]] = {
@@ -248,8 +279,6 @@ class PrivacyReport:
         TrackingError
             If MLflow does not take it.
         """
-        from cfk_plugin.report.delivery import log_report
-
         texts = {"html": self.to_html(), "json": self.to_json(), "md": self.to_markdown()}
         return log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
 
@@ -261,8 +290,6 @@ class PrivacyReport:
         InputError
             If the two are of different editions.
         """
-        from cfk_plugin.report.summaries import compare
-
         return compare(earlier.data, self.data)
 
     def __repr__(self) -> str:
@@ -272,13 +299,9 @@ class PrivacyReport:
 
     def _repr_html_(self) -> str:
         """Return verdict and checks, for notebooks; the whole report is `to_html`."""
-        from cfk_plugin.report.summaries import render_cell
-
         return render_cell(self.data)
 
     def _document(self, address: str | None = None) -> Document:
-        from cfk_plugin.report.compose import compose
-
         if address is not None and not address.startswith(("http://", "https://")):
             raise InputError(f"the address of the tracking server must begin with http:// or https://, got {address!r}")
         return compose(self.data, address=address)
@@ -302,9 +325,6 @@ class _Settings:
 
         No run is read for a report that cannot be made.
         """
-        from cfk_plugin.report.build import build
-        from cfk_plugin.report.inputs import HumanInputs, thresholds
-
         if self.edition not in ("internal", "external"):
             raise InputError(f"edition must be internal or external, got {self.edition!r}")
         given, earlier = self.inputs, self.previous
@@ -361,3 +381,227 @@ def _read_json(path: Path) -> ReportData:
         return ReportData.from_json(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+# --- from evidence to report: compute, judge, hide, say ---
+
+_MOST_CERTIFICATES = 50
+
+
+def build(
+    evidence: Evidence,
+    *,
+    inputs: HumanInputs | None = None,
+    preset: str | None = None,
+    edition: Edition = "internal",
+    command: str = "",
+    previous: ReportData | None = None,
+) -> ReportData:
+    """Make a report from what runs hold; see `PrivacyReport.of_runs`. The same evidence gives the same data."""
+    if not evidence.runs:
+        raise InputError("a report needs at least one run with explanations or audits")
+    inputs = inputs or HumanInputs()
+    case = _case(evidence, inputs, thresholds(preset, inputs))
+    control = Control(edition, case.pooled.k)
+    # First, as it decides whether anything may tell the number of releases.
+    released = _releases(case, control)
+    checks = tuple(_check(line, control) for line in judged(case))
+    data = _data(case, control, released, checks, preset, command)
+    if previous is not None:
+        data = replace(data, changes=compare(previous, data))
+    # A report is named by its content: the same evidence, the same name.
+    digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
+    return replace(data, report={**data.report, "id": digest})
+
+
+def _case(evidence: Evidence, inputs: HumanInputs, asked: Mapping[str, Asked]) -> JudgedCase:
+    """Compute everything that checks look at."""
+    least = asked["k"].value
+    pooled = Pooled.of(evidence, None if least is None else int(least))
+    return JudgedCase(
+        evidence=evidence,
+        pooled=pooled,
+        figures=figures(evidence, pooled),
+        inputs=inputs,
+        thresholds=asked,
+        groups=groups(pooled),
+        audited=audited(evidence),
+        placeholders=len(placeholders(inputs)),
+    )
+
+
+def _data(
+    case: JudgedCase,
+    control: Control,
+    released: ReleaseCounts,
+    checks: tuple[CheckResult, ...],
+    preset: str | None,
+    command: str,
+) -> ReportData:
+    """Put together what may be shown."""
+    evidence, pooled, dp = case.evidence, case.pooled, dp_statement(case.evidence)
+    said = circumstances(evidence, pooled, dp)
+    metrics = _metrics(case.figures, released, control)
+    ran = tuple(shown_attack(attack, control) for attack in case.attacks)
+    floor = case.asked("pureness", "min_pureness").value
+    return ReportData(
+        report=_head(case, control, verdict(check.status for check in checks), not_covered(said), command),
+        system=case.inputs.system(),
+        population=population_summary(evidence, case.figures, control),
+        attributes=columns(evidence, control),
+        policy=policy_summary(pooled, case.thresholds, control, said.guarantees, preset),
+        releases=released,
+        checks=checks,
+        metrics=metrics,
+        distributions=distributions(evidence, pooled, case.audited, control, floor),
+        groups=tuple(_group(group, control) for group in case.groups),
+        attacks=ran,
+        criteria=criteria(
+            {check.id: check.status for check in checks},
+            said.raw_private,
+            regions=len(pooled.regions) > 0 or not said.prototypes,
+            prototypes=said.prototypes,
+        ),
+        dp=dp,
+        limits=limits(said),
+        placeholders=placeholders(case.inputs),
+        sign_off=case.inputs.signatures(),
+        controls=controls(),
+        environment=environment_of(evidence),
+        runs=_runs(evidence, pooled, control),
+        certificates=_certificates(pooled, control),
+        changes=None,
+        suppressed_cells=tuple(sorted(set(control.hidden))),
+        definitions=definitions_of(checks, metrics, ran),
+    )
+
+
+def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[str, ...], command: str) -> ReportHead:
+    evidence, pooled, inputs = case.evidence, case.pooled, case.inputs
+    times = pooled.rows["timestamp"] if "timestamp" in pooled.rows and len(pooled) else None
+    first, last = (None, None) if times is None else (day(times.min()), day(times.max()))
+    latest = of_milliseconds(max(run.started for run in evidence.runs))
+    names = sorted({run.experiment for run in evidence.runs if run.experiment})
+    return {
+        "id": "",
+        "edition": control.edition,
+        "title": f"Privacy report: {inputs.answers.get('system') or ', '.join(names) or 'explanations'}",
+        "verdict": found,
+        "period": {
+            "first": first,
+            "last": last,
+            "since": of_milliseconds(evidence.since),
+            "until": of_milliseconds(evidence.until),
+        },
+        "as_of": max(filter(None, (last, latest)), default=None),
+        "reason": inputs.reason,
+        "command": "" if control.external else command,
+        "not_covered": uncovered,
+    }
+
+
+def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
+    """Describe what was asked for, and what became of it."""
+    # What adds up to everything that was asked for: with a small one, a second one is hidden.
+    parts = {name: case.figure(name).value for name in ("exact", "generalised", "prototypes", "suppressed")}
+    counts = {name: int(value) for name, value in parts.items() if value is not None}
+    shown = dict.fromkeys(parts, Amount()) | control.counts(counts, "releases", people=False)
+    asked = control.total(counts, "releases.asked")
+    complement = shown["suppressed"].band is not None  # of what was asked for
+    untracked = control.amount(case.figure("untracked"), "requests", "releases.untracked")
+    control.hides_released = control.external and complement
+    reasons = case.pooled.suppressed["reason"].value_counts() if len(case.pooled.suppressed) else pd.Series(dtype=int)
+    counted = {str(name): int(count) for name, count in sorted(reasons.items(), key=lambda item: str(item[0])) if count}
+    latency = {} if control.external else {name.removeprefix("latency_"): case.figure(name) for name in LATENCIES}
+    return {
+        "exact": shown["exact"],
+        "generalised": shown["generalised"],
+        "prototypes": shown["prototypes"],
+        "suppressed": shown["suppressed"],
+        "asked": asked,
+        "released": Amount(band=HIDDEN) if complement else Amount(value=case.figure("released").value),
+        "untracked": untracked,
+        "reasons": control.counts(counted, "releases.reasons", people=False),
+        "latency": {name: amount if amount.measured else Amount() for name, amount in latency.items()},
+    }
+
+
+def _metrics(found: Mapping[str, Metric], released: Mapping[str, Any], control: Control) -> tuple[Metric, ...]:
+    """Return the figures as they may be shown; counts as among the releases, where one may hide another."""
+    return tuple(
+        replace(
+            metric,
+            amount=released[name]
+            if name in released
+            else control.amount(metric.amount, kind_of(name), f"metrics.{name}"),
+        )
+        for name, metric in found.items()
+        if name not in LATENCIES  # among the releases
+    )
+
+
+def _check(line: Line, control: Control) -> CheckResult:
+    measured = control.amount(line.check.measured, line.kind, f"checks.{line.check.id}")
+    return replace(line.check, measured=measured, evidence=() if control.external else line.check.evidence)
+
+
+def _group(group: Group, control: Control) -> Group:
+    """Hide in the external edition what tells class sizes or single explanations; small groups are pooled already."""
+    if not control.external or group.metric not in ("k", "suppressed"):
+        return group
+    place, n = f"groups.{group.attribute}.{group.group}.{group.metric}", int(group.n.value or 0)
+    kind: Kind = "class_size" if group.metric == "k" else "share_of_requests"
+    exact = (Amount(value=of.value, n=n) if of.measured else Amount() for of in (group.mean, group.rest))
+    mean, rest = (control.amount(amount, kind, place) for amount in exact)
+    gap = Amount(band=HIDDEN) if mean.band or rest.band else group.gap
+    return replace(group, mean=mean, rest=rest, gap=gap)
+
+
+def _runs(evidence: Evidence, pooled: Pooled, control: Control) -> tuple[RunLine, ...]:
+    """List the runs; in the external edition none."""
+    if control.external:
+        return ()
+    asked = {run.run_id: int((pooled.rows["run"] == i).sum()) for i, run in enumerate(pooled.runs)}
+    return tuple(
+        {
+            "run": run.run_id,
+            "name": run.name,
+            "experiment": run.experiment,
+            "started": of_milliseconds(run.started),
+            "asked": asked.get(run.run_id, 0),
+            "verdict": run.tags.get("cfk.verdict", ""),
+            "audits": tuple(str(audit.get("kind", "")) for audit in run.audits),
+        }
+        for run in evidence.runs
+    )
+
+
+def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ...]:
+    """List the releases with the fewest people and the lowest pureness; in the external edition none."""
+    if control.external or not len(pooled.regions):
+        return ()
+    order = ["k", "pureness_low", "pureness"]
+    worst = pooled.regions.sort_values(order, kind="stable").head(_MOST_CERTIFICATES)
+    return tuple(
+        {
+            "id": name,
+            "k": Amount(value=int(row["k"])),
+            "ncp": Amount(value=float(row["ncp"])),
+            "pureness": _with_interval(row),
+            "optimality": _optimality(row),
+            "status": "released",
+        }
+        for name, (_, row) in zip(pooled.evidence(worst, len(worst)), worst.iterrows(), strict=True)
+    )
+
+
+def _with_interval(row: pd.Series) -> Amount:
+    value, low, high = (float(row[name]) for name in ("pureness", "pureness_low", "pureness_high"))
+    return Amount(value=value) if row.get("exact") else Amount(value=value, low=low, high=high)
+
+
+def _optimality(row: pd.Series) -> str:
+    if row.get("optimal"):
+        return "proved"
+    gap = row.get("gap")
+    return "heuristic" if gap is None or pd.isna(gap) else f"gap at most {gap:.3g}"

@@ -1,34 +1,194 @@
-"""A report as one HTML file, which loads nothing and can be printed, and as Markdown."""
+"""A report as a document of sections, tables and charts, and as HTML, Markdown, CSV and JUnit."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from html import escape as escape_html
 from typing import NamedTuple
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cfk_plugin.report.charts import draw
-from cfk_plugin.report.document import (
-    STATUS_TEXTS,
-    Block,
-    Bullets,
-    Cell,
-    Chart,
-    Document,
-    Folded,
-    Link,
-    Mark,
-    Open,
-    Paragraph,
-    Section,
-    TableBlock,
-    markdown,
-    markdown_target,
-)
+from cfk_plugin.report.charts import Bars, Curves, Intervals, draw
+from cfk_plugin.report.data import CheckResult, Edition, ReportData, Status, Verdict
+from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, shown, unit_of
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A text that leads to a place in the document (``#anchor``) or, where an address is configured, to a run."""
+
+    text: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The status of a check, shown as a word and a shape."""
+
+    status: Status
+
+
+Cell = str | Link | Mark | tuple["str | Link", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableBlock:
+    """A table with a caption. The first cell of a row is its heading."""
+
+    id: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    numeric: Sequence[int] = ()  # columns that are set right
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture, what it shows in words, and the same numbers as a table."""
+
+    id: str
+    title: str
+    description: str
+    picture: Bars | Intervals | Curves
+    table: TableBlock
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph; a tuple holds texts and links in order."""
+
+    text: str | tuple[str | Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list."""
+
+    items: Sequence[str | tuple[str | Link, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A question that a person has to answer, and nobody has."""
+
+    question: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Blocks behind a line that can be opened; open in print."""
+
+    summary: str
+    blocks: Sequence[Block]
+
+
+Block = Paragraph | Bullets | TableBlock | Chart | Open | Folded
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section; `number` is ``0`` to ``13``, or ``A`` to ``C`` for an annex."""
+
+    id: str
+    number: str
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A whole report.
+
+    Attributes
+    ----------
+    title, edition, verdict
+    headline : str
+        The verdict in one sentence.
+    facts : sequence of (str, str)
+        Period, number of explanations and the like, at the top.
+    not_covered : sequence of str
+        What the verdict does not cover, beside it.
+    sections : sequence of Section
+        In order; the first is the verdict's.
+    data : str
+        The JSON that it was made from, to be downloaded from the document.
+    """
+
+    title: str
+    edition: Edition
+    verdict: Verdict
+    headline: str
+    facts: Sequence[tuple[str, str]]
+    sections: Sequence[Section]
+    data: str
+    file_name: str = field(default="cfk-report.json")
+    not_covered: Sequence[str] = ()
+
+
+STATUS_TEXTS: Mapping[Status, str] = {
+    "pass": "pass",
+    "review": "review",
+    "fail": "fail",
+    "not_measured": NOT_MEASURED_TEXT,
+}
+"""How a status is written, everywhere."""
+
+
+def amounts_of(check: CheckResult) -> tuple[str, str]:
+    """Write what a check measured, and what it is compared with."""
+    return shown(check.measured, unit_of(check.id)), shown(check.threshold, unit_of(check.id))
+
+
+# Text that is only text: names of attributes, runs and people must not become markup, a formula or a link.
+
+
+_SPACE = re.compile(r"\s+")
+_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
+"""What XML forbids, other control characters, and marks that turn the direction of reading."""
+
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$@])")
+_ADDRESS = re.compile(r"://|\bwww\.", re.IGNORECASE)  # GitHub makes links of bare addresses
+_LIST = re.compile(r"^(\d+)([.)])(?=\s|$)")
+_FORMULA = tuple("=+-@＝＋－＠")
+_TARGET = "/:?#=&%-._~"
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and control characters."""
+    return _NOT_TEXT.sub("", _SPACE.sub(" ", text)).strip()
+
+
+def markdown(text: str) -> str:
+    """Return a text of one line that GitHub flavoured Markdown shows as it is, in a paragraph or a cell."""
+    shown = _MARKDOWN.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
+    shown = _ADDRESS.sub(lambda found: found[0].replace(":", r"\:").replace(".", r"\."), shown)
+    shown = _LIST.sub(r"\1\\\2", shown)
+    return f"\\{shown}" if shown.startswith(("#", "+", "-", "=")) else shown
+
+
+def markdown_target(target: str) -> str:
+    """Return the target of a link in which nothing ends it."""
+    return quote(one_line(target), safe=_TARGET)
+
+
+def csv_cell(text: str) -> str:
+    """Return a text of one line that a spreadsheet shows as it is: what would be a formula gets an apostrophe."""
+    shown = one_line(text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+
+
+# --- HTML ---
 
 _STATUS_WORDS = {status: text.capitalize() for status, text in STATUS_TEXTS.items()}
 
@@ -193,7 +353,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "chart": draw,
+        "chart": lambda of: draw(of.picture, name=of.id, title=of.title, description=of.description),
         "inline": inline,
         "kind": lambda block: type(block).__name__,
         "layout": layout,
@@ -288,3 +448,71 @@ def _anchors_of(blocks: Sequence[Block]) -> Iterator[str]:
             yield from (block.id, block.table.id)
         elif isinstance(block, TableBlock):
             yield block.id
+
+
+# --- checks as CSV, JUnit and a cell of a notebook ---
+
+COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source", "section", "text")
+"""Columns of the CSV."""
+
+
+def render_csv(data: ReportData) -> str:
+    """Write one line per check under a line of names, as RFC 4180 has it; evidence is not in it.
+
+    Numbers have all their digits, what was not measured is empty, and a text that a spreadsheet would take for a
+    formula begins with an apostrophe.
+    """
+    text = io.StringIO(newline="")
+    lines = csv.writer(text, lineterminator="\r\n")
+    lines.writerow(COLUMNS)
+    for check in data.checks:
+        found, asked = check.measured, check.threshold
+        # Where only a band may be shown, no number is.
+        numbers = (found.value, found.low, found.high) if found.band is None else (None, None, None)
+        threshold = asked.value if asked.band is None else csv_cell(asked.band)
+        source, said = csv_cell(check.source), csv_cell(check.text)
+        band = csv_cell(found.band or "")
+        lines.writerow((csv_cell(check.id), check.status, *numbers, band, threshold, source, check.section, said))
+    return text.getvalue()
+
+
+def render_junit(data: ReportData) -> str:
+    """Write each check as a test case of JUnit XML; one that fails is a failure.
+
+    JUnit has no word for a check that a person has to look at, or that was not measured: it is `skipped`, with a
+    message, which is the only state that is neither green nor red.
+    """
+    checks = data.checks
+    counts = {
+        "tests": str(len(checks)),
+        "failures": str(sum(check.status == "fail" for check in checks)),
+        "errors": "0",
+    }
+    name, open_ = one_line(str(data.report["title"])), sum(check.status not in ("pass", "fail") for check in checks)
+    suites = ET.Element("testsuites", {"name": name, **counts})
+    suite = ET.SubElement(suites, "testsuite", {"name": name, **counts, "skipped": str(open_)})
+    properties = ET.SubElement(suite, "properties")
+    for key in ("id", "verdict", "edition", "as_of"):
+        value = one_line(str(data.report[key]))
+        ET.SubElement(properties, "property", {"name": f"cfk.report.{key}", "value": value})
+    for check in checks:
+        case = ET.SubElement(suite, "testcase", {"name": one_line(check.id), "classname": "cfk.report"})
+        said = f"{STATUS_TEXTS[check.status]}: {one_line(check.text)}"
+        measured, asked = amounts_of(check)
+        figures = f"measured: {measured}; threshold: {asked}"
+        if check.status == "fail":
+            found = ET.SubElement(case, "failure", {"type": check.status, "message": said})
+            found.text = one_line(f"{figures}; source: {check.source or 'none'}; section {check.section}")
+        elif check.status != "pass":
+            ET.SubElement(case, "skipped", {"message": one_line(f"{said} ({figures})")})
+    ET.indent(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+
+
+def render_cell(data: ReportData) -> str:
+    """Return verdict and checks as HTML without style, script or address."""
+    rows = [[STATUS_TEXTS[check.status], check.id, *amounts_of(check)] for check in data.checks]
+    lines = [f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    head = "<tr><th>status</th><th>check</th><th>measured</th><th>asked</th></tr>"
+    title = escape_html(str(data.report["title"]))
+    return f"<p><strong>{title}: {data.verdict}</strong></p><table>{head}{''.join(lines)}</table>"

@@ -1,16 +1,15 @@
-"""Reading runs: what MLflow holds of them, from a local store and from a tracking server alike."""
+"""What runs hold: explanations, and what audits found; from a local store and from a tracking server alike."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
-from math import isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,10 +17,8 @@ import pandas as pd
 from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.hookspecs import Progress
-from cfk_plugin.records.record import SCHEMA_VERSION
-from cfk_plugin.records.run import client_of, kind_of, tracking_errors
-from cfk_plugin.records.tally import PER_EXPLANATION, figures, metric_of
-from cfk_plugin.report.store import (
+from cfk_plugin.records.reading import (
+    ASKED,
     CERTIFICATE,
     Artifacts,
     Moment,
@@ -29,15 +26,24 @@ from cfk_plugin.report.store import (
     Shard,
     Workers,
     counted,
+    experiment_named,
     frame_of,
     moment_text,
+    names_of_experiments,
+    opened,
     read_shard,
+    run_named,
+    runs_in,
+    summaries_of,
 )
+from cfk_plugin.records.record import SCHEMA_VERSION
+from cfk_plugin.report.data import GUESSES, NOT_MEASURED, OF_MODELS, Amount, Attack, Family
+from cfk_plugin.report.disclosure import Audited
 
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment, Run
+    from mlflow.entities import Run
     from numpy.typing import NDArray
 
 
@@ -89,23 +95,6 @@ class RunEvidence:
         found = sha256_of(self.policy)
         stated = self.rows["policy_hash"].dropna() if "policy_hash" in self.rows else ()
         return self.tags.get("cfk.policy_sha256") == found and all(value == found for value in set(stated))
-
-    @property
-    def summary_agrees(self) -> bool:
-        """Whether the run's own figures are those of its explanations."""
-        if self.rows is None:
-            return False
-        status = self.rows["status"]
-        counts = {"asked": len(status), **{name: int((status == name).sum()) for name in ("released", "suppressed")}}
-        if any(self.metrics.get(f"cfk.{name}") != count for name, count in counts.items()):
-            return False
-        regions = self.rows[self.rows["k"].notna().to_numpy()] if "k" in self.rows else self.rows.iloc[:0]
-        found = figures({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
-        return all(
-            isclose(self.metrics[metric_of(name)], value, rel_tol=1e-6, abs_tol=1e-9)
-            for name, value in found.items()
-            if value is not None and metric_of(name) in self.metrics
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -220,89 +209,6 @@ class Pooled:
         if "ledger" not in self.regions or not len(self.regions):
             return False
         return bool((self.regions.groupby("run", observed=True)["ledger"].count() > 0).all())
-
-
-ASKED = "cfk.asked"
-"""Metric of a run that holds explanations: how many it counts."""
-
-_AUDITS = ("cfk.audit", "cfk.audit.epsilon.verdict", "cfk.audit.epsilon_one_run.verdict", "cfk.frontier")  # tags
-_FILTERS = (f"metrics.`{ASKED}` > 0", *(f"tags.`{tag}` LIKE '%'" for tag in _AUDITS))  # MLflow knows no "or"
-_ID = "id:"
-_NAMED = 5  # experiments that a message lists
-_PAGE = 1000
-_UNREADABLE = "the MLflow store cannot be read"
-_TIMEOUT = 5.0  # seconds that a server may take to say that it is there
-_UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-
-
-def opened(tracking_uri: str | None) -> MlflowClient:
-    """Return a client of a store; without an address, of the one that MLflow is set to."""
-    with tracking_errors("the MLflow store cannot be opened; check the tracking URI"):
-        return client_of(tracking_uri, _TIMEOUT)
-
-
-def run_named(client: MlflowClient, run_id: str) -> Run:
-    """Return a run."""
-    try:
-        run = client.get_run(run_id)
-    except Exception as error:
-        if getattr(error, "error_code", None) in _UNKNOWN:
-            raise InputError(
-                f"there is no run {run_id}; check the id, and that the tracking URI is its store's"
-            ) from None
-        raise TrackingError(f"{_UNREADABLE} ({kind_of(error)})") from error
-    if run.info.lifecycle_stage != "active":
-        raise InputError(f"run {run_id} was deleted; restore it with `mlflow runs restore`, or leave it out")
-    return run
-
-
-def experiment_named(client: MlflowClient, name: str) -> Experiment:
-    """Return an experiment by its name or, with ``id:`` before it, its id."""
-    try:
-        by_id = name.startswith(_ID)
-        found = client.get_experiment(name.removeprefix(_ID)) if by_id else client.get_experiment_by_name(name)
-    except Exception as error:
-        if getattr(error, "error_code", None) not in _UNKNOWN:
-            raise TrackingError(f"{_UNREADABLE} ({kind_of(error)})") from error
-        found = None
-    if found is None:
-        raise InputError(f"there is no experiment {name!r} in this store; {_experiments(client)}")
-    if found.lifecycle_stage != "active":
-        raise InputError(f"experiment {name!r} was deleted; restore it with `mlflow experiments restore`")
-    return found
-
-
-def names_of_experiments(client: MlflowClient, ids: Iterable[str]) -> dict[str, str]:
-    """Return the names of experiments by their ids."""
-    with tracking_errors(_UNREADABLE):
-        return {id_: str(client.get_experiment(id_).name) for id_ in sorted(set(ids))}
-
-
-def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
-    """Return the runs of an experiment that say they hold explanations or an audit; not deleted ones."""
-    found: dict[str, Run] = {}
-    with tracking_errors(_UNREADABLE):
-        for condition in _FILTERS:
-            page, token = None, ""
-            while page is None or token:
-                page = client.search_runs([experiment_id], condition, max_results=_PAGE, page_token=token or None)
-                found |= {run.info.run_id: run for run in page}
-                token = page.token
-    return list(found.values())
-
-
-def summaries_of(client: MlflowClient, run_id: str) -> set[tuple[int, int]]:
-    """Return the time of each summary of a run, milliseconds since 1970, and how many explanations it counts."""
-    with tracking_errors(_UNREADABLE):
-        return {(metric.timestamp, metric.step) for metric in client.get_metric_history(run_id, ASKED)}
-
-
-def _experiments(client: MlflowClient) -> str:
-    """Say which experiments there are; a few names, as a store may have thousands."""
-    with tracking_errors(_UNREADABLE):
-        names = [experiment.name for experiment in client.search_experiments(max_results=_NAMED + 1)]
-    more = " and others" if len(names) > _NAMED else ""
-    return f"it has {', '.join(repr(name) for name in names[:_NAMED])}{more}" if names else "it has none"
 
 
 EXPLANATIONS, RECOUNT = "cfk/explanations", "cfk/recount"
@@ -522,3 +428,135 @@ def _prototype(rows: pd.DataFrame | None, where: str) -> Mapping[str, Any] | Non
     if not isinstance(content, dict):
         raise TrackingError(f"{where}: column {CERTIFICATE} is damaged: expected JSON objects")
     return content
+
+
+# --- what audits in the runs found, and what each attack is compared with ---
+
+
+_BEGINNINGS: tuple[Family, ...] = ("epsilon", *OF_MODELS)
+_COIN = Amount(value=0.5)
+_SAME = 1e-6
+_DIFFERENCES = {"extraction": "gain", "attribute_inference": "advantage"}
+"""Figures that are the difference itself, with an interval that knows both of its sides were of the same people."""
+
+
+class Compared(NamedTuple):
+    """How much better an attack did than it would without what it is about."""
+
+    with_what: str
+    over: Amount
+
+
+def compared(attack: Attack) -> Compared | None:
+    """Compare an attack with what it would reach anyway; None where one of both was not measured.
+
+    A copy of a model agrees with it without any explanation: what counts is the gain over queries alone. Who tells
+    members from others has a coin to beat; a control is compared with where it is clearly no coin, as it is when the
+    two groups differ by more than training. All other attacks are compared with their control, the same attack on
+    people who were not trained on, and without one with the same guess without the explanation.
+    """
+    with_what, reference = _reference(attack)
+    main = attack.main
+    if main.value is None or reference.value is None:
+        return None
+    value, name = reference.value, _DIFFERENCES.get(attack.family, "")
+    middle, *ends = [attack.figure(f"{name}{end}") for end in ("", "_low", "_high")]
+    if middle is not None and None not in ends and abs(middle - (main.value - value)) < _SAME:
+        return Compared(with_what, Amount(value=middle, low=ends[0], high=ends[1], n=main.n))
+    low, high = (None if end is None else end - value for end in (main.low, main.high))
+    return Compared(with_what, Amount(value=main.value - value, low=low, high=high, n=main.n))
+
+
+def whole(name: str) -> str:
+    """Return the attack of which a result is a part: what stands before the name of an attribute."""
+    return name.partition("/")[0]
+
+
+def _reference(attack: Attack) -> tuple[str, Amount]:
+    if attack.family == "extraction":
+        return "baseline", attack.baseline
+    control = attack.control
+    if attack.family == "membership" and (control.low or 0.0) <= 0.5 <= (1.0 if control.high is None else control.high):
+        return "chance", _COIN  # the control's own noise would only add to the attack's
+    return ("control", control) if control.value is not None else ("baseline", attack.baseline)
+
+
+def audited(evidence: Evidence) -> tuple[Audited, ...]:
+    """Return the latest result of every attack on each subject, by family and name.
+
+    Of one attack on several subjects that one is judged whose policy is in force; of several such, the one on which the
+    attack did best. The others are there for comparison.
+    """
+    released = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
+    latest: dict[tuple[str, str, bool], Audited] = {}
+    for run in evidence.runs:
+        for audit in run.audits:
+            for attack in _attacks_of(audit, run.run_id, released):
+                key = (attack.id, attack.subject, attack.concerns)
+                latest.pop(key, None)  # so that the order is that of the runs
+                latest[key] = Audited(attack, audit)
+    by_name: dict[str, list[Audited]] = {}
+    for found in latest.values():
+        by_name.setdefault(whole(found.attack.id), []).append(found)
+    of_all = (each for same in by_name.values() for each in _judged(same))
+    return tuple(sorted(of_all, key=lambda each: _place(each.attack)))
+
+
+def _place(attack: Attack) -> tuple[bool, str, str, bool, str]:
+    return attack.family != "linkage", attack.family, attack.id, not attack.judged, attack.subject
+
+
+def _judged(same: Sequence[Audited]) -> Iterator[Audited]:
+    """Mark on which of several subjects an attack is judged: in doubt the one that speaks against the release."""
+    threats = [(found.attack.concerns, _threat(found.attack), i) for i, found in enumerate(same)]
+    worst = same[max(threats)[2]].attack
+    for found in same:
+        attack = found.attack
+        judged = (attack.subject, attack.concerns) == (worst.subject, worst.concerns) and attack.id not in GUESSES
+        yield found if judged else found._replace(attack=replace(attack, judged=False))
+
+
+def _threat(attack: Attack) -> float:
+    found = compared(attack) if attack.concerns else None
+    return 0.0 if found is None else found.over.value or 0.0 if found.over.high is None else found.over.high
+
+
+def _attacks_of(audit: Mapping[str, Any], run: str, released: Sequence[RunEvidence]) -> Iterator[Attack]:
+    kind = str(audit.get("kind", ""))
+    for result in audit.get("results", [audit] if "attack" in audit else []):
+        name = str(result["attack"])
+        of: Family = next((of for text in (name, kind) for of in _BEGINNINGS if text.startswith(of)), "linkage")
+        protected = of not in OF_MODELS or audit.get("policy") is not None
+        yield Attack(
+            id=name,
+            family=of,
+            scenario=str(result.get("scenario", "")),
+            main=_logged(result.get("main")),
+            baseline=_logged(result.get("baseline")),
+            control=_logged(result.get("control")),
+            figures={key: Amount(value=value) for key, value in sorted(result.get("figures", {}).items())},
+            worked=bool(result.get("worked")),
+            covers=protected and all(_is_about(audit, other) for other in released),
+            run=run,
+            subject=str(audit.get("subject") or ""),
+            concerns=protected and (not released or any(_has_policy_of(audit, other) for other in released)),
+        )
+
+
+def _is_about(audit: Mapping[str, Any], run: RunEvidence) -> bool:
+    """Say whether an audit, as far as it says, was of the policy and population that a run released under."""
+    population = audit.get("population")
+    return _has_policy_of(audit, run) and (
+        population is None or population == run.tags.get("cfk.population_fingerprint")
+    )
+
+
+def _has_policy_of(audit: Mapping[str, Any], run: RunEvidence) -> bool:
+    policy = audit.get("policy")
+    return policy is None or sha256_of(policy) == run.tags.get("cfk.policy_sha256")
+
+
+def _logged(found: Mapping[str, Any] | None) -> Amount:
+    if found is None or found.get("value") is None:
+        return NOT_MEASURED
+    return Amount(value=found["value"], low=found.get("low"), high=found.get("high"), n=found.get("n"))

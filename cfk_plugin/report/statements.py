@@ -1,25 +1,37 @@
-"""What the report says by itself: definitions, limits, criteria, techniques and controls, from the texts beside it."""
+"""What a report says besides figures: definitions, limits, criteria, controls; of policy and population."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-import yaml
+import pandas as pd
 
-from cfk_plugin.report.data import Attack, CheckResult, Criterion, Definition, Metric, Status
-
-
-@cache
-def load(name: str) -> Any:
-    """Return what a file of texts holds, by its name without ``.yaml``: shared by all callers, not to be changed."""
-    return yaml.safe_load((files("cfk_plugin.report") / f"texts/{name}.yaml").read_text("utf-8"))
-
+from cfk_plugin.release.results import PrototypeCertificate
+from cfk_plugin.report.data import (
+    Amount,
+    Attack,
+    CheckResult,
+    Column,
+    Criterion,
+    Definition,
+    DpStatement,
+    Environment,
+    Metric,
+    Policies,
+    PolicyInForce,
+    PopulationSummary,
+    Status,
+    load,
+)
+from cfk_plugin.report.disclosure import Control, kind_of
+from cfk_plugin.report.figures import latest_population
+from cfk_plugin.report.inputs import Asked
+from cfk_plugin.report.runs import Evidence, Pooled
 
 # --- definitions ---
 
@@ -247,26 +259,6 @@ def techniques(methods: Collection[str], guarantees: Collection[str], *, withhel
     return tuple(text for text, used in uses.items() if used)
 
 
-# --- names and sentences ---
-
-COIN = "a coin"
-"""The diagonal of a chart of membership attacks."""
-
-BOUNDS: Mapping[str, str] = MappingProxyType(
-    {"bound_tight": "most that epsilon admits", "bound_paper": "the same, as published"}
-)
-"""Curves that are no attacks: what differential privacy admits, where it is claimed."""
-
-_SHORT = {"cfd": "CFD", "cfd_lrt": "CFD-LRT", "loss": "Loss", "loss_lrt": "Loss-LRT"}
-_LONGEST = 16
-
-
-def short(attack: str) -> str:
-    """Return the name of an attack as a legend has room for it."""
-    rest = attack.removeprefix("membership_")
-    return _SHORT.get(rest, rest.replace("_", " "))[:_LONGEST]
-
-
 def receiver_sentence(share: float | None) -> str:
     """Return what may be told to the person who receives an explanation with ranges; a share is rounded down."""
     told = "The values are given as ranges so that they do not describe another customer"
@@ -276,3 +268,165 @@ def receiver_sentence(share: float | None) -> str:
         return f"{told}; all combinations inside these ranges lead to the other decision."
     percent = math.floor(100 * share + 1e-9)
     return f"{told}; about {percent} % of combinations inside these ranges lead to the other decision."
+
+
+# --- what runs say ---
+
+
+def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) -> Circumstances:
+    """Return what the limits depend on: guarantees, ledger, private values, what was released."""
+    facts = latest_population(evidence)
+    roles = {attribute["name"]: attribute["role"] for attribute in facts.get("attributes", ())}
+    known = [(run.environment or {}).get("ledger") for run in pooled.runs]
+    stated = [run.params["cfk.guarantee"] for run in pooled.runs if "cfk.guarantee" in run.params]
+    policies = [run.policy for run in pooled.runs if run.policy is not None and "k" in run.policy]
+    eligible = [p.get("guarantee") == "catalogue" or p.get("anonymity_set") == "eligible" for p in policies]
+    return Circumstances(
+        guarantees={guarantee.removeprefix("dp-") for guarantee in stated},
+        has_ledger=None if None in known or not known else all(kind != "none" for kind in known),
+        raw_private=sorted(n for n, role in roles.items() if role in ("sensitive", "other")) if roles else None,
+        prototypes=len(pooled.prototypes) > 0 or dp is not None,
+        dp_covers=None if dp is None else dp["covers"],
+        sensitive_declared="sensitive" in roles.values(),
+        subject_key=facts.get("subject_key"),
+        eligible=bool(eligible) and all(eligible),
+    )
+
+
+def day(moment: pd.Timestamp | datetime | None) -> str | None:
+    """Write a moment as ISO 8601 in UTC, to the second."""
+    if moment is None or pd.isna(moment):
+        return None
+    return pd.Timestamp(moment).tz_convert("UTC").strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def of_milliseconds(value: int | None) -> str | None:
+    return None if value is None else day(datetime.fromtimestamp(value / 1000, UTC))
+
+
+def population_summary(evidence: Evidence, figures: Mapping[str, Metric], control: Control) -> PopulationSummary:
+    """Describe the population before protection, in bands."""
+    facts = latest_population(evidence)
+    prints = {run.population.get("fingerprint") for run in evidence.runs if run.population is not None}
+
+    def shown(name: str, exact: Amount) -> Amount:
+        return control.amount(exact, kind_of(name) if name in figures else "people", f"population.{name}")
+
+    return {
+        "people": shown("people", _people(facts.get("people"))),
+        "rows": shown("rows", _people(facts.get("rows"))),
+        "unique": shown("unique", figures["unique"].amount),
+        "below_k": shown("below_k", figures["below_k"].amount),
+        "subject_key": facts.get("subject_key"),
+        "fingerprint": facts.get("fingerprint"),
+        "k": facts.get("k"),
+        "populations": len(prints - {None}),
+    }
+
+
+def _people(count: int | str | None) -> Amount:
+    """Return a number of people; one that the run hides stays hidden."""
+    return Amount(band=count) if isinstance(count, str) else Amount(value=count)
+
+
+def columns(evidence: Evidence, control: Control) -> tuple[Column, ...]:
+    """Describe the attributes: roles and kinds as declared, numbers of distinct values in bands."""
+    return tuple(
+        {
+            "name": attribute["name"],
+            "role": attribute["role"],
+            "kind": attribute["kind"],
+            "weight": attribute.get("weight"),
+            "distinct": control.amount(
+                _people(attribute.get("distinct")), "people", f"attributes.{attribute['name']}.distinct"
+            ),
+            "bounds_source": attribute.get("bounds") or "not needed",
+        }
+        for attribute in latest_population(evidence).get("attributes", ())
+    )
+
+
+def policy_summary(
+    pooled: Pooled, asked: Mapping[str, Asked], control: Control, guarantees: Collection[str], preset: str | None
+) -> Policies:
+    """Describe the policies in force, and how settings changed in the period."""
+    environments = [run.environment for run in pooled.runs if run.environment is not None]
+    policies = _policies(pooled, control)
+    settings = {name: _of_params(pooled, f"cfk.{name}") for name in ("method", "guarantee", "generator")}
+    return {
+        "preset": preset,
+        "policies": policies,
+        "methods": settings["method"],
+        "guarantees": settings["guarantee"],
+        "generators": settings["generator"],
+        "seed": tuple(sorted({str(found["seed"]) for found in environments if found.get("seed") is not None})),
+        "deviations": _deviations(pooled, len(policies), settings),
+        "thresholds": tuple(
+            {"id": name, "value": of.value, "source": of.source} for name, of in asked.items() if of.value is not None
+        ),
+        "techniques": techniques(settings["method"], guarantees, withheld=len(pooled.suppressed) > 0),
+    }
+
+
+def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
+    times = pooled.rows["timestamp"] if "timestamp" in pooled.rows else pd.Series(dtype="datetime64[ms, UTC]")
+    by_policy: dict[str, list[int]] = {}
+    for i, run in enumerate(pooled.runs):
+        by_policy.setdefault(run.tags.get("cfk.policy_sha256", ""), []).append(i)
+    of = {sha: times[pooled.rows["run"].isin(places).to_numpy()] for sha, places in by_policy.items()}
+    asked = control.counts({sha: len(found) for sha, found in of.items()}, "policy.policies", people=False)
+    policies: list[PolicyInForce] = [
+        {
+            "sha256": sha,
+            "settings": dict(pooled.runs[places[0]].policy or {}),
+            "first": day(of[sha].min()),
+            "last": day(of[sha].max()),
+            "asked": asked[sha],
+        }
+        for sha, places in by_policy.items()
+    ]
+    return tuple(sorted(policies, key=lambda one: (str(one["first"]), one["sha256"])))
+
+
+def _of_params(pooled: Pooled, name: str) -> tuple[str, ...]:
+    return tuple(sorted({run.params[name] for run in pooled.runs if name in run.params}))
+
+
+def _deviations(pooled: Pooled, policies: int, settings: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Say what was not the same during the whole period."""
+    said = [f"{policies} different policies were in force."] if policies > 1 else []
+    said += [
+        f"{len(values)} different {name}s: {', '.join(values)}." for name, values in settings.items() if len(values) > 1
+    ]
+    prints = {run.tags.get("cfk.population_fingerprint") for run in pooled.runs} - {None}
+    said += [f"{len(prints)} different populations were protected."] if len(prints) > 1 else []
+    return tuple(said)
+
+
+def dp_statement(evidence: Evidence) -> DpStatement | None:
+    """Return what is guaranteed of the latest prototypes; None where there are none."""
+    found = next((run.prototype for run in reversed(evidence.runs) if run.prototype is not None), None)
+    if found is None:
+        return None
+    stated = {name: value for name, value in found.items() if name != "covers"}
+    certificate = PrototypeCertificate(**{**stated, "inferred": tuple(stated.get("inferred", ()))})
+    statement: Any = {
+        **certificate.public(),
+        "total": certificate.total,
+        "membership_bound": certificate.membership_bound,
+        "threat_models": certificate.threat_models,
+    }
+    return statement  # type: ignore[no-any-return]
+
+
+def environment_of(evidence: Evidence) -> Environment:
+    """Return versions of packages and plugins, of the latest run that says them."""
+    found = next((run.environment for run in reversed(evidence.runs) if run.environment is not None), {})
+    plugins = {run.tags["cfk.plugins"] for run in evidence.runs if "cfk.plugins" in run.tags}
+    return {
+        "packages": dict(found.get("packages", {})),
+        "plugins": tuple(found.get("plugins") or sorted(plugins)),
+        "python": found.get("python"),
+        "ledger": found.get("ledger"),
+        "model": found.get("model"),
+    }

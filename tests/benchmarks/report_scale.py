@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 
 from cfk_plugin.records.record import RunRecord, table
 from cfk_plugin.release.results import Suppressed
-from cfk_plugin.report.build import build
 from cfk_plugin.report.compose import compose
+from cfk_plugin.report.privacy_report import build
 from cfk_plugin.report.render import render_html
 from spooled import explanations, released
 from tracking_server import tracking_server

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cfk_plugin.report.document import (
-    Bars,
+from cfk_plugin.report.charts import Bars, Curves, Intervals
+from cfk_plugin.report.render import (
     Block,
     Bullets,
     Chart,
-    Curves,
     Document,
     Folded,
-    Intervals,
     Link,
     Mark,
     Open,

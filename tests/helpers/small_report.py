@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cfk_plugin.report.amounts import Amount
-from cfk_plugin.report.data import Attack, CheckResult, Definition, Distribution, Group, Metric, Placeholder, ReportData
+from cfk_plugin.report.data import (
+    Amount,
+    Attack,
+    CheckResult,
+    Definition,
+    Distribution,
+    Group,
+    Metric,
+    Placeholder,
+    ReportData,
+)
 
 HOSTILE = "a|b <script>alert(1)</script> *x* _y_ `z`\nnext & \"q\" 'r' [l](javascript:1)\x07"
 """What markup of any kind would take for its own."""

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from cfk_plugin.report.charts import ROOM, draw
-from cfk_plugin.report.document import Bars, Chart, Curves, Intervals
+from cfk_plugin.report.charts import ROOM, Bars, Curves, Intervals, draw
+from cfk_plugin.report.render import Chart
 from documented import LONG_NAME, bars, frontier, intervals, risk, roc
 from parsed import Element, Tree
 
@@ -17,7 +17,8 @@ CHARTS = [bars(1), bars(24), bars(5, 2), bars(3, 3), intervals(), frontier(), ri
 
 
 def drawn(chart: Chart) -> Element:
-    return Tree(str(draw(chart))).root.all("svg")[0]
+    of = {"name": chart.id, "title": chart.title, "description": chart.description}
+    return Tree(str(draw(chart.picture, **of))).root.all("svg")[0]
 
 
 def of_class(svg: Element, name: str) -> list[Element]:

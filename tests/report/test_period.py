@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report.store import Period
+from cfk_plugin.records.reading import Period
 from logged import at
 
 

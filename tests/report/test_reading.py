@@ -254,7 +254,7 @@ def test_reports_deleted_runs_and_other_runs_are_left_out(mlflow_store: str) -> 
 
 
 def test_more_runs_than_a_page_are_found(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.report.runs._PAGE", 2)
+    monkeypatch.setattr("cfk_plugin.records.reading._PAGE", 2)
     ids = {log([made("2026-10-01", released())]) for _ in range(5)}
     assert {run.run_id for run in read_experiment("tests").runs} == ids
 

@@ -11,8 +11,7 @@ from mlflow import MlflowClient
 
 from cfk_plugin import Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.report.delivery import describe_model_version
-from cfk_plugin.report.summaries import render_model_card
+from cfk_plugin.report.delivery import describe_model_version, render_model_card
 from cfk_plugin.serving.card import LONGEST, Card
 from model_server import free_port
 from small_report import check, report, with_head

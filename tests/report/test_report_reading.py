@@ -14,8 +14,8 @@ from pandas.testing import assert_frame_equal
 from cfk_plugin.audit import AuditReport
 from cfk_plugin.audit.result import AuditResult, rate
 from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.records import reading as store
 from cfk_plugin.records.run import StoreDownError
-from cfk_plugin.report import store
 from cfk_plugin.report.runs import RunEvidence, read_experiment, read_runs
 from logged import log, log_file, log_json, made, part
 from prototyped import prototypes

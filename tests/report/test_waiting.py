@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cfk_plugin.records import reading as store
+from cfk_plugin.records.reading import Workers
 from cfk_plugin.records.run import StoreDownError
-from cfk_plugin.report import store
-from cfk_plugin.report.store import Workers
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:
@@ -60,7 +60,7 @@ def test_a_store_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 def test_a_question_that_hangs_does_not_keep_the_process_alive() -> None:
     code = (
         "import threading\n"
-        "from cfk_plugin.report import store\n"
+        "from cfk_plugin.records import reading as store\n"
         "store.PATIENCE = store._FAREWELL = 0.05\n"
         "try:\n"
         "    with store.Workers() as workers:\n"

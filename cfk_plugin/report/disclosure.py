@@ -1,6 +1,6 @@
-"""Amounts: a number, what an edition may show of it, and how it is written.
+"""What an edition may show of amounts, attacks and curves, and how amounts are written.
 
-A report is a release, too: disclosure control is here.
+The report is a release, too.
 """
 
 from __future__ import annotations
@@ -9,52 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from itertools import groupby
 from math import floor, log10
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
-from pydantic import ValidatorFunctionWrapHandler, WrapValidator
+from cfk_plugin.metrics.intervals import roc_height
+from cfk_plugin.report.data import GUESSES, LEAST, NOT_MEASURED, OF_MODELS, Amount, Attack, Distribution, Edition
 
-Edition = Literal["internal", "external"]
-
-
-def _as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    check(value)
-    return value
-
-
-Number = Annotated[float, WrapValidator(_as_it_is)]
-"""A finite number; a whole one stays whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
-    """A number, exact or as an edition may show it.
-
-    `value` is None where it was not measured, and where only a `band` is shown in its place, such as ``1–10``; `low`
-    and `high` are the ends of its interval, and `n` is what it is over, where that may be shown.
-    """
-
-    value: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
-    n: int | None = None
-    band: str | None = None
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is anything to show."""
-        return self.value is not None or self.band is not None
-
-    def without_few(self) -> Amount:
-        """Return it without what it is over where that is a few."""
-        return replace(self, n=None) if self.n is not None and 0 < self.n < LEAST else self
-
-
-NOT_MEASURED = Amount()
-
-
-LEAST = 11
-"""Smallest count of people that is shown; 0 is shown as well."""
 FEW, MANY, HIDDEN = "1–10", "all but 1–10", "hidden"
 ENOUGH_FOR_QUANTILES = 50
 
@@ -289,3 +251,162 @@ def _written(number: Decimal) -> str:
         return f"{sign}{mantissa}e{int(power)}"
     text = f"{size:,f}"
     return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+# --- attacks and their curves ---
+
+
+# --- names and sentences ---
+
+COIN = "a coin"
+"""The diagonal of a chart of membership attacks."""
+
+BOUNDS: Mapping[str, str] = MappingProxyType(
+    {"bound_tight": "most that epsilon admits", "bound_paper": "the same, as published"}
+)
+"""Curves that are no attacks: what differential privacy admits, where it is claimed."""
+
+_SHORT = {"cfd": "CFD", "cfd_lrt": "CFD-LRT", "loss": "Loss", "loss_lrt": "Loss-LRT"}
+_LONGEST = 16
+
+
+def short(attack: str) -> str:
+    """Return the name of an attack as a legend has room for it."""
+    rest = attack.removeprefix("membership_")
+    return _SHORT.get(rest, rest.replace("_", " "))[:_LONGEST]
+
+
+_OF_FEW = ("tpr_at_", "few_")
+"""Beginnings of figures that are shares of few people, however many were attacked."""
+
+
+def shown_attack(attack: Attack, control: Control) -> Attack:
+    """Hide in the external edition whom an attack found, and of how many: it says what the attack reached alone."""
+    if not control.external:
+        return attack
+    place = f"attacks.{attack.id}"
+    figures = {name: _shown_figure(name, amount, attack, control, place) for name, amount in attack.figures.items()}
+    of_model = attack.family in OF_MODELS
+    rates = [
+        control.amount(rate, "rate", "") if of_model and rate.value is not None else rate.without_few()
+        for rate in attack.rates
+    ]
+    return replace(attack, main=rates[0], baseline=rates[1], control=rates[2], figures=figures, run="")
+
+
+def _shown_figure(name: str, amount: Amount, attack: Attack, control: Control, place: str) -> Amount:
+    if amount.value is None:
+        return amount
+    where, alone = f"{place}.{name}", Amount(value=amount.value)
+    if attack.family not in OF_MODELS:
+        return control.amount(alone, "class_size", where) if "k_" in name else amount
+    if name.startswith(_OF_FEW):
+        control.hidden.append(where)
+        return Amount(band=HIDDEN)
+    counts = amount.value > 1 and float(amount.value).is_integer()
+    return control.amount(alone, "people" if counts else "rate", where)
+
+
+_TOLD = (0.1, 0.01, 0.001)  # false positive rates that are told in numbers; a chart has ten for every power of ten
+_MOST = 4  # curves of one chart; more are in further charts
+_GRID = [float(f"{10 ** (power / 10):.3g}") for power in range(-40, 1)]
+_EQUAL = 1e-12
+
+
+class Audited(NamedTuple):
+    """An attack, exact, and the audit that ran it, as it was logged."""
+
+    attack: Attack
+    audit: Mapping[str, Any]
+
+
+class _Roc(NamedTuple):
+    """The curve of one attack, exact, and what is claimed over `_GRID`."""
+
+    attack: Attack
+    fpr: Sequence[float]
+    tpr: Sequence[float]
+    bounds: tuple[tuple[str, tuple[float, ...]], ...]
+
+    @property
+    def least(self) -> float:
+        """The smallest rate of false alarms that could be observed."""
+        others = self.people("others")
+        return 1 / others if others else next((rate for rate in self.fpr if rate > 0), 1.0)
+
+    def people(self, name: str) -> int | None:
+        """Return how many members or others there are."""
+        found = self.attack.figure(name)
+        return round(found) if found else None
+
+    def at(self, rate: float) -> Amount:
+        """Return how many members are found at a rate, with the interval where the attack has it."""
+        name = f"tpr_at_{rate:g}".replace(".", "_")
+        if name not in self.attack.figures:
+            return Amount(value=float(roc_height(self.fpr, self.tpr, rate)))
+        value, low, high = (self.attack.figure(f"{name}{end}") for end in ("", "_low", "_high"))
+        return NOT_MEASURED if value is None else Amount(value=value, low=low, high=high)
+
+
+def roc_curves(found: Sequence[Audited], control: Control) -> tuple[Distribution, ...]:
+    """Return the curves of the attacks that are judged as ``roc``, ``roc-2``, …; those that share one claim the same.
+
+    In the external edition no rate is told below which, or above which, there are 1 to 10 people, and what is told goes
+    up in steps of 11 people: a finer curve would tell where single people stand. Without the number of people behind
+    it there is no curve at all.
+    """
+    curves = sorted((roc for each in found if (roc := _roc(each)) is not None), key=lambda roc: not roc.bounds)
+    alike = [list(group) for _, group in groupby(curves, key=lambda roc: roc.bounds)]
+    charts = [same[i : i + _MOST] for same in alike for i in range(0, len(same), _MOST)]
+    names = ["roc", *(f"roc-{i + 2}" for i in range(len(charts)))]
+    drawn = (_distribution(name, chart, control) for name, chart in zip(names, charts, strict=False))
+    return tuple(distribution for distribution in drawn if distribution is not None)
+
+
+def _roc(found: Audited) -> _Roc | None:
+    attack, curves = found.attack, found.audit.get("curves") or {}
+    curve = curves.get(attack.id)
+    if curve is None or not attack.judged or attack.id in GUESSES or not curve["fpr"]:
+        return None
+    known = [(name, curves[name]) for name in BOUNDS if name in curves]
+    bounds = tuple((name, tuple(roc_height(of["fpr"], of["tpr"], _GRID).tolist())) for name, of in known)
+    return _Roc(attack, curve["fpr"], curve["tpr"], bounds)
+
+
+def _distribution(name: str, curves: Sequence[_Roc], control: Control) -> Distribution | None:
+    least = min(curve.least for curve in curves)
+    rates = {rate: [_shown(curve, rate, control) for curve in curves] for rate in _GRID if rate >= least - _EQUAL}
+    hidden = {roc.attack.id for amounts in rates.values() for roc, a in zip(curves, amounts, strict=True) if a.band}
+    control.hidden += [f"distributions.{name}.{attack}" for attack in sorted(hidden)]
+    drawn = [rate for rate, amounts in rates.items() if rate < 1 and any(a.value is not None for a in amounts)]
+    if not drawn:
+        return None
+    at = [(i, rate) for i, rate in enumerate(_GRID) if rate >= drawn[0] or rate in _TOLD]
+    nothing = [NOT_MEASURED] * len(curves)
+    series = {roc.attack.id: tuple(rates.get(rate, nothing)[j] for _, rate in at) for j, roc in enumerate(curves)}
+    bounds = {of: tuple(Amount(value=values[i]) for i, _ in at) for of, values in curves[0].bounds}
+    note = "Rates of few people are left out, and the others are rounded to steps of 11 people."
+    return Distribution(
+        id=name,
+        section=9,
+        labels=tuple(f"{rate:g}" for _, rate in at),
+        series={**series, **bounds},
+        note=note if control.external else "",
+    )
+
+
+def _shown(curve: _Roc, rate: float, control: Control) -> Amount:
+    """Return how many members are found at a rate of false alarms, as far as the edition may tell."""
+    if rate < curve.least - _EQUAL:
+        return NOT_MEASURED
+    told, members, others = curve.at(rate), curve.people("members"), curve.people("others")
+    if not control.external or told.value is None:
+        return told
+    if not members or not others:
+        return Amount(band=HIDDEN)
+    band = share_band(rate, others, "people") or share_band(told.value, members, "people")
+    if band is not None and rate < 1:
+        return Amount(band=band)
+    # Without its interval, whose ends tell the count.
+    steps = round(told.value * members / LEAST)
+    return Amount(value=min(1.0, round(steps * LEAST / members, 3)) if rate < 1 else 1.0)
