@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import sys
 import warnings
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,14 +53,6 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip("needs the tables of the published experiments in ../shared/data beside the repository")
     return SHARED_DATA
-
-
-@pytest.fixture(params=["nominal", "reciprocal", "catalogue"])
-def each_guarantee(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Repeat a test for every guarantee: the `POLICY` of its file has each of them in turn."""
-    policy = replace(request.module.POLICY, guarantee=request.param)
-    monkeypatch.setattr(request.module, "POLICY", policy)
-    return str(request.param)
 
 
 @pytest.fixture(scope="session", autouse=True)

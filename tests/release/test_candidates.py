@@ -1,4 +1,4 @@
-"""protect(candidates=m): the best of m counterfactuals leaves, alone, by the ordinary way."""
+"""protect(candidates=m): the best of m counterfactuals leaves, alone, by the ordinary way; nothing else is released."""
 
 from __future__ import annotations
 
@@ -14,14 +14,127 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, hookimpl, protect
+from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, Suppressed, hookimpl, protect
 from cfk_plugin.errors import AdapterError, CFKError, InputError, PolicyError
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.release.explainer import choose_candidates
+from cfk_plugin.release.explainer import best_of, choose_candidates
+from random_tables import described, random_table
 
 M = 4
-NUMBERS = ["age", "pay"]
+KEY = b"a key of sixteen bytes or more"
+
+
+# --- the best, by its definition ---------------------------------------------------------------------------------
+
+
+def parity(value: Any) -> int:
+    if isinstance(value, str):
+        return ord(value[0]) % 2
+    return 0 if pd.isna(value) else int(value.day if isinstance(value, pd.Timestamp) else value) % 2
+
+
+def accepts(rows: pd.DataFrame) -> np.ndarray:
+    """Accept by a private value and, for some, by a quasi-identifier, so that regions are not all pure."""
+    odd = np.array([parity(value) for value in rows.iloc[:, 0]])
+    return (rows["pay"].to_numpy(dtype=float) + odd > 2.5).astype(int)
+
+
+def distance(query: pd.Series, candidate: pd.Series, train: pd.DataFrame) -> float:
+    """Return how much two rows differ: numbers by their share of the range, categories by all or nothing."""
+    total = 0.0
+    for name in train:
+        one, other, known = query[name], candidate[name], train[name].dropna()
+        if pd.isna(one) or pd.isna(other):
+            total += pd.isna(one) != pd.isna(other)
+        elif isinstance(one, (str, bool, np.bool_)):
+            total += one != other
+        elif known.max() != known.min():
+            total += abs(one - other) / (known.max() - known.min())
+    return total / train.shape[1]
+
+
+def key(policy: PrivacyPolicy, entry: Any, away: float) -> tuple[float, ...]:
+    if isinstance(entry, Suppressed):
+        return (1,)
+    cost, impure = away + entry.certificate.ncp, 1 - entry.certificate.pureness
+    order = {
+        "pureness": (impure, cost),
+        "ncp": (cost, impure),
+        "weighted": (cost + policy.pureness_weight * impure, impure),
+    }
+    return (0, *np.round(order[policy.objective], 9))
+
+
+def scene(seed: int, **settings: Any) -> tuple[KAnonymizer, pd.DataFrame, np.ndarray, pd.DataFrame]:
+    """Return a fitted anonymizer, candidates, the query of each, and the queries."""
+    train = random_table(seed).drop(columns="person")
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=3, **settings))
+    anonymizer.fit(described(train.assign(person=0)), model=accepts, desired="opposite")
+    explainer = NearestUnlikeNeighbour(train, accepts)
+    queries = train.sample(5, random_state=seed).reset_index(drop=True)
+    positions = explainer.candidates(queries, 6)
+    query = np.repeat(np.arange(len(queries)), 6)[positions.reshape(-1) >= 0]
+    return anonymizer, explainer.rows(positions[positions >= 0]), query, queries
+
+
+POLICIES = [
+    {"guarantee": "nominal", "objective": "pureness"},
+    {"guarantee": "nominal", "objective": "ncp", "max_ncp": 0.1},
+    {"guarantee": "nominal", "objective": "weighted", "min_pureness": 0.5},
+    {"guarantee": "reciprocal", "objective": "weighted", "pureness_weight": 0.3},
+    {"guarantee": "reciprocal", "anonymity_set": "eligible", "objective": "pureness"},
+]
+
+
+@pytest.mark.parametrize("settings", POLICIES, ids=lambda s: "-".join(str(v) for v in s.values()))
+def test_chosen_is_the_best_by_definition(settings: dict[str, Any]) -> None:
+    not_first = withheld = 0
+    for seed in range(1, 6):
+        anonymizer, candidates, query, queries = scene(seed, **settings)
+        choice = choose_candidates(anonymizer, candidates, query, queries)
+        alone = anonymizer.transform(candidates, factuals=queries.take(query))
+        assert [e.status for e in choice.entries] == [e.status for e in alone]
+        train = anonymizer.population_.frame[list(anonymizer.population_.schema.features)]
+        for asked in range(len(queries)):
+            own = np.flatnonzero(query == asked).tolist()
+            if not own:
+                assert choice.chosen[asked] == -1
+                continue
+            away = [distance(queries.iloc[asked], candidates.iloc[i], train) for i in own]
+            assert choice.distances[own] == pytest.approx(away)
+            keys = {i: key(anonymizer.policy_, alone[i], d) for i, d in zip(own, away, strict=True)}
+            best = min(own, key=lambda i: (keys[i], i))
+            assert choice.chosen[asked] == best
+            not_first += best != own[0]
+            withheld += (1,) in keys.values() and keys[best] != (1,)
+        twice = choose_candidates(anonymizer, pd.concat([candidates] * 2), np.concatenate([query] * 2), queries)
+        assert twice.chosen.tolist() == choice.chosen.tolist()  # the first of equally good ones
+    assert not_first  # there was something to choose
+    assert withheld or "max_ncp" not in settings
+
+
+def test_bounds_are_compared_with_ncp_and_pureness_alone() -> None:
+    """A ceiling that NCP meets and distance + NCP does not keeps nothing back, and does not change who is best."""
+    anonymizer, candidates, query, queries = scene(5, guarantee="nominal", objective="ncp")
+    choice = choose_candidates(anonymizer, candidates, query, queries)
+    ceiling = max(choice.entries[i].certificate.ncp for i in choice.chosen if i >= 0)  # type: ignore[union-attr]
+    assert (choice.distances[choice.chosen] > 0).any()
+    limited, *_ = scene(5, guarantee="nominal", objective="ncp", max_ncp=ceiling)
+    again = choose_candidates(limited, candidates, query, queries)
+    assert again.chosen.tolist() == choice.chosen.tolist()
+    assert all(again.entries[i].status == "released" for i in again.chosen)
+    crossed = PrivacyPolicy(objective="ncp", max_ncp=ceiling / 2, min_pureness=1.0)
+    assert best_of(crossed, choice.entries, choice.distances, query, len(queries)).tolist() == choice.chosen.tolist()
+    # One candidate of a query is chosen whatever becomes of it.
+    strict, *_ = scene(5, guarantee="nominal", max_ncp=0.0)
+    first = pd.Series(query).drop_duplicates().index.to_numpy()
+    alone = choose_candidates(strict, candidates.iloc[first], query[first], queries)
+    assert any(isinstance(entry, Suppressed) for entry in alone.entries)
+    assert alone.chosen[query[first]].tolist() == list(range(len(first)))
+
+
+# --- the way of the chosen one -----------------------------------------------------------------------------------
 
 
 def table(n: int = 150) -> pd.DataFrame:
@@ -36,18 +149,20 @@ TRAIN = table()
 POPULATION = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "city"]))
 POLICY = PrivacyPolicy(k=5, guarantee="nominal", objective="ncp")
 QUERIES = TRAIN[TRAIN["pay"] <= 50].head(6)
+ASKED: list[int] = []
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
+    ASKED.append(len(rows))
     return (rows["pay"].to_numpy(dtype=float) + rows["age"].to_numpy(dtype=float) / 4_000 > 60).astype(int)
 
 
-def nearest() -> NearestUnlikeNeighbour:
-    return NearestUnlikeNeighbour(TRAIN, model, desired=1)
+def nearest(desired: Any = 1) -> NearestUnlikeNeighbour:
+    return NearestUnlikeNeighbour(TRAIN, model, desired=desired)
 
 
-def protected(explainer: Any = None, policy: PrivacyPolicy = POLICY, **options: Any) -> Any:
-    settings = {"model": model, "population": POPULATION, "policy": policy, "desired": 1, **options}
+def protected(explainer: Any = None, **options: Any) -> Any:
+    settings = {"model": model, "population": POPULATION, "policy": POLICY, "desired": 1, **options}
     return protect(explainer or nearest(), **settings)
 
 
@@ -60,35 +175,44 @@ class Listener:
         self.heard.append(record)
 
 
-@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
-def test_the_chosen_one_leaves_in_the_place_of_the_nearest(guarantee: Any) -> None:
-    policy = PrivacyPolicy(k=5, guarantee=guarantee, objective="ncp")
-    explainer, private = nearest(), protected(policy=policy, candidates=M)
-    result = private.explain(QUERIES)
-    positions = explainer.candidates(QUERIES, M)
-    anonymizer = KAnonymizer(policy=policy).fit(POPULATION, model=model, desired=1)
-    rows, query = explainer.rows(positions.reshape(-1)), np.repeat(np.arange(len(QUERIES)), M)
-    choice = choose_candidates(anonymizer, rows, query, QUERIES)
-    assert [*result] == [choice.entries[i] for i in choice.chosen]
+@pytest.mark.parametrize(("guarantee", "method"), [("nominal", "exact"), ("nominal", "grasp"), ("reciprocal", "auto")])
+def test_the_chosen_one_leaves_in_the_place_of_the_nearest(guarantee: Any, method: str, tmp_path: Path) -> None:
+    """Of the others no ledger and no plugin knows; what was found for the chosen one is not searched for again."""
+    policy, listener = PrivacyPolicy(k=5, guarantee=guarantee, objective="ncp"), Listener()
+    queries, m = (QUERIES.head(1), 2) if method == "grasp" else (QUERIES, M)  # it takes its time
+    rows = nearest().rows(nearest().candidates(queries, m).reshape(-1))
+    with Ledger(tmp_path / "ledger.db", key=KEY, create=True) as ledger:
+        settings = {"policy": policy, "method": method, "ledger": ledger, "plugins": [listener]}
+        anonymizer = KAnonymizer(**settings).fit(POPULATION, model=model, desired=1)  # type: ignore[arg-type]
+        choice = choose_candidates(anonymizer, rows, np.repeat(np.arange(len(queries)), m), queries)
+        assert (ledger.status().records, listener.heard) == (0, [])
+        ASKED.clear()
+        released, _ = choice.pipeline.release(rows.iloc[choice.chosen], np.arange(len(queries)))
+        assert [len(queries)] == ASKED  # the chosen rows' own outcomes
+        chosen = [choice.entries[i] for i in choice.chosen]
+        assert [e.certificate for e in released] == [e.certificate for e in chosen]  # type: ignore[union-attr]
+        assert ledger.status().records == len(rows.iloc[choice.chosen].drop_duplicates())
+    private = protected(policy=policy, method=method, candidates=m)
+    result, one = private.explain(queries), protected(policy=policy, method=method).explain(queries)
+    assert private(queries) == result
+    assert [entry.released for entry in result] == [entry.released for entry in chosen]  # type: ignore[union-attr]
     assert set(result.findings) == {"native"}
-    one = protected(policy=policy).explain(QUERIES)
-    away = choice.distances
-    first = np.arange(len(QUERIES)) * M
-    cost = [e.certificate.ncp + away[i] for e, i in zip(result, choice.chosen, strict=True)]
-    before = [e.certificate.ncp + away[i] for e, i in zip(one, first, strict=True)]
-    assert np.all(np.array(cost) <= np.array(before) + 1e-12)
-    assert sum(cost) < sum(before)
-    assert private(QUERIES) == result
+    if method != "grasp":
+        assert [*result] == chosen
+        first = np.arange(len(queries)) * m
+        cost, before = (
+            [e.certificate.ncp + choice.distances[i] for e, i in zip(found, at, strict=True)]
+            for found, at in ((result, choice.chosen), (one, first))
+        )
+        assert np.all(np.array(cost) <= np.array(before) + 1e-12)
+        assert sum(cost) < sum(before)
 
 
-def test_one_candidate_is_what_it_was_without() -> None:
-    assert protected(candidates=1).explain(QUERIES) == protected().explain(QUERIES)
-    assert "candidates" not in protected(candidates=1).explain(QUERIES).provenance
+def test_ledger_hooks_and_runs_know_of_the_chosen_ones_alone(tmp_path: Path, mlflow_store: str) -> None:
+    import mlflow
 
-
-def test_ledger_and_hooks_know_of_the_chosen_ones_alone(tmp_path: Path) -> None:
     listener = Listener()
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True) as ledger:
+    with Ledger(tmp_path / "ledger.db", key=KEY, create=True) as ledger:
         private = protected(candidates=M, ledger=ledger, plugins=[listener])
         result = private.explain(QUERIES)
         assert len(result.released) == len(QUERIES) == len(listener.heard)
@@ -98,19 +222,15 @@ def test_ledger_and_hooks_know_of_the_chosen_ones_alone(tmp_path: Path) -> None:
         assert [entry.region for entry in again] == [entry.region for entry in result]
         assert {entry.certificate.ledger for entry in again.released} == {"again"}
         assert ledger.status().releases == len(rows)
-
-
-def test_a_run_says_how_many_candidates_there_were(mlflow_store: str) -> None:
-    import mlflow
-
-    result = protected(candidates=M).explain(QUERIES)
     params = mlflow.get_run(result.log()).data.params
-    assert params["cfk.candidates"] == str(M)
-    assert params["cfk.generator"] == "nearest"
+    assert (params["cfk.candidates"], params["cfk.generator"]) == (str(M), "nearest")
+    one = protected(candidates=1).explain(QUERIES)
+    assert one == protected().explain(QUERIES)
+    assert "candidates" not in one.provenance
 
 
 def test_what_none_is_found_for_is_withheld() -> None:
-    result = protected(NearestUnlikeNeighbour(TRAIN, model, desired=7), candidates=M).explain(QUERIES)
+    result = protected(nearest(desired=7), candidates=M).explain(QUERIES)
     assert [e.reason for e in result] == ["none_found"] * len(QUERIES)
     rare = NearestUnlikeNeighbour(TRAIN[model(TRAIN) == 1].head(2), model, desired=1)
     assert len(protected(rare, candidates=M).explain(QUERIES).released) == len(QUERIES)
@@ -143,49 +263,47 @@ def test_bad_candidates_come_after_good_ones() -> None:
     assert {entry.released["pay"] for entry in result} == {sound["pay"]}
 
 
-@pytest.mark.parametrize("m", [0, -1, 1.5, "3", None, True])
-def test_wrong_numbers_are_refused(m: Any) -> None:
-    with pytest.raises(InputError, match="candidates must be a whole number >= 1, got"):
-        protected(candidates=m)
+def test_what_has_no_use_for_candidates_is_refused(tmp_path: Path) -> None:
+    for m in (0, -1, 1.5, "3", None, True):
+        with pytest.raises(InputError, match="candidates must be a whole number >= 1, got"):
+            protected(candidates=m)
 
-
-def test_explainers_that_name_one_counterfactual_are_refused() -> None:
     def richer(rows: pd.DataFrame) -> pd.DataFrame:
         return rows
 
     with pytest.raises(AdapterError, match=r"richer cannot be asked .* NearestUnlikeNeighbour, DiCE and adapters"):
         protected(richer, candidates=2)
+    for options in ({"policy": PrivacyPolicy(k=5, guarantee="catalogue")}, {"method": "dp", "policy": None}):
+        with pytest.raises(PolicyError, match="candidates"):
+            protected(candidates=2, **options)
+    KAnonymizer(policy=PrivacyPolicy(k=5)).fit(POPULATION, model, 1).seal(tmp_path / "sealed")
+    with pytest.raises(InputError, match="ranges of all features"):
+        protected(population=Population.open(tmp_path / "sealed"), policy=None, candidates=2)
 
 
-@pytest.mark.parametrize("options", [{"policy": PrivacyPolicy(k=5, guarantee="catalogue")}, {"method": "dp"}])
-def test_ways_without_a_use_for_candidates_are_refused(options: dict[str, Any]) -> None:
-    options = {"policy": None, **options} if "method" in options else options
-    with pytest.raises(PolicyError, match="candidates"):
-        protected(candidates=2, **options)
-
-
-def test_dice_is_asked_for_as_many() -> None:
+@pytest.mark.parametrize("method", ["kdtree", "random"])
+def test_dice_is_asked_for_as_many(method: str) -> None:
     dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
     labels = model(TRAIN)
     encode = make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough")
     fitted = make_pipeline(encode, DecisionTreeClassifier(max_depth=3, random_state=0)).fit(TRAIN, labels)
-    data = dice_ml.Data(dataframe=TRAIN.assign(y=labels), continuous_features=NUMBERS, outcome_name="y")
-    binary = {"posthoc_sparsity_algorithm": "binary"}  # the other one takes steps of 1 over the range
-    for method, options in {"kdtree": binary, "random": {"random_seed": 3, **binary}}.items():
-        explainer = dice_ml.Dice(data, dice_ml.Model(model=fitted, backend="sklearn"), method=method)
-        private = protected(explainer, model=fitted, candidates=3)
-        queries = QUERIES[fitted.predict(QUERIES) == 0].head(3)
-        result = private.explain(queries, **options)
-        assert len(result.released) == len(result) == len(queries)
-        source = load_plugins().adapt(explainer, AdaptContext(POPULATION.schema.features))
-        batch = source.candidates(queries, 3, **options)
-        assert np.bincount(batch.query).tolist() == [3] * len(queries)
-        anonymizer = KAnonymizer(policy=POLICY).fit(POPULATION, model=fitted, desired=1)
-        choice = choose_candidates(anonymizer, batch.frame, batch.query[batch.slot], queries)
-        assert [e.region for e in result] == [choice.entries[i].region for i in choice.chosen]
-        asked = {"query_instances": queries, "total_CFs": 2, "desired_class": 1, **options}
-        own = private.generate_counterfactuals(**asked)  # DiCE's own method, of which nothing is left out
-        assert [len(examples.final_cfs_df) for examples in own.cf_examples_list] == [2] * len(queries)
-        assert own.to_json() == protected(explainer, model=fitted).generate_counterfactuals(**asked).to_json()
-        with pytest.raises(CFKError, match="leave out total_CFs"):
-            private.explain(queries, total_CFs=2)
+    data = dice_ml.Data(dataframe=TRAIN.assign(y=labels), continuous_features=["age", "pay"], outcome_name="y")
+    options = {"posthoc_sparsity_algorithm": "binary"}  # the other one takes steps of 1 over the range
+    options |= {"random_seed": 3} if method == "random" else {}  # type: ignore[dict-item]
+    explainer = dice_ml.Dice(data, dice_ml.Model(model=fitted, backend="sklearn"), method=method)
+    private = protected(explainer, model=fitted, candidates=3)
+    queries = QUERIES[fitted.predict(QUERIES) == 0].head(3)
+    result = private.explain(queries, **options)
+    assert len(result.released) == len(result) == len(queries)
+    batch: Any = load_plugins().adapt(explainer, AdaptContext(POPULATION.schema.features))
+    batch = batch.candidates(queries, 3, **options)
+    assert np.bincount(batch.query).tolist() == [3] * len(queries)
+    anonymizer = KAnonymizer(policy=POLICY).fit(POPULATION, model=fitted, desired=1)
+    choice = choose_candidates(anonymizer, batch.frame, batch.query[batch.slot], queries)
+    assert [e.region for e in result] == [choice.entries[i].region for i in choice.chosen]  # type: ignore[union-attr]
+    asked = {"query_instances": queries, "total_CFs": 2, "desired_class": 1, **options}
+    own = private.generate_counterfactuals(**asked)  # DiCE's own method, of which nothing is left out
+    assert [len(examples.final_cfs_df) for examples in own.cf_examples_list] == [2] * len(queries)
+    assert own.to_json() == protected(explainer, model=fitted).generate_counterfactuals(**asked).to_json()
+    with pytest.raises(CFKError, match="leave out total_CFs"):
+        private.explain(queries, total_CFs=2)

@@ -1,18 +1,23 @@
-"""A result holds regions, or the prototypes of one fit; its figures are those of what it holds."""
+"""A result holds regions, or the prototypes of one fit; its figures are of what it holds, its groups for runs alone."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.errors import InputError
-from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import Suppressed
+from cfk_plugin import DPPrototypes, Explanations, Population, PrivacyPolicy, RunLogger, Schema, Suppressed, protect
+from cfk_plugin.errors import InputError, PrivacyLeakWarning
+from cfk_plugin.records.spool import shipper
+from cfk_plugin.release.anonymizer import release_record
 from prototyped import COLUMNS, FINGERPRINT, certificate, policy, prototype, prototypes, unproven
-from spooled import explanations, released
+from spooled import explanations, kept, released
 
 
 def test_entries_are_told_apart() -> None:
@@ -38,15 +43,12 @@ def test_kinds_are_not_mixed(entries: Any, under: Any) -> None:
         Explanations(entries, policy=under, columns=COLUMNS)
 
 
-def test_prototypes_of_two_fits_are_refused() -> None:
+def test_prototypes_of_two_fits_or_beyond_the_policy_are_refused() -> None:
     with pytest.raises(InputError, match="prototypes of several fits"):
         prototypes(prototype(0), prototype(1, of=certificate(fit="other")))
-
-
-@pytest.mark.parametrize("said", [{"epsilon": 2.0}, {"model_access": "private"}])
-def test_a_certificate_beyond_the_policy_is_refused(said: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="another budget or model"):
-        prototypes(prototype(0, of=certificate(**said)))
+    for said in ({"epsilon": 2.0}, {"model_access": "private"}):
+        with pytest.raises(InputError, match="another budget or model"):
+            prototypes(prototype(0, of=certificate(**said)))
 
 
 def test_a_summary_of_prototypes_has_their_budget_and_no_figure_of_regions() -> None:
@@ -60,46 +62,39 @@ def test_a_summary_of_prototypes_has_their_budget_and_no_figure_of_regions() -> 
     assert {summary[name] for name in summary if name.startswith(of_regions)} == {None}
 
 
-def test_a_claim_is_no_budget() -> None:
-    summary = unproven().summary()
-    assert (summary["prototypes"], summary["epsilon"], summary["delta"]) == (1, None, None)
-
-
-def test_a_summary_of_regions_has_no_budget() -> None:
-    summary = explanations().summary()
-    assert (summary["prototypes"], summary["epsilon"], summary["delta"]) == (0, None, None)
+def test_neither_a_claim_nor_regions_have_a_budget() -> None:
+    for result, n in ((unproven(), 1), (explanations(), 0)):
+        summary = result.summary()
+        assert (summary["prototypes"], summary["epsilon"], summary["delta"]) == (n, None, None)
     assert (summary["released"], summary["cdm"], summary["k_min"]) == (2, 14, 5)
 
 
-def test_the_table_has_values_and_no_k() -> None:
-    table = prototypes().to_frame()
+def test_the_table_has_values_and_no_k_and_the_data_holder_sees_the_certificate() -> None:
+    table, audit = prototypes().to_frame(), prototypes().audit_frame()
     assert list(table) == list(explanations().to_frame())
     assert table["age"].tolist()[::2] == ["31", "44"]
     assert table["city"].tolist()[::2] == ["Ghent", "missing"]
-    assert table.loc[1, "reason"] == "none_found"
+    assert table.loc[1, "reason"] == audit.loc[1, "reason"] == "none_found"
     assert table[["k", "ncp", "pureness", "pureness_low", "pureness_high"]].isna().all(axis=None)
+    assert audit["epsilon"].tolist()[::2] == [1.0, 1.0]
+    assert audit["fit"].tolist()[::2] == ["9f2c9f2c9f2c9f2c", "9f2c9f2c9f2c9f2c"]
 
 
-def test_the_data_holder_sees_the_certificate() -> None:
-    table = prototypes().audit_frame()
-    assert table["epsilon"].tolist()[::2] == [1.0, 1.0]
-    assert table["fit"].tolist()[::2] == ["9f2c9f2c9f2c9f2c", "9f2c9f2c9f2c9f2c"]
-    assert table.loc[1, "reason"] == "none_found"
-
-
-def test_a_slice_keeps_the_policy() -> None:
+def test_a_slice_keeps_the_policy_and_equality_is_of_entries_and_policy() -> None:
     found = prototypes()
     part = found[1:]
     assert isinstance(part, Explanations)
     assert (part.policy, len(part.prototypes), part[1]) == (found.policy, 1, found[2])
     assert found.for_query(2) == (found[2],)
+    assert found == prototypes() != part
+    assert found != prototypes(under=policy(epsilon=2.0))
+    assert repr(found) == "Explanations(2 released, 1 suppressed)"
 
 
-def test_equality_is_of_entries_and_policy() -> None:
-    assert prototypes() == prototypes()
-    assert prototypes() != prototypes()[:2]
-    assert prototypes() != prototypes(under=policy(epsilon=2.0))
-    assert repr(prototypes()) == "Explanations(2 released, 1 suppressed)"
+def test_a_record_for_plugins_names_no_population_of_a_prototype() -> None:
+    record = release_record(prototype(), "dp", "p", "f")
+    assert (record.status, record.k, record.ncp, record.pureness, record.population) == ("released", *[None] * 3, "")
+    assert release_record(released(), "exact", "p", "f").population == "f"
 
 
 def test_json_has_no_fingerprint_of_the_population() -> None:
@@ -118,3 +113,105 @@ def test_nothing_released_is_a_result_of_either_kind() -> None:
     nothing = prototypes(Suppressed(0, "none_found"))
     assert nothing.summary()["epsilon"] is None
     pd.testing.assert_frame_equal(nothing.to_frame(), explanations(Suppressed(0, "none_found")).to_frame())
+
+
+# --- groups of those who ask --------------------------------------------------------------------------------------
+
+TRAIN = pd.DataFrame({"age": np.arange(60) // 2 + 20, "pay": np.arange(60) * 10 + 1_000, "sex": ["f", "m"] * 30})
+SCHEMA = Schema.from_frame(
+    TRAIN,
+    quasi_identifiers=["age"],
+    bounds={"age": (18, 90), "pay": (0, 5_000)},
+    categories={"sex": ["f", "m"]},
+    nullable=[],
+)
+POPULATION = Population.from_frame(TRAIN, SCHEMA)
+QUERIES = TRAIN.head(4).assign(branch=["Ghent", None, 7.0, "Ghent"])
+ASKED: list[int] = []
+
+
+def model(rows: pd.DataFrame) -> Any:
+    return (rows["pay"] > 1_200).to_numpy()
+
+
+def explainer(queries: pd.DataFrame) -> pd.DataFrame:
+    ASKED.append(len(queries))
+    answers = [*range(30, 30 + len(queries) - 1), 0]  # the last one is not desired
+    return TRAIN.iloc[answers].set_index(queries.index)
+
+
+class Own:
+    """An explainer with a method of its own."""
+
+    def generate_counterfactuals(self, queries: pd.DataFrame) -> pd.DataFrame:
+        return explainer(queries)
+
+
+def protected(what: Any = explainer, **settings: Any) -> Any:
+    settings = {"policy": PrivacyPolicy(k=4), "plugins": [import_module("cfk_adapters.function")], **settings}
+    return protect(what, model=model, population=POPULATION, desired=True, **settings)
+
+
+def groups(result: Explanations) -> list[Any]:
+    return [row.get("group") for row in result.to_record().recount]
+
+
+def test_every_call_is_grouped_by_a_column_that_need_be_no_feature() -> None:
+    result, plain = protected(groups="branch").explain(QUERIES), protected().explain(QUERIES)
+    assert groups(result) == ["Ghent", "missing", "7", "Ghent"]
+    assert any(isinstance(entry, Suppressed) for entry in result)
+    assert result.to_record().params["cfk.groups"] == "branch"
+    by_feature = protected(groups="sex").explain(QUERIES)
+    assert (groups(by_feature), groups(by_feature[1:3])) == (["f", "m", "f", "m"], ["m", "f"])
+    # None leaves, nor is there one unless it is asked for.
+    assert (result, result.to_json()) == (plain, plain.to_json())
+    assert result.to_frame().equals(plain.to_frame())
+    assert "Ghent" not in repr(result) + repr(list(result)) + repr(result.about)
+    record = plain.to_record()
+    assert "cfk.groups" not in record.params
+    assert not any("group" in row for row in record.recount)
+    (seconds,) = {row["seconds"] for row in record.recount}  # of the call, per entry
+    assert 0 < seconds < 60
+
+
+def test_what_is_no_group_is_refused_before_anything_is_asked() -> None:
+    many = pd.concat([QUERIES] * 20, ignore_index=True).assign(branch=range(80))
+    ASKED.clear()
+    with pytest.raises(InputError, match="column 'branch' has 80 different values in one call; groups are at most 50"):
+        protected(groups="branch").explain(many)
+    with pytest.raises(InputError, match="the queries have 0 columns 'branch'"):
+        protected(groups="branch").explain(QUERIES.drop(columns="branch"))
+    assert ASKED == []
+
+
+def test_the_explainers_own_methods_are_grouped_by_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
+    logger = RunLogger(tracking_uri="http://127.0.0.1:9", spool=tmp_path, timeout=0.1)
+    with contextlib.closing(shipper(tmp_path)):
+        rows = protected(Own(), groups="sex", track=logger).generate_counterfactuals(QUERIES)
+        (record,) = kept(tmp_path)
+    assert [row["group"] for row in record.recount] == ["f", "m", "f", "m"]
+    assert list(rows.columns) == ["query", *SCHEMA.features]
+
+
+def test_labels_are_one_per_query_and_go_by_place() -> None:
+    result = protected().explain(QUERIES)
+    found = result.by_group("age", pd.Series([30, 40, 30, np.nan], index=[3, 2, 1, 0]))
+    assert (groups(found), found) == (["30", "40", "30", "missing"], result)
+    for labels in (["f"] * 3, pd.Series([1, 2, 3], index=[7, 8, 9])):
+        with pytest.raises(InputError, match="3 labels of 'sex', and query 3 was answered; give one label per query"):
+            result.by_group("sex", labels)
+
+
+def test_prototypes_are_grouped_as_well() -> None:
+    pytest.importorskip("opendp", reason="the extra [dp] is not installed")
+    with pytest.warns(PrivacyLeakWarning):
+        private = protected(method=DPPrototypes(epsilon=5.0, seed=1), groups="branch", policy=None)
+    result = private.explain(QUERIES)
+    assert groups(result) == ["Ghent", "missing", "7", "Ghent"]
+    record = result.to_record()
+    assert record.population is not None
+    assert set(record.population) == {"schema_version", "attributes"}
+    assert record.environment is not None
+    assert (record.environment["seed"], record.environment["generator"]) == (1, "dp")
+    assert (record.people, {name for row in record.recount for name in row}) == (0, {"seconds", "group"})

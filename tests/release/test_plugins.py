@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,25 +16,8 @@ import pytest
 from cfk_plugin.errors import AdapterError, PluginError
 from cfk_plugin.hookspecs import AdaptContext, ReleaseRecord, hookimpl
 from cfk_plugin.plugins import PluginManager, load_plugins, worst
-from cfk_plugin.release.anonymizer import release_record
-from prototyped import prototype
-from spooled import released
 
 CONTEXT = AdaptContext(("age",))
-
-
-def test_a_record_of_a_prototype_names_no_population() -> None:
-    record = release_record(prototype(), "dp", "p", "f")
-    assert (record.status, record.k, record.ncp, record.pureness, record.population) == (
-        "released",
-        None,
-        None,
-        None,
-        "",
-    )
-    assert release_record(released(), "exact", "p", "f").population == "f"
-
-
 RECORD = ReleaseRecord(status="released", method="exact", policy_hash="p", population="f")
 CANARY = "canary-4711"
 
@@ -69,22 +53,19 @@ class Detector:
         return self.findings
 
 
-class Failing:
-    @hookimpl
-    def cfk_detect(self) -> None:
-        raise ValueError(CANARY)
+def failing() -> Any:
+    raise ValueError(CANARY)
 
-    @hookimpl
-    def cfk_protect(self) -> None:
-        raise ValueError(CANARY)
 
-    @hookimpl
-    def cfk_adapt(self) -> None:
-        raise ValueError(CANARY)
+class Hook:
+    """A plugin of one hook."""
 
-    @hookimpl
-    def cfk_released(self) -> None:
-        raise ValueError(CANARY)
+    def __init__(self, name: str, function: Any = failing) -> None:
+        setattr(self, f"cfk_{name}", hookimpl(function))
+
+
+def passed(*plugins: Any) -> PluginManager:
+    return load_plugins(plugins, entry_points=False)
 
 
 def test_installed_plugin_is_found_with_its_version(installed: Path) -> None:
@@ -96,16 +77,13 @@ def test_installed_plugin_is_found_with_its_version(installed: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["wild", "cfk-test-wild", "CFK_test.wild"])
-def test_disabled_plugin_is_not_even_imported(installed: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_disabled_plugin_is_not_even_imported(
+    installed: Path, monkeypatch: pytest.MonkeyPatch, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     assert "CFK_test.wild" not in load_plugins(disable=[name]).versions()
-    monkeypatch.setenv("CFK_DISABLE_PLUGINS", f"other, {name}")
+    monkeypatch.setenv("CFK_DISABLE_PLUGINS", f"no-such-plugin, {name}")
     assert "CFK_test.wild" not in load_plugins().versions()
     assert "cfk_test_wild" not in sys.modules
-
-
-def test_disabling_something_unknown_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "cfk_plugin"):
-        load_plugins(disable=["no-such-plugin"])
     assert "no-such-plugin" in caplog.text
 
 
@@ -132,8 +110,7 @@ def test_built_in_adapters_are_found_and_import_no_explainer() -> None:
 
 
 def test_without_plugins_the_host_works_alone() -> None:
-    manager = load_plugins(entry_points=False)
-    frame = pd.DataFrame({"age": [1, 2]})
+    manager, frame = passed(), pd.DataFrame({"age": [1, 2]})
     assert manager.detect(frame, None) == [None, None]  # type: ignore[arg-type]
     assert manager.protect(SimpleNamespace()) is None  # type: ignore[arg-type]
     assert manager.protectors() == {}
@@ -142,108 +119,64 @@ def test_without_plugins_the_host_works_alone() -> None:
         manager.adapt([CANARY], CONTEXT)
 
 
-def test_class_instead_of_instance_is_asked_about() -> None:
-    with pytest.raises(PluginError, match=r"forgotten the \(\)"):
-        load_plugins([Detector], entry_points=False)
-
-
-def test_plugin_without_or_with_unknown_hooks_is_refused() -> None:
-    class Unknown:
-        @hookimpl
-        def cfk_overrule(self) -> None: ...
-
-    class TooCurious:
-        @hookimpl
-        def cfk_released(self, rows: object) -> None: ...
-
-    with pytest.raises(PluginError, match="implements no hook"):
-        load_plugins([SimpleNamespace()], entry_points=False)
-    for plugin in (Unknown(), TooCurious()):
-        with pytest.raises(PluginError, match="does not fit the hooks"):
-            load_plugins([plugin], entry_points=False)
-
-
-def test_same_plugin_twice_counts_once_and_two_of_a_kind_twice() -> None:
+def test_what_does_not_fit_the_hooks_is_refused() -> None:
+    for plugin, said in (
+        (Detector, r"forgotten the \(\)"),
+        (SimpleNamespace(), "implements no hook"),
+        (Hook("overrule"), "does not fit the hooks"),
+        (Hook("released", lambda rows: None), "does not fit the hooks"),
+    ):
+        with pytest.raises(PluginError, match=said):
+            passed(plugin)
     one, other = Detector(), Detector()
-    assert len(load_plugins([one, one, other], entry_points=False).infos) == 2
+    assert len(passed(one, one, other).infos) == 2  # the same one twice counts once
 
 
 def test_worst_finding_counts_per_row() -> None:
     frame = pd.DataFrame({"age": [1, 2, 3]})
-    manager = load_plugins(
-        [Detector("synthetic", None, "near-native"), Detector("near-native", None, "native-qi")], entry_points=False
-    )
+    manager = passed(Detector("synthetic", None, "near-native"), Detector("near-native", None, "native-qi"))
     assert manager.detect(frame, None) == ["near-native", None, "near-native"]  # type: ignore[arg-type]
     assert frame["age"].tolist() == [1, 2, 3]
     assert worst("native", "native-qi") == "native"
     assert worst(None, "synthetic") == "synthetic"
 
 
-@pytest.mark.parametrize("findings", [["native"], ["native", "harmless"]])
-def test_answer_of_the_wrong_shape_stops_the_release(findings: list[str]) -> None:
-    manager = load_plugins([Detector(*findings)], entry_points=False)
-    with pytest.raises(PluginError, match="one known finding"):
-        manager.detect(pd.DataFrame({"age": [1, 2]}), None)  # type: ignore[arg-type]
+def test_an_answer_of_the_wrong_shape_stops_the_release() -> None:
+    frame = pd.DataFrame({"age": [1, 2]})
+    for findings in (["native"], ["native", "harmless"]):
+        with pytest.raises(PluginError, match="one known finding"):
+            passed(Detector(*findings)).detect(frame, None)  # type: ignore[arg-type]
+    with pytest.raises(PluginError, match="one proposal"):
+        passed(Hook("protect", lambda task: task[1:])).protect([1])  # type: ignore[arg-type]
+    with pytest.raises(PluginError, match="no CounterfactualSource"):
+        passed(Hook("adapt", lambda explainer: [explainer])).adapt(None, CONTEXT)
+    with pytest.raises(PluginError, match="protector named mine"):
+        passed(*(Hook("register_protectors", lambda: {"mine": object}) for _ in range(2))).protectors()
 
 
-def test_failing_plugin_stops_the_release_without_its_text() -> None:
-    manager = load_plugins([Failing()], entry_points=False)
-    frame = pd.DataFrame({"age": [1]})
-    for call in (
-        lambda: manager.detect(frame, None),  # type: ignore[arg-type]
+def test_failing_plugin_stops_the_release_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    manager = passed(*(Hook(name) for name in ("detect", "protect", "adapt", "register_protectors", "raw_methods")))
+    calls: list[Callable[[], Any]] = [
+        lambda: manager.detect(pd.DataFrame({"age": [1]}), None),  # type: ignore[arg-type]
         lambda: manager.protect(SimpleNamespace()),  # type: ignore[arg-type]
         lambda: manager.adapt(None, CONTEXT),
-    ):
+        manager.protectors,
+        manager.raw_methods,
+    ]
+    for call in calls:
         with pytest.raises(PluginError, match="ValueError") as caught:
             call()
         assert CANARY not in str(caught.value)
         assert caught.value.__context__ is None
+    heard: list[ReleaseRecord] = []
 
+    def listen(record: ReleaseRecord) -> None:
+        heard.append(record)
 
-def test_failing_listener_is_logged_and_the_others_still_hear(caplog: pytest.LogCaptureFixture) -> None:
-    class Listener:
-        heard: list[ReleaseRecord] = []  # noqa: RUF012
-
-        @hookimpl
-        def cfk_released(self, record: ReleaseRecord) -> None:
-            self.heard.append(record)
-
-    listener = Listener()
-    with caplog.at_level(logging.WARNING, "cfk_plugin"):
-        load_plugins([listener, Failing()], entry_points=False).released(RECORD)
-    assert listener.heard == [RECORD]
-    assert "Failing raised ValueError in cfk_released" in caplog.text
+    passed(Hook("released", listen), Hook("released")).released(RECORD)
+    assert heard == [RECORD]
+    assert "raised ValueError in cfk_released" in caplog.text
     assert CANARY not in caplog.text
-
-
-def test_adapter_that_returns_no_source_is_reported() -> None:
-    class Wrong:
-        @hookimpl
-        def cfk_adapt(self) -> object:
-            return object()
-
-    with pytest.raises(PluginError, match="no CounterfactualSource"):
-        load_plugins([Wrong()], entry_points=False).adapt(None, CONTEXT)
-
-
-def test_two_protectors_of_one_name_are_an_error() -> None:
-    class Brings:
-        @hookimpl
-        def cfk_register_protectors(self) -> dict[str, Any]:
-            return {"mine": object}
-
-    with pytest.raises(PluginError, match="protector named mine"):
-        load_plugins([Brings(), Brings()], entry_points=False).protectors()
-
-
-def test_proposals_must_be_one_per_counterfactual() -> None:
-    class Short:
-        @hookimpl
-        def cfk_protect(self) -> list[Any]:
-            return []
-
-    with pytest.raises(PluginError, match="one proposal"):
-        load_plugins([Short()], entry_points=False).protect([1])  # type: ignore[arg-type]
 
 
 def test_trace_names_hooks_and_plugins_and_no_argument(
@@ -251,7 +184,7 @@ def test_trace_names_hooks_and_plugins_and_no_argument(
 ) -> None:
     monkeypatch.setenv("CFK_TRACE_PLUGINS", "1")
     with caplog.at_level(logging.INFO, "cfk_plugin"):
-        manager = load_plugins([Detector("native")], entry_points=False)
+        manager = passed(Detector("native"))
         manager.detect(pd.DataFrame({"age": [1]}), CANARY)  # type: ignore[arg-type]
     assert "hook cfk_detect -> " in caplog.text
     assert "Detector" in caplog.text
@@ -261,22 +194,9 @@ def test_trace_names_hooks_and_plugins_and_no_argument(
 def test_last_passed_plugin_is_asked_first_and_callables_last() -> None:
     from cfk_adapters import function
 
-    class Source:
-        instance_based, methods = False, {}
+    def source(name: str) -> Any:
+        parts = {"generate": print, "restore": print, "methods": {}, "instance_based": False}
+        return lambda: SimpleNamespace(name=name, **parts)
 
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        generate = restore = lambda self, *_: None
-
-    class Adapter:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        @hookimpl
-        def cfk_adapt(self) -> Source:
-            return Source(self.name)
-
-    manager = load_plugins([Adapter("first"), Adapter("second"), function], entry_points=False)
+    manager = passed(Hook("adapt", source("first")), Hook("adapt", source("second")), function)
     assert manager.adapt(len, CONTEXT).name == "second"
-    assert isinstance(manager, PluginManager)
