@@ -108,18 +108,19 @@ def start(url: str, folder: Path, shared: Ledger | None, number: int) -> int:
         os._exit(1)
 
 
-def run(url: str, folder: Path, processes: int, releases: int, least: int) -> dict[str, Any]:
-    """Keep so many processes at work, kill one after the other, and stop when enough was released and killed."""
+def run(url: str, folder: Path, processes: int, releases: int, victims: int) -> dict[str, Any]:
+    """Keep so many processes at work, kill some of them one after the other, and stop when enough was released."""
     rng = random.Random(0)
     shared = None if url == "none" else Ledger(url, create=True)
     alive = [start(url, folder, shared, number) for number in range(1, processes + 1)]
     kills, until = 0, time.monotonic() + 500
-    while (kills < least or len(released(folder)) < releases) and time.monotonic() < until:
+    while (kills < victims or len(released(folder)) < releases) and time.monotonic() < until:
         time.sleep(rng.uniform(0.02, 0.25))
-        at = rng.randrange(len(alive))
-        kill(alive[at])
-        kills += 1
-        alive[at] = start(url, folder, shared, processes + kills)
+        if kills < victims:
+            at = rng.randrange(len(alive))
+            kill(alive[at])
+            kills += 1
+            alive[at] = start(url, folder, shared, processes + kills)
     for process in alive:
         kill(process)
     if shared is not None:
