@@ -22,25 +22,12 @@ from typer.testing import CliRunner
 
 from cfk_plugin import BudgetAccountant, Ledger
 from cfk_plugin.cli import app
-from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.database import seconds_of
-from cfk_plugin.records.rule import Candidate
+from ledgers import CANARY, OTHER, change, connected, settle
 from model_server import Server, by_cfk, by_mlflow, serving, store
 
-CANARY = "canary-7f3a"
-REGION = Region({"city": frozenset({CANARY}), "age": Interval(20, 40)})
-OTHER = Region({"city": frozenset({CANARY}), "age": Interval(20, 50)})
 BESIDE = ("", "-wal", "-shm")
-
-
-def settle(
-    ledger: Ledger, *people: object, region: Region = REGION, k: int = 5, count: Callable[..., int] = lambda _: 50
-) -> list[str]:
-    """Ask for regions of people; return what was decided."""
-    known = {"policy": "p" * 64, "population": "f" * 16, "guarantee": "nominal", "k": k, "effective": 7}
-    candidates = [Candidate(record=ledger.handle([person]), region=region, **known) for person in people]
-    return [d.outcome for d in ledger.settle(candidates, count, lambda i, r: True)]
 
 
 def refused(ledger: Ledger) -> str:
@@ -69,21 +56,6 @@ def ledger(file: Path) -> Iterator[Ledger]:
             source.backup(to)
         settle(opened, *range(5, 9))
         yield opened
-
-
-@contextmanager
-def connected(url: str) -> Iterator[sqlalchemy.Connection]:
-    """Look into the database past the ledger, as whoever may write to it and has no key."""
-    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
-        yield connection
-    engine.dispose()
-
-
-def change(url: str, *statements: str) -> None:
-    with connected(url) as connection:
-        for statement in statements:
-            connection.execute(sqlalchemy.text(statement))
 
 
 def cfk(*words: object, code: int) -> str:
@@ -196,7 +168,7 @@ def test_a_path_is_the_same_one_after_a_change_of_folder(tmp_path: Path, monkeyp
 
 def test_a_file_that_goes_while_it_is_decided_keeps_the_answer_back(ledger: Ledger, file: Path) -> None:
     with pytest.raises(LedgerError, match="gone"):
-        settle(ledger, "new", count=lambda _: away(file) or 50)  # type: ignore[func-returns-value]
+        settle(ledger, "new", people=lambda: away(file) or 50)  # type: ignore[func-returns-value]
 
 
 TABLES = [f"cfk_ledger_{name}" for name in ("meta", "locks", "chain", "releases")]
