@@ -1,8 +1,12 @@
-"""Reading what was really logged, from a local store."""
+"""Runs as a store really holds them: what is of the period and what counts, and what is damaged or gone is named."""
 
 from __future__ import annotations
 
+import contextvars
 import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -10,453 +14,449 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from pandas.testing import assert_frame_equal
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.audit import AuditReport, Rate, Setting, run_linkage_audit
-from cfk_plugin.audit.epsilon import EpsilonAudit
+import reported
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.frontier import frontier
-from cfk_plugin.records.record import RunRecord, table
-from cfk_plugin.records.run import StoreDownError
-from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.report.runs import Evidence, RunEvidence, read_experiment, read_runs
-from logged import at, log, log_file, log_json, made, part, without_recount
-from prototyped import certificate, prototypes, unproven
-from spooled import released
+from prototyped import certificate, prototypes
+from reported import check
+from spooled import explanations
+from tracking_server import tracking_server
 
-OCTOBER = {"since": "2026-10-01", "until": "2026-10-31"}
+OCTOBER: dict[str, Any] = {"since": "2026-10-01", "until": "2026-10-31"}
 CANARY = "CANARY-7731"
 
 
-@pytest.fixture(autouse=True)
-def _spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
+@pytest.fixture
+def experiment(store: str) -> Iterator[str]:
+    """Give the test an experiment of its own, which is the one in use."""
+    name = f"tests {datetime.now(UTC).timestamp()}"
+    mlflow.create_experiment(name, artifact_location=mlflow.get_experiment_by_name("tests").artifact_location)  # type: ignore[union-attr]
+    yield name
+    mlflow.delete_experiment(mlflow.get_experiment_by_name(name).experiment_id)  # type: ignore[union-attr]
 
 
-@pytest.fixture(scope="module")
-def protected() -> tuple[KAnonymizer, pd.DataFrame]:
+def ms(moment: str) -> int:
+    return round(datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def start(experiment: str, day: str = "2026-10-01", *, audit: bool = False) -> str:
+    """Start a run without explanations."""
+    client = mlflow.MlflowClient()
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    run_id = str(client.create_run(found.experiment_id, start_time=ms(day)).info.run_id)
+    client.set_tag(run_id, "cfk.policy_sha256", reported.POLICY.sha256)
+    (folder_of(run_id) / "explanations").mkdir(parents=True)
+    put(run_id, "policy.json", reported.POLICY.to_dict())
+    if audit:
+        client.set_tag(run_id, "cfk.audit", "pass")
+        put(run_id, "audit-0.json", reported.audit("linkage"))
+    return run_id
+
+
+def folder_of(run_id: str) -> Path:
+    return Path(mlflow.get_run(run_id).info.artifact_uri.removeprefix("file://")) / "cfk"
+
+
+def put(run_id: str, name: str, content: Any) -> Path:
+    """Write a file of a run: bytes, a table, or JSON."""
+    path = folder_of(run_id) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, pd.DataFrame):
+        content.to_parquet(path, index=False)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def public(k: list[int], first: int = 0, moments: list[str] | None = None) -> pd.DataFrame:
+    table = reported.rows(len(k), k=k).assign(step=np.arange(first, first + len(k)))
+    table["timestamp"] = pd.to_datetime(moments or ["2026-10-02"] * len(k), utc=True, format="ISO8601")
+    return table[[name for name in table if name in reported.PUBLIC_COLUMNS]]
+
+
+def add(run_id: str, k: list[int], first: int = 0, *days: str, counted: bool = True) -> str:
+    """Add explanations to a run, as a logger does: a file and, unless it breaks off, the summary that counts it."""
+    table = public(k, first, list(days) or None)
+    name = f"part-{len(list((folder_of(run_id) / 'explanations').iterdir())):013d}.parquet"
+    put(run_id, f"explanations/{name}", table)
+    if counted:
+        last = int(table["timestamp"].iloc[-1].timestamp() * 1000)
+        mlflow.MlflowClient().log_metric(run_id, "cfk.asked", first + len(k), timestamp=last, step=first + len(k))
+    return name
+
+
+def seen(report: PrivacyReport) -> list[int]:
+    """Return the number of people of every region that a report is about, by run and step."""
+    order = {run["run"]: place for place, run in enumerate(report.data.runs)}
+    found = {}
+    for line in report.data.certificates:
+        run, _, step = line["id"].partition("/")
+        found[order[run], int(step)] = line["k"].value
+    return [int(found[place] or 0) for place in sorted(found)]
+
+
+# --- what is read ---
+
+
+def test_a_report_is_of_what_was_released(store: str) -> None:
     random = np.random.default_rng(3)
-    rows = pd.DataFrame(
-        {"age": random.integers(20, 60, 90), "city": random.choice(list("ABC"), 90), "pay": random.integers(1, 9, 90)}
-    )
+    rows = pd.DataFrame({"age": random.integers(20, 60, 90), "city": random.choice(list("ABC"), 90), "pay": range(90)})
     population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"]))
-    policy = PrivacyPolicy(k=5, guarantee="nominal")
-    anonymizer = KAnonymizer(policy=policy, seed=2).fit(population, lambda frame: frame["pay"] > 3, desired=True)
-    return anonymizer, rows[rows["pay"] > 3].head(8)
-
-
-@pytest.fixture(scope="module")
-def real(protected: tuple[KAnonymizer, pd.DataFrame]) -> Explanations:
-    anonymizer, counterfactuals = protected
-    return anonymizer.transform(counterfactuals)
-
-
-@pytest.fixture(scope="module")
-def audit(protected: tuple[KAnonymizer, pd.DataFrame]) -> AuditReport:
-    anonymizer, counterfactuals = protected
-    return run_linkage_audit(Setting(anonymizer, counterfactuals.head(3)), ["linkage"])
-
-
-def only(evidence: Evidence) -> RunEvidence:
-    (run,) = evidence.runs
-    return run
-
-
-def rows_of(run: RunEvidence) -> pd.DataFrame:
-    assert run.rows is not None
-    return run.rows
-
-
-def artifact(path: str) -> Path:
-    """Return where the local store keeps a file; there is one run with it."""
-    (found,) = Path("artifacts").glob(f"*/artifacts/{path}")
-    return found
-
-
-def test_a_run_holds_what_was_released(real: Explanations, mlflow_store: str) -> None:
-    run_id = real.log()
-    real.log(run_id=run_id)
-    run = only(read_runs([run_id]))
-    rows = rows_of(run)
-    assert rows["step"].tolist() == list(range(2 * len(real)))
-    for name in ("k", "ncp", "pureness", "pureness_low", "pureness_high", "gap"):
-        logged = [getattr(entry.certificate, name) if entry.status == "released" else None for entry in real]
-        np.testing.assert_array_equal(rows[name], np.array(logged * 2, dtype=float), err_msg=name)
-    for name in ("exact", "optimal"):
-        logged = [getattr(entry.certificate, name) if entry.status == "released" else None for entry in real]
-        assert [None if flag is pd.NA else flag for flag in rows[name]] == logged * 2
-    assert rows["status"].tolist() == [entry.status for entry in real] * 2
-    assert set(rows["policy_hash"].dropna()) == {real.policy.sha256}
-    assert not [name for name in rows if name.startswith("feature.") or name in ("region", "released", "query")]
-    assert run.policy == real.policy.to_dict()
-    assert (run.run_id, run.experiment, run.params["cfk.k"]) == (run_id, "tests", "5")
-    assert run.metrics["cfk.asked"] == len(rows)
-    assert run.tags["cfk.verdict"] == "pass"
-    assert (run.prototype, run.audits, run.frontier) == (None, (), None)
-
-
-def test_columns_have_the_same_types_whatever_is_in_them(mlflow_store: str) -> None:
-    full, empty = log([made("2026-10-01", released())]), log([made("2026-10-02", of=prototypes)])
-    one, other = (rows_of(only(read_runs(run))).dtypes.astype(str) for run in (full, empty))
-    both = one.index.intersection(other.index)
-    assert one[both].to_dict() == other[both].to_dict()
-    assert one[["step", "k", "exact", "reason", "timestamp"]].tolist() == [
-        *("int64", "float64", "boolean", "category", "datetime64[ms, UTC]"),
-    ]
-    assert set(other.index) - set(one.index) == {"epsilon", "delta"}
-    assert len(both) >= 16
-
-
-def test_documents_are_read(mlflow_store: str) -> None:
-    run_id = log([made("2026-10-01")])
-    for name in ("population", "environment", "frontier"):
-        log_json(run_id, f"cfk/{name}.json", {"schema_version": 1, "what": name})
-    run = only(read_runs(run_id))
-    assert [run.population, run.environment, run.frontier] == [
-        {"schema_version": 1, "what": name} for name in ("population", "environment", "frontier")
-    ]
-
-
-def test_a_recount_is_joined_row_by_row_and_may_be_missing(mlflow_store: str) -> None:
-    first, second = made("2026-10-01"), made("2026-10-02", released(k=8))
-    run_id = log([first, second])
-    without_recount(second)
-    recount = pd.DataFrame(
-        {"k_desired": [4, None, 3], "finding": ["native", None, "synthetic"], "ncp.age": [0.5, 0, 1]}
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, max_ncp=0.15), seed=2).fit(
+        population, lambda f: f["pay"] > 9, True
     )
-    log_file(
-        run_id, f"cfk/recount/{part(first)}", recount.assign(status="?", step=[0, 1, 2], majority=[True, None, False])
-    )
-    rows = rows_of(only(read_runs(run_id)))
-    assert rows["k"].fillna(0).tolist() == [5, 0, 9, 8]
-    assert rows["k_desired"].fillna(0).tolist() == [4, 0, 3, 0]
-    assert rows["ncp.age"].fillna(-1).tolist() == [0.5, 0, 1, -1]
-    assert rows["finding"].astype(object).fillna("").tolist() == ["native", "", "synthetic", ""]
-    assert rows["majority"].fillna(False).tolist() == [True, False, False, False]
-    assert rows["step"].tolist() == [0, 1, 2, 3]
-    assert rows["status"].tolist() == ["released", "suppressed", "released", "released"]
-    assert "k_effective" not in rows
+    found = anonymizer.transform(rows.tail(30))
+    run_id = found.log(experiment="tests")
+    found.log(run_id=run_id)
+    report, summary = PrivacyReport.of_runs(run_id), found.summary()
+    assert 0 < summary["suppressed"] < 30
+    counts = [report.data.metric(name).value for name in ("asked", "released", "suppressed")]
+    assert counts == [60, 2 * summary["released"], 2 * summary["suppressed"]]
+    for name in ("k_min", "k_effective_min", "ncp_mean", "pureness_mean", "pureness_min", "optimal_rate"):
+        assert report.data.metric(name).value == pytest.approx(summary[name]), name
+    assert (check(report, "records").status, report.data.runs[0]["experiment"]) == ("pass", "tests")
+    assert repr(report).startswith("<PrivacyReport: ")
 
 
-def test_a_recount_of_other_rows_is_an_error(mlflow_store: str) -> None:
-    record = made("2026-10-01")
-    run_id = log([record])
-    where = f"{run_id}, cfk/explanations/{part(record)}"
-    log_file(run_id, f"cfk/recount/{part(record)}", pd.DataFrame({"k_desired": [4.0]}))
-    with pytest.raises(TrackingError, match=f"{where}: it has 3 rows, and its recount 1"):
-        read_runs(run_id)
-    log_file(run_id, f"cfk/recount/{part(record)}", pd.DataFrame({"step": [1, 2, 3], "k_desired": 4}))
-    with pytest.raises(TrackingError, match=f"{where}: its recount is of explanations with other numbers"):
-        read_runs(run_id)
+def test_a_recount_is_joined_row_by_row_and_may_be_missing(experiment: str) -> None:
+    run_id = start(experiment)
+    name = add(run_id, [15, 14])
+    put(run_id, f"recount/{name}", pd.DataFrame({"step": [0, 1], "k_desired": [13.0, 12.0], "status": "?"}))
+    report = PrivacyReport.of_runs(run_id)
+    assert (report.data.metric("k_desired_min").value, seen(report)) == (12, [15, 14])
+    add(run_id, [16], 2)
+    report = PrivacyReport.of_runs(run_id)
+    assert (check(report, "k_desired_min").status, seen(report)) == ("not_measured", [15, 14, 16])
+    for recount, said in (
+        (pd.DataFrame({"k_desired": [4.0]}), "it has 2 rows, and its recount 1"),
+        (pd.DataFrame({"step": [1, 2], "k_desired": 4}), "its recount is of explanations with other numbers"),
+    ):
+        put(run_id, f"recount/{name}", recount)
+        with pytest.raises(TrackingError, match=f"{run_id}, cfk/explanations/{name}: {said}"):
+            PrivacyReport.of_runs(run_id)
 
 
-def test_prototypes_come_with_the_certificate_that_they_share(mlflow_store: str) -> None:
-    run = only(read_runs(log([made("2026-10-01", of=prototypes), made("2026-10-02", of=prototypes)])))
-    assert run.prototype == certificate().public()
-    rows = rows_of(run)
-    assert rows["epsilon"].fillna(0).tolist() == [1, 0, 1] * 2
-    assert not {"certificate", "prototype"} & set(rows)
-    claimed = only(read_runs(log([made("2026-10-01", of=unproven)])))
-    assert claimed.prototype is not None
-    assert claimed.prototype["guarantee"] == "none"
+def test_prototypes_come_with_the_certificate_that_they_share(store: str) -> None:
+    report = PrivacyReport.of_runs([prototypes().log(experiment="tests")])
+    assert report.data.dp is not None
+    assert {name: report.data.dp[name] for name in ("guarantee", "epsilon")} == {  # type: ignore[literal-required]
+        name: certificate().public()[name] for name in ("guarantee", "epsilon")
+    }
+    assert report.data.metric("epsilon").value == 1
 
 
-def test_explanations_are_of_the_period_by_their_own_time(mlflow_store: str) -> None:
-    days = ("2026-09-30T23:59:59.999", "2026-10-01", "2026-10-31T23:59:59.999", "2026-11-01")
-    run_id = log([made(day, released(k=6 + i)) for i, day in enumerate(days)], start="2026-08-01")
-    evidence = read_runs(run_id, **OCTOBER)
-    assert rows_of(only(evidence))["k"].tolist() == [7, 8]
-    assert rows_of(only(evidence))["step"].tolist() == [1, 2]
-    assert (evidence.since, evidence.until) == (at("2026-10-01"), at("2026-11-01"))
-    assert rows_of(only(read_runs(run_id, until="2026-10-01T00:00")))["k"].tolist() == [6]
-    assert rows_of(only(read_runs(run_id, since="2026-11-01")))["k"].tolist() == [9]
+# --- what is of the period ---
 
 
-def test_categories_are_those_of_the_period(mlflow_store: str) -> None:
-    run_id = log([made("2026-09-01"), made("2026-10-01", released())])
-    rows = rows_of(only(read_runs(run_id, **OCTOBER)))
-    assert rows["status"].cat.categories.tolist() == ["released"]
-
-
-def test_audits_are_of_the_period_by_the_start_of_their_run(audit: AuditReport, mlflow_store: str) -> None:
-    inside, outside = log([], start="2026-10-31T12:00"), log([], start="2026-11-01")
-    for run_id in (inside, outside):
-        audit.log(run_id)
-    run = only(read_experiment("tests", **OCTOBER))
-    assert (run.run_id, run.rows, run.started) == (inside, None, at("2026-10-31T12:00"))
-    assert list(run.audits) == [json.loads(audit.to_json())]
-    assert [one.run_id for one in read_experiment("tests").runs] == [inside, outside]
-
-
-def test_audits_of_every_kind_are_found_in_runs_of_their_own(
-    protected: tuple[KAnonymizer, pd.DataFrame], mlflow_store: str
+@pytest.mark.parametrize(
+    ("moment", "since", "until"),
+    [
+        ("2026-10-31", "2026-10-31", "2026-11-01"),
+        (date(2026, 10, 31), "2026-10-31", "2026-11-01"),
+        ("2026-12-31", "2026-12-31", "2027-01-01"),
+        ("2026-10-31T00:00", "2026-10-31", "2026-10-31"),
+        ("2026-10-31T12:30Z", "2026-10-31T12:30", "2026-10-31T12:30"),
+        ("2026-10-31 12:30+01:00", "2026-10-31T11:30", "2026-10-31T11:30"),
+        (datetime(2026, 10, 31, 12), "2026-10-31T12:00", "2026-10-31T12:00"),  # noqa: DTZ001
+        (datetime(2026, 10, 31, 12, tzinfo=timezone(timedelta(hours=-2))), "2026-10-31T14:00", "2026-10-31T14:00"),
+        # Parts of a millisecond are not rounded into the period.
+        (datetime(2026, 10, 31, 12, 0, 0, 1, tzinfo=UTC), "2026-10-31T12:00:00.001", "2026-10-31T12:00:00.001"),
+    ],
+)
+def test_a_day_is_in_the_period_up_to_its_end_and_a_time_is_not(
+    moment: Any, since: str, until: str, experiment: str
 ) -> None:
-    shares = Rate(0.5, 0.4, 0.6, 100)
-    settings = {"scenario": "Knows all.", "relation": "one row", "claimed": 1.0, "delta": 0.0, "confidence": 0.95}
-    figures = {"epsilon_low": 0.2, "ceiling": 3.0, "needed": None, "runs": 100, "main": shares}
-    for attack in ("epsilon", "epsilon_one_run"):
-        EpsilonAudit(attack=attack, **settings, **figures).log(experiment="tests")  # type: ignore[arg-type]
-    anonymizer, raw = protected
-    costs = frontier(
-        raw, population=anonymizer.population_, model=anonymizer.model_, desired=anonymizer.goal_.desired, ks=[2, 3]
-    )
-    costs.log(experiment="tests")
-    runs = read_experiment("tests").runs
-    assert sorted(str(audit["kind"]) for run in runs for audit in run.audits) == ["epsilon", "epsilon_one_run"]
-    assert [run.frontier["common"] for run in runs if run.frontier is not None] == [costs.common]
+    def around(edge: str) -> list[str]:
+        return [pd.Timestamp(ms(edge) + shift, unit="ms").isoformat() for shift in (-1, 0)]
+
+    run_id = start(experiment)
+    add(run_id, [20, 21], 0, *around(since))
+    add(run_id, [30, 31], 2, *around(until))
+    inside = seen(PrivacyReport.of_runs(run_id, since=moment))
+    assert 21 in inside
+    assert 20 not in inside
+    inside = seen(PrivacyReport.of_runs(run_id, until=moment))
+    assert 30 in inside
+    assert 31 not in inside
 
 
-def test_a_run_with_both_shows_what_is_of_the_period(audit: AuditReport, mlflow_store: str) -> None:
-    early = log([made("2026-10-02")], start="2026-09-01")
-    late = log([made("2026-09-30")], start="2026-10-01")
-    for run_id in (early, late):
-        audit.log(run_id)
-        log_json(run_id, "cfk/audit-canary.json", {"schema_version": 1})
-    first, second = read_experiment("tests", **OCTOBER).runs
-    assert (first.run_id, len(rows_of(first)), first.audits) == (early, 3, ())
-    assert (second.run_id, second.rows, len(second.audits)) == (late, None, 2)
-    assert second.audits[0] == {"schema_version": 1}  # by name of the file
+@pytest.mark.parametrize(
+    ("period", "said"),
+    [
+        *(
+            ({"until": wrong}, "until must be a day such as 2026-10-31")
+            for wrong in ("31.10.2026", "2026-13-01", "", 5)
+        ),
+        ({"since": "2026-10-01", "until": "2026-09-30"}, "the period is empty"),
+        ({"since": "2026-10-01", "until": "2026-10-01T00:00"}, "the period is empty"),
+    ],
+)
+def test_what_is_no_period_is_refused(period: dict[str, Any], said: str, store: str) -> None:
+    with pytest.raises(InputError, match=said):
+        PrivacyReport.of_runs("nobody", **period)
 
 
-def test_runs_are_in_the_order_of_their_start_and_the_same_every_time(mlflow_store: str) -> None:
+def test_audits_are_of_the_period_by_the_start_of_their_run_and_explanations_by_their_own_time(experiment: str) -> None:
+    early, late = start(experiment, "2026-09-01", audit=True), start(experiment, "2026-10-31T12:00", audit=True)
+    after = start(experiment, "2026-11-01", audit=True)
+    add(early, [15, 16], 0, "2026-10-01", "2026-10-31T23:59:59.999")
+    add(late, [17], 0, "2026-11-01")
+    report = PrivacyReport.of_experiment(experiment, **OCTOBER)
+    assert [(run["run"], run["asked"], len(run["audits"])) for run in report.data.runs] == [(early, 2, 0), (late, 0, 1)]
+    period = report.data.report["period"]
+    assert list(period.values()) == [
+        *("2026-10-01T00:00:00Z", "2026-10-31T23:59:59Z", "2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z"),
+    ]
+    assert [run["run"] for run in PrivacyReport.of_experiment(experiment).data.runs] == [early, late, after]
+
+
+def test_runs_are_in_the_order_of_their_start_however_they_are_named(experiment: str) -> None:
     days = ("2026-10-03", "2026-10-01", "2026-10-02", "2026-10-02")
-    ids = [log([made("2026-10-05", released(k=6 + i))], start=day) for i, day in enumerate(days)]
-    expected = [ids[1], *sorted(ids[2:]), ids[0]]
-    by_name, by_id = read_experiment("tests"), read_runs([*reversed(ids), ids[0]])
-    again = read_experiment(f"id:{mlflow.get_run(ids[0]).info.experiment_id}")
-    for evidence in (by_name, by_id, again):
-        assert [run.run_id for run in evidence.runs] == expected
-        for one, other in zip(evidence.runs, by_name.runs, strict=True):
-            assert_frame_equal(rows_of(one), rows_of(other))
-            assert {**vars_of(one), "rows": None} == {**vars_of(other), "rows": None}
-
-
-def vars_of(run: RunEvidence) -> dict[str, Any]:
-    return {name: getattr(run, name) for name in RunEvidence.__slots__}
-
-
-def test_files_are_in_the_order_of_the_run_not_of_their_names(mlflow_store: str) -> None:
-    rows = rows_of(only(read_runs(log([made("2026-10-03", released(k=6)), made("2026-10-01", released(k=7))]))))
-    assert rows["k"].tolist() == [6, 7]
-
-
-def test_reports_deleted_runs_and_other_runs_are_left_out(mlflow_store: str) -> None:
-    kept, deleted = log([made("2026-10-01")]), log([made("2026-10-01")])
-    mlflow.MlflowClient().delete_run(deleted)
-    mlflow.MlflowClient().set_tag(kept, "cfk.report", "1")  # a report was logged into it
-    with mlflow.start_run():
-        mlflow.log_metric("accuracy", 0.9)
-    with mlflow.start_run():
-        mlflow.set_tag("cfk.report", "1")
-        mlflow.log_metric("cfk.asked", 3)  # what it reports on
-    assert only(read_experiment("tests")).run_id == kept
-
-
-def test_more_runs_than_a_page_are_found(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.records.reading._PAGE", 2)
-    ids = {log([made("2026-10-01", released())]) for _ in range(5)}
-    assert {run.run_id for run in read_experiment("tests").runs} == ids
-
-
-def test_progress_is_told_of_runs(mlflow_store: str) -> None:
+    ids = [start(experiment, day) for day in days]
+    for place, run_id in enumerate(ids):
+        add(run_id, [20 + place])
     told: list[tuple[int, int]] = []
-    for _ in range(2):
-        log([made("2026-10-01", released())])
-    read_experiment("tests", progress=lambda done, total: told.append((done, total)))
-    assert told == [(0, 2), (1, 2), (2, 2)]
+    by_name = PrivacyReport.of_experiment(experiment, progress=lambda *done: told.append(done))
+    number = mlflow.get_run(ids[0]).info.experiment_id
+    others = PrivacyReport.of_experiment(f"id:{number}"), PrivacyReport.of_runs([*reversed(ids), ids[0]])
+    expected = [ids[1], *sorted(ids[2:]), ids[0]]
+    for report in (by_name, *others):
+        assert list(report.run_ids) == expected
+        assert report.data.metrics == by_name.data.metrics
+    assert told == [(done, 4) for done in range(5)]
 
 
-def orphan(run_id: str, record: RunRecord, first_step: int) -> None:
-    """Log the file of a record without a summary, as an attempt does that breaks off."""
-    log_file(run_id, f"cfk/explanations/{part(record)}", table([record], first_step).to_pandas())
+def test_reports_deleted_runs_and_other_runs_are_left_out(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, deleted, other, about = (start(experiment) for _ in range(4))
+    for run_id in (kept, deleted):
+        add(run_id, [15])
+    client = mlflow.MlflowClient()
+    client.delete_run(deleted)
+    client.log_metric(other, "accuracy", 0.9)
+    client.set_tag(kept, "cfk.report", "1")  # a report was logged into it
+    client.set_tag(about, "cfk.report", "1")
+    client.log_metric(about, "cfk.asked", 3)  # what it reports on
+    assert PrivacyReport.of_experiment(experiment).run_ids == (kept,)
+    more = [start(experiment) for _ in range(4)]
+    for run_id in more:
+        add(run_id, [15])
+    search = mlflow.MlflowClient.search_runs
+    of_two = lambda *args, **options: search(*args, **{**options, "max_results": 2})  # noqa: E731
+    monkeypatch.setattr(mlflow.MlflowClient, "search_runs", of_two)
+    assert set(PrivacyReport.of_experiment(experiment).run_ids) == {kept, *more}
 
 
-def test_what_no_summary_counts_is_said_and_left_out(mlflow_store: str) -> None:
-    run_id = log([made("2026-10-01")])
-    orphan(run_id, made("2026-10-02"), 3)
-    evidence = read_runs(run_id)
-    assert len(rows_of(only(evidence))) == 3
-    assert evidence.uncounted == {run_id: 3}
-    assert read_runs(run_id, until="2026-10-01").uncounted == {}
+# --- what counts ---
 
 
-def test_of_files_in_the_same_place_the_one_counts_that_has_a_summary(mlflow_store: str) -> None:
-    run_id = log([made("2026-10-01", released(k=6))])
-    orphan(run_id, made("2026-10-02", released(k=7), released(k=7)), 1)
-    orphan(run_id, made("2026-10-04", released(k=8)), 1)
-    log([made("2026-10-03", released(k=9)), made("2026-10-05", released(k=10))], run_id=run_id)
-    evidence = read_runs(run_id)
-    assert rows_of(only(evidence))["k"].tolist() == [6, 9, 10]
-    assert evidence.uncounted == {run_id: 3}
+def test_what_no_summary_counts_is_said_and_left_out(experiment: str) -> None:
+    run_id = start(experiment)
+    add(run_id, [16])
+    add(run_id, [17, 17], 1, counted=False)
+    add(run_id, [18], 1, "2026-10-03", counted=False)
+    add(run_id, [19], 1, "2026-10-04")
+    add(run_id, [20], 2, "2026-10-05")
+    report = PrivacyReport.of_runs(run_id)
+    assert seen(report) == [16, 19, 20]
+    found = check(report, "records")
+    assert (found.status, found.measured.value, found.evidence) == ("review", 3, (run_id,))
+    assert check(PrivacyReport.of_runs(run_id, since="2026-10-04"), "records").measured.value == 0
+    waiting = start(experiment)
+    add(waiting, [15, 15], counted=False)
+    with pytest.raises(InputError, match="its 2 explanations are in files that no summary counts yet"):
+        PrivacyReport.of_runs(waiting)
 
 
-def test_explanations_that_are_all_on_their_way_are_no_evidence_yet(mlflow_store: str) -> None:
-    run_id = log([])
-    orphan(run_id, made("2026-10-01"), 0)
-    with pytest.raises(InputError, match="its 3 explanations are in files that no summary counts yet"):
-        read_runs(run_id)
+# --- what is not there ---
 
 
-def test_a_run_that_is_not_there_is_named(mlflow_store: str) -> None:
-    run_id = log([made("2026-10-01")])
+def test_a_run_that_is_not_there_or_holds_nothing_is_named(experiment: str) -> None:
+    run_id, bare = start(experiment), start(experiment)
+    add(run_id, [15])
     for wrong in ("f" * 32, "no run", "../x"):
         with pytest.raises(InputError, match=f"there is no run {wrong}"):
-            read_runs([run_id, wrong])
+            PrivacyReport.of_runs([run_id, wrong])
+    with pytest.raises(InputError, match=f"run {bare} holds neither explanations nor an audit"):
+        PrivacyReport.of_runs([run_id, bare])
     mlflow.MlflowClient().delete_run(run_id)
     with pytest.raises(InputError, match=f"run {run_id} was deleted"):
-        read_runs(run_id)
+        PrivacyReport.of_runs(run_id)
     with pytest.raises(InputError, match="at least one"):
-        read_runs([])
-
-
-def test_a_run_that_holds_nothing_is_named(mlflow_store: str) -> None:
-    full, bare = log([made("2026-10-01")]), log([])
-    with pytest.raises(InputError, match=f"run {bare} holds neither explanations nor an audit"):
-        read_runs([full, bare])
+        PrivacyReport.of_runs([])
 
 
 def test_an_experiment_that_is_not_there_is_told_from_a_few_that_are(mlflow_store: str) -> None:
     with pytest.raises(InputError, match=r"no experiment 'credits' in this store; it has 'tests', 'Default'$"):
-        read_experiment("credits")
+        PrivacyReport.of_experiment("credits")
     for number in range(8):
         mlflow.create_experiment(f"credit-{number}")
     with pytest.raises(InputError, match=r"no experiment 'id:99'.* and others$") as caught:
-        read_experiment("id:99")
+        PrivacyReport.of_experiment("id:99")
     assert str(caught.value).count("credit-") == 5
-    mlflow.MlflowClient().delete_experiment(mlflow.get_experiment_by_name("credit-1").experiment_id)
+    mlflow.MlflowClient().delete_experiment(mlflow.get_experiment_by_name("credit-1").experiment_id)  # type: ignore[union-attr]
     with pytest.raises(InputError, match="experiment 'credit-1' was deleted"):
-        read_experiment("credit-1")
+        PrivacyReport.of_experiment("credit-1")
 
 
-def test_nothing_in_the_period_says_what_was_searched(mlflow_store: str) -> None:
-    with pytest.raises(InputError, match=r"in experiment 'tests': it has no run with explanations or audits; log"):
-        read_experiment("tests")
-    log([made("2026-09-01"), made("2026-09-30T10:00")])
+def test_nothing_in_the_period_says_what_was_searched(experiment: str) -> None:
+    with pytest.raises(InputError, match="it has no run with explanations or audits; log"):
+        PrivacyReport.of_experiment(experiment)
+    add(start(experiment), [15, 15], 0, "2026-09-01", "2026-09-30T10:00")
     with pytest.raises(InputError) as caught:
-        read_experiment("tests", **OCTOBER)
+        PrivacyReport.of_experiment(experiment, **OCTOBER)
     assert str(caught.value) == (
-        "nothing to report on in experiment 'tests': its 1 runs with explanations or audits have none from 2026-10-01 "
-        "00:00 UTC until before 2026-11-01 00:00 UTC, but from 2026-09-01 00:00 UTC to 2026-09-30 10:00 UTC; choose "
-        "another period"
+        f"nothing to report on in experiment {experiment!r}: its 1 runs with explanations or audits have none from "
+        "2026-10-01 00:00 UTC until before 2026-11-01 00:00 UTC, but from 2026-09-01 00:00 UTC to 2026-09-30 10:00 "
+        "UTC; choose another period"
     )
 
 
-def test_a_file_that_is_gone_is_missed(mlflow_store: str) -> None:
-    first, second = made("2026-10-01"), made("2026-10-02")
-    run_id = log([first, second])
-    artifact(f"cfk/explanations/{part(second)}").unlink()
+def test_a_file_that_is_gone_is_missed(experiment: str) -> None:
+    run_id = start(experiment)
+    names = add(run_id, [15, 16, 17]), add(run_id, [18, 19, 20], 3)
+    (folder_of(run_id) / "explanations" / names[1]).unlink()
     with pytest.raises(TrackingError, match=f"{run_id}, .*counts 6 explanations, and there is no file with number 3"):
-        read_runs(run_id)
-    artifact(f"cfk/explanations/{part(first)}").unlink()
-    artifact("cfk/explanations").rmdir()
+        PrivacyReport.of_runs(run_id)
+    (folder_of(run_id) / "explanations" / names[0]).unlink()
+    (folder_of(run_id) / "explanations").rmdir()
     with pytest.raises(TrackingError, match=f"{run_id}, .* no file with number 0"):
-        read_experiment("tests")
+        PrivacyReport.of_experiment(experiment)
 
 
-def damaged(frame: pd.DataFrame) -> list[tuple[bytes | pd.DataFrame, str]]:
-    twice = pd.concat([frame, frame])
-    return [
-        (CANARY.encode() * 50, "no Parquet file"),
-        (frame.to_parquet()[:-40], "no Parquet file"),
-        (b"", "no Parquet file"),
-        (frame.drop(columns=["step", "status"]), "it lacks step, status"),
-        (frame.assign(k=CANARY), "column k holds text, expected numbers"),
-        (frame.assign(status=1), "column status holds numbers, expected text"),
-        (frame.assign(ncp=[[1]] * 3), "column ncp holds something else, expected numbers"),
-        (frame.assign(step=[0.0, 0.5, 2.0]), "column step does not hold whole numbers"),
-        (frame.assign(timestamp=[pd.NaT, *frame["timestamp"][1:]]), "a row has no timestamp"),
-        (twice, "step does not count its rows"),
-    ]
+# --- what is damaged is named, never quoted, and leaves no copy ---
 
 
-def test_a_damaged_file_is_named_and_never_quoted(mlflow_store: str) -> None:
-    record = made("2026-10-01")
-    run_id = log([record])
-    without_recount(record)
-    path = f"cfk/explanations/{part(record)}"
-    for content, found in damaged(table([record]).to_pandas()):
-        log_file(run_id, path, content)
-        with pytest.raises(TrackingError, match=found) as caught:
-            read_runs(run_id)
-        assert_says_where(caught.value, run_id, path)
-
-
-def assert_says_where(error: BaseException, run_id: str, path: str) -> None:
-    assert f"run {run_id}, {path}" in str(error)
+def refused(run_id: str, path: str, said: str) -> None:
+    with pytest.raises(TrackingError, match=said) as caught:
+        PrivacyReport.of_runs(run_id)
+    assert f"run {run_id}, cfk/{path}" in str(caught.value)
+    error: BaseException | None = caught.value
     while error is not None:
         assert CANARY not in str(error)
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)  # type: ignore[assignment]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def test_a_document_that_cannot_be_read_is_named(mlflow_store: str) -> None:
-    broken = f'{{"{CANARY}": '.encode()
-    wrong = [
+DAMAGED: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "no Parquet file": lambda _: CANARY.encode() * 50,
+    "damaged: no Parquet": lambda frame: frame.to_parquet()[:-40],
+    "it is damaged": lambda _: b"",
+    "it lacks step, status": lambda frame: frame.drop(columns=["step", "status"]),
+    "column k holds text, expected numbers": lambda frame: frame.assign(k=CANARY),
+    "column status holds numbers, expected text": lambda frame: frame.assign(status=1),
+    "column ncp holds something else, expected numbers": lambda frame: frame.assign(ncp=[[1]] * 3),
+    "column step does not hold whole numbers": lambda frame: frame.assign(step=[0.0, 0.5, 2.0]),
+    "a row has no timestamp": lambda frame: frame.assign(timestamp=[pd.NaT, *frame["timestamp"][1:]]),
+    "step does not count its rows": lambda frame: pd.concat([frame, frame]),
+    "column certificate is damaged": lambda frame: frame.assign(certificate=CANARY),
+}
+
+
+def test_a_damaged_file_is_named_and_no_copy_of_it_is_left(
+    experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = start(experiment)
+    name = add(run_id, [15, 16, 17])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    PrivacyReport.of_runs(run_id)
+    for said, damage in DAMAGED.items():
+        put(run_id, f"explanations/{name}", damage(public([15, 16, 17])))
+        refused(run_id, "explanations", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_document_that_cannot_be_read_is_named(experiment: str) -> None:
+    wrong: list[tuple[Any, str]] = [
+        (f'{{"{CANARY}": '.encode(), "no JSON"),
         (b"\xff\xfe" + CANARY.encode(), "no JSON"),
-        (json.dumps([CANARY]).encode(), "expected a JSON object"),
-        (json.dumps({"schema_version": 2, "x": CANARY}).encode(), "schema_version is 2, expected 1"),
-        (json.dumps({"schema_version": CANARY}).encode(), "schema_version is none that is a number"),
+        ([CANARY], "expected a JSON object"),
+        ({"schema_version": 2, "x": CANARY}, "schema_version is 2, expected 1"),
+        ({"schema_version": CANARY}, "schema_version is none that is a number"),
     ]
-    run_id = log([made("2026-10-01", released())])
-    for name in ("policy", "population", "environment", "frontier", "audit-linkage"):
-        for content, found in [(broken, "no JSON"), *(wrong if name == "audit-linkage" else [])]:
-            log_file(run_id, f"cfk/{name}.json", content)
-            with pytest.raises(TrackingError, match=found) as caught:
-                read_runs(run_id)
-            assert_says_where(caught.value, run_id, f"cfk/{name}.json")
-        log_json(run_id, f"cfk/{name}.json", {})
-    assert only(read_runs(run_id)).audits == ({},)
+    run_id = start(experiment, audit=True)
+    add(run_id, [15])
+    for name in ("policy", "population", "environment", "frontier", "audit-0"):
+        for content, said in wrong if name == "audit-0" else wrong[:1]:
+            path = put(run_id, f"{name}.json", content)
+            refused(run_id, f"{name}.json", said)
+        path.unlink()
+    assert seen(PrivacyReport.of_runs(run_id)) == [15]
 
 
-def test_a_run_of_a_newer_version_is_refused(mlflow_store: str) -> None:
-    run_id = log([made("2026-10-01")])
+def test_a_newer_run_and_columns_that_change_their_type_are_refused(experiment: str) -> None:
+    run_id = start(experiment)
+    for place, value in enumerate((1.5, "x")):
+        name = add(run_id, [15], place)
+        put(run_id, f"recount/{name}", pd.DataFrame({"ledger": [value]}))
+    refused(run_id, "explanations", "a column is of one type")
     mlflow.MlflowClient().set_tag(run_id, "cfk.schema_version", "2")
     with pytest.raises(TrackingError, match=rf"run {run_id}: tag cfk\.schema_version is 2, expected 1"):
-        read_runs(run_id)
+        PrivacyReport.of_runs(run_id)
 
 
-def test_columns_that_change_their_type_are_an_error(mlflow_store: str) -> None:
-    records = [made("2026-10-01", released()), made("2026-10-02", released())]
-    run_id = log(records)
-    for record, value in zip(records, [1.5, "x"], strict=True):
-        log_file(run_id, f"cfk/recount/{part(record)}", pd.DataFrame({"ledger": [value]}))
-    with pytest.raises(TrackingError, match=f"run {run_id}, cfk/explanations: a column is of one type"):
-        read_runs(run_id)
+# --- stores that do not answer ---
 
 
-def test_a_certificate_that_is_no_json_is_an_error(mlflow_store: str) -> None:
-    record = made("2026-10-01", of=prototypes)
-    run_id = log([record])
-    frame = table([record]).to_pandas().assign(certificate=CANARY)
-    log_file(run_id, f"cfk/explanations/{part(record)}", frame)
-    with pytest.raises(TrackingError, match="column certificate is damaged") as caught:
-        read_runs(run_id)
-    assert_says_where(caught.value, run_id, "cfk/explanations")
-
-
-def test_a_server_that_is_not_there_is_no_reason_to_wait() -> None:
-    with pytest.raises(StoreDownError, match="does not answer"):
-        read_runs("f" * 32, tracking_uri="http://127.0.0.1:9")
-
-
-def test_a_store_that_cannot_be_is_an_error_of_ours() -> None:
+def test_a_store_that_is_not_there_is_no_reason_to_wait() -> None:
+    with pytest.raises(TrackingError, match="does not answer"):
+        PrivacyReport.of_runs("f" * 32, tracking_uri="http://127.0.0.1:9")
     with pytest.raises(TrackingError, match="cannot be opened"):
-        read_experiment("tests", tracking_uri="ftp://nowhere")
+        PrivacyReport.of_experiment("tests", tracking_uri="ftp://nowhere")
 
 
-def test_nothing_that_was_read_is_shown(real: Explanations, mlflow_store: str) -> None:
-    evidence = read_runs(real.log())
-    assert repr(evidence).startswith("<")
-    assert repr(only(evidence)).startswith("<")
+def test_a_store_that_hangs_is_given_up_and_keeps_no_process_alive(
+    experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = start(experiment)
+    add(run_id, [15])
+    monkeypatch.setattr("cfk_plugin.records.reading.PATIENCE", 0.05)
+    monkeypatch.setattr("cfk_plugin.records.reading._FAREWELL", 0.05)
+    here: contextvars.ContextVar[str] = contextvars.ContextVar("here", default="nowhere")
+    here.set("a workspace")  # as MLflow keeps one
+    silent, found, get = threading.Event(), [], mlflow.MlflowClient.get_run
+
+    def hang(self: Any, run_id: str) -> Any:
+        found.append((here.get(), threading.current_thread()))
+        silent.wait()
+        return get(self, run_id)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "get_run", hang)
+    try:
+        with pytest.raises(TrackingError, match=r"did not answer for 0\.05 seconds"):
+            PrivacyReport.of_runs(run_id)
+    finally:
+        silent.set()
+    ((where, thread),) = found
+    assert (where, thread.daemon) == ("a workspace", True)
 
 
-def test_no_copy_of_a_file_is_left(mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = made("2026-10-01")
-    run_id = log([record])
-    (tmp_path / "copies").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
-    read_runs(run_id)
-    artifact(f"cfk/explanations/{part(record)}").write_bytes(b"")
-    with pytest.raises(TrackingError):
-        read_runs(run_id)
-    assert list((tmp_path / "copies").iterdir()) == []
+@pytest.mark.slow
+def test_a_server_is_read_as_a_local_store_and_what_it_lost_is_named(tmp_path: Path, mlflow_store: str) -> None:
+    with tracking_server(tmp_path) as server:
+        server.start()
+        told = []
+        for uri in (mlflow_store, server.url):
+            ids = [made.log(experiment="both", tracking_uri=uri) for made in (explanations(), prototypes())]
+            reported.membership({"membership_cfd": 0.0}, 100).log(ids[0], tracking_uri=uri)
+            report = PrivacyReport.of_experiment("both", tracking_uri=uri)
+            assert set(report.run_ids) == set(ids)
+            told.append((report.data.releases, report.data.attacks[0].main, report.data.dp, report.data.metrics))
+        assert told[0] == told[1]
+        with pytest.raises(InputError, match="there is no run " + "f" * 32):
+            PrivacyReport.of_runs("f" * 32, tracking_uri=server.url)
+        with pytest.raises(InputError, match=r"no experiment 'credit' in this store; it has .*'Default'"):
+            PrivacyReport.of_experiment("credit", tracking_uri=server.url)
+        (path,) = (path for path in (server.folder / "served").rglob("explanations/*.parquet") if ids[0] in str(path))
+        path.write_bytes(CANARY.encode())
+        with pytest.raises(TrackingError, match=f"run {ids[0]}, cfk/explanations/{path.name}: it is damaged") as caught:
+            PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
+        assert CANARY not in str(caught.value)
+        path.unlink()
+        with pytest.raises(TrackingError, match=f"run {ids[0]}, .* no file with number 0"):
+            PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
+        server.hang()
+        with pytest.raises(TrackingError, match="the MLflow tracking server does not answer"):
+            PrivacyReport.of_runs(ids[1], tracking_uri=server.url)
+        server.go_on()
+        assert PrivacyReport.of_runs(ids[1], tracking_uri=server.url).data.dp is not None
