@@ -103,15 +103,12 @@ class TrainedTarget(Protocol):
 
     def confidence(self, X: pd.DataFrame) -> Floats:
         """Return the model's probability of the desired outcome, one per row, in [0, 1]."""
-        ...
 
     def desired(self, X: pd.DataFrame) -> Mask:
         """Say of each row whether the model gives it the desired outcome."""
-        ...
 
     def explain(self, X: pd.DataFrame) -> Answers:
         """Answer queries that the model does not give the desired outcome."""
-        ...
 
 
 class Target(Protocol):
@@ -124,11 +121,9 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """Short, for tables: ``nice``, ``reciprocal``, ``dp``. Also an attribute, which nobody needs to change."""
-        ...
 
     def train(self, people: Sample, seed: int) -> TrainedTarget:
         """Train on these people and return what can be asked."""
-        ...
 
 
 @runtime_checkable
@@ -141,7 +136,6 @@ class KnownArchitecture(Protocol):
         It follows scikit-learn (``fit``, ``predict``, ``predict_proba``, ``classes_``) and takes a DataFrame with the
         columns and dtypes of the people.
         """
-        ...
 
 
 def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough") -> Pipeline:
@@ -300,7 +294,6 @@ class ExplainerFactory(Protocol):
 
     def __call__(self, train: pd.DataFrame, labels: Mask, model: Any, desired: Any, seed: int) -> Any:
         """Return anything that `protect` can wrap: an explainer that a plugin knows, or a callable."""
-        ...
 
 
 def adapted(explainer: ExplainerFactory, people: Sample, model: Any, seed: int, features: Iterable[str]) -> Any:
