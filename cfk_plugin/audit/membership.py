@@ -24,7 +24,6 @@ from cfk_plugin.audit.result import (
     AuditResult,
     Curve,
     Rate,
-    check_seed,
     check_whole,
     mean,
     measure_roc,
@@ -435,7 +434,7 @@ def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, round
     ----------
     Pawelczyk, Lakkaraju, Neel (2023), definition 1.
     """
-    check_seed(seed)
+    check_whole("seed", seed, 0)
     check_whole("n_train", n_train, 1)
     check_whole("rounds", rounds, 1)
     right = []

@@ -147,15 +147,8 @@ def mean(values: ArrayLike) -> float:
 
 
 def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse what is no whole number of at least so much."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}")
-
-
-def check_seed(seed: object) -> None:
-    """Refuse a seed that is no whole number of at least 0."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, got {type(seed).__name__}")
 
 
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.audit.result import AuditResult, Rate, check_seed, check_whole, rate
+from cfk_plugin.audit.result import AuditResult, Rate, check_whole, rate
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -230,7 +230,7 @@ class Setting(AuditRows):
             raise NotFittedError("call fit(population, model=..., desired=...) on the anonymizer first")
         if self.anonymizer.ledger is not None:
             raise InputError("an audit would put its releases on record; give it an anonymizer without a ledger")
-        check_seed(self.seed)
+        check_whole("seed", self.seed, 0)
         check_whole("limit", self.limit, 1)
         require_features(self.counterfactuals, self.population.schema.features, "counterfactuals")
         if self.queries is not None:
