@@ -1,7 +1,8 @@
-"""Public domains: declared, never read from rows; codes and back."""
+"""Public domains and their encoding: declared, never read from rows; known numbers, and every kind of column back."""
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.dp import PublicDomain, infer_domains
-from cfk_plugin.errors import PrivacyLeakWarning, SchemaError
+from cfk_plugin.dp import PublicDomain, PublicEncoder, infer_domains
+from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 
 DECLARED: dict[str, Any] = {
     "quasi_identifiers": ["age", "sex"],
@@ -47,16 +49,12 @@ def domain(train: pd.DataFrame | None = None, **changes: Any) -> PublicDomain:
     return PublicDomain.of(Population.from_frame(train, Schema.from_frame(train, **{**DECLARED, **changes})))
 
 
-def test_sizes_follow_from_what_is_declared_alone() -> None:
+def test_sizes_and_codes_follow_from_what_is_declared_alone() -> None:
     # 16 bins of bounds and missing; a bin per whole number; categories; declared bins; levels; leaves
-    assert domain().sizes == (17, 6, 3, 16, 16, 3, 2, 3, 3)
-    assert domain(table().head(2)).sizes == domain().sizes
-
-
-def test_a_number_belongs_to_the_bin_that_starts_with_it_and_the_last_bin_is_closed() -> None:
+    assert domain().sizes == domain(table().head(2)).sizes == (17, 6, 3, 16, 16, 3, 2, 3, 3)
     codes = domain().codes(table())
     assert codes[:, 1].tolist() == [0, 1, 2, 5]
-    assert codes[:, 5].tolist() == [0, 1, 1, 2]
+    assert codes[:, 5].tolist() == [0, 1, 1, 2]  # a bin starts with its number, and the last one is closed
     assert codes[:, 0].tolist() == [0, 2, 13, 16]
 
 
@@ -69,13 +67,12 @@ def test_numbers_outside_of_the_bounds_count_as_the_nearest_and_undeclared_value
     assert domain().outside(other) == {"sex": 2, "pay": 2}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_what_is_drawn_for_codes_has_these_codes(seed: int) -> None:
     random, found = np.random.default_rng(seed), domain()
     codes = np.column_stack([random.integers(0, size, 50) for size in found.sizes]).astype(np.int32)
-    drawn = found.draw(codes, random)
-    assert found.codes(drawn).tolist() == codes.tolist()
+    assert found.codes(found.draw(codes, random)).tolist() == codes.tolist()
 
 
 def test_what_is_drawn_has_the_types_that_are_declared_whatever_the_tables_are() -> None:
@@ -102,23 +99,17 @@ def test_a_missing_declaration_is_refused_by_name_and_without_a_value() -> None:
     assert not any(str(value) in said for value in ("77", "99.0", "5000", "2020"))
 
 
-def test_inferring_warns_and_is_remembered() -> None:
+def test_inferring_warns_is_remembered_and_leaves_what_it_was_not_asked_for() -> None:
     train = table()
     schema = Schema.from_frame(train, quasi_identifiers=["age", "sex"], nullable=[])
     with pytest.warns(PrivacyLeakWarning, match="read from the rows"):
         filled = infer_domains(train, schema)
-    found = PublicDomain.of(Population.from_frame(train, filled))
-    assert set(found.inferred) == set(train.columns)
+    assert set(PublicDomain.of(Population.from_frame(train, filled)).inferred) == set(train.columns)
     assert filled["kids"].bounds == (0.0, 5.0)
-
-
-def test_inferring_some_columns_leaves_the_others_lacking() -> None:
-    train = table()
-    schema = Schema.from_frame(train, quasi_identifiers=["age"], nullable=[])
     with pytest.warns(PrivacyLeakWarning, match="domains of kids are read"):
-        filled = infer_domains(train, schema, ["kids"])
+        some = infer_domains(train, schema, ["kids"])
     with pytest.raises(SchemaError, match="'age' lacks"):
-        PublicDomain.of(Population.from_frame(train, filled))
+        PublicDomain.of(Population.from_frame(train, some))
 
 
 @pytest.mark.parametrize(
@@ -134,3 +125,66 @@ def test_inferring_some_columns_leaves_the_others_lacking() -> None:
 def test_wrong_declarations_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(SchemaError, match=said):
         domain(**changes)
+
+
+# --- the encoding ----------------------------------------------------------------------------------------------------
+
+ROWS = pd.DataFrame(
+    {
+        "age": [20, 90, 55],
+        "pay": [0.0, np.nan, 25.5],
+        "city": pd.Series(["B", None, "A"]),
+        "grade": pd.Categorical(["low", "high", "low"], categories=["low", "mid", "high"]),
+        "smokes": [True, False, True],
+        "since": pd.to_datetime(["2020-01-01", "2021-06-01", "2022-01-01"]),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def encoder() -> PublicEncoder:
+    schema = Schema.from_frame(
+        ROWS,
+        quasi_identifiers=["age"],
+        ordinal={"grade": pd.CategoricalDtype(["low", "mid", "high"])},
+        bounds={"age": (0, 100), "pay": (0, 50), "since": ("2020-01-01", "2022-01-01")},
+        categories={"city": ["A", "B", "C"], "smokes": [False, True]},
+        nullable=["pay", "city"],
+        whole=["age"],
+    )
+    return PublicEncoder(PublicDomain.of(Population.from_frame(ROWS, schema)))
+
+
+def test_inputs_are_scaled_numbers_one_hot_categories_and_indicators_of_missing(encoder: PublicEncoder) -> None:
+    found = encoder.transform(ROWS)
+    assert found.shape == (3, encoder.n_inputs)
+    #                                   age  pay    city        grade    smokes since
+    np.testing.assert_allclose(found[0], [0.2, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0])
+    np.testing.assert_allclose(found[1, :12], [0.9, 0, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0])
+    np.testing.assert_allclose(found[2, :3], [0.55, 0.51, 0])
+    assert encoder.transform(ROWS.assign(age=[-5, 300, 50]))[:, 0].tolist() == [0, 1, 0.5]
+
+
+def test_rows_and_any_numbers_decode_to_declared_values_and_dtypes(encoder: PublicEncoder) -> None:
+    back = encoder.decode(encoder.transform(ROWS))
+    pd.testing.assert_frame_equal(back, ROWS.assign(since=ROWS["since"].astype(back["since"].dtype)))
+    drawn = encoder.decode(np.random.default_rng(0).random((200, encoder.n_inputs)))
+    assert not encoder.domain.outside(drawn)
+    pd.testing.assert_frame_equal(drawn, encoder.decode(encoder.transform(drawn)))
+
+
+def test_fitting_learns_nothing(encoder: PublicEncoder) -> None:
+    other = pickle.loads(pickle.dumps(clone(encoder).fit(ROWS.assign(age=7))))
+    assert other.layout == encoder.layout
+    np.testing.assert_array_equal(other.transform(ROWS), encoder.transform(ROWS))
+
+
+@pytest.mark.parametrize("wrong", [{"city": ["B", "Xanadu", "A"]}, {"age": [20, np.nan, 30]}, {"pay": [np.inf, 0, 0]}])
+def test_what_is_not_declared_is_named_by_its_column(encoder: PublicEncoder, wrong: dict[str, list[object]]) -> None:
+    with pytest.raises(InputError, match=f"^columns {next(iter(wrong))} hold values") as caught:
+        encoder.transform(ROWS.assign(**wrong))
+    assert "Xanadu" not in str(caught.value)
+    with pytest.raises(InputError, match="lacks the features city, since"):
+        encoder.transform(ROWS.drop(columns=["city", "since"]))
+    with pytest.raises(InputError, match="takes a pandas DataFrame; got ndarray"):
+        encoder.transform(ROWS.to_numpy())
