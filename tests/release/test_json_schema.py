@@ -58,36 +58,29 @@ def written(k: int = 5, **settings: Any) -> dict[str, Any]:
     return answer
 
 
-def test_the_schema_is_valid() -> None:
+WRITTEN = written()
+SETTINGS: dict[str, dict[str, Any]] = {
+    "floors": {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"},
+    "wide regions": {"k": 40},
+    "bins": {"private_values": "bins", "alpha": 0.9, "min_lift": 1.1},
+    "withheld": {"rare_values": "withhold"},
+}
+
+
+def test_real_output_is_valid() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"}]
-)
-def test_real_output_is_valid(settings: dict[str, Any]) -> None:
-    content = written(**settings)
-    VALIDATOR.validate(content)
-    found = {entry["status"] for entry in content["explanations"]}
-    assert found == {"released", "suppressed"}
-    parts = [p for e in content["explanations"] if e["status"] == "released" for p in e["region"].values()]
+    outputs = {name: written(**settings) for name, settings in SETTINGS.items()} | {"plain": WRITTEN}
+    for content in outputs.values():
+        VALIDATOR.validate(content)
+    entries = {name: [e for e in c["explanations"] if e["status"] == "released"] for name, c in outputs.items()}
+    parts = [part for entry in entries["plain"] for part in entry["region"].values()]
+    assert {entry["status"] for entry in WRITTEN["explanations"]} == {"released", "suppressed"}
     assert {part["kind"] for part in parts} == {"interval", "set"}
     assert any("levels" in part for part in parts)
     assert any(isinstance(part.get("low"), str) and "levels" not in part for part in parts)  # a date
-
-
-def test_a_sampled_pureness_and_a_wide_region_are_valid() -> None:
-    content = written(k=40)
-    VALIDATOR.validate(content)
-    assert any(part.get("missing") for e in content["explanations"] for part in e.get("region", {}).values())
-
-
-def test_bins_and_withheld_attributes_are_valid() -> None:
-    content = written(private_values="bins", rare_values="withhold", alpha=0.9, min_lift=1.1)
-    VALIDATOR.validate(content)
-    values = [v for e in content["explanations"] if e["status"] == "released" for v in e["released"].values()]
-    assert any(isinstance(value, dict) for value in values)
-    assert any(entry.get("withheld") for entry in written(rare_values="withhold")["explanations"])
+    assert any(part.get("missing") for entry in entries["wide regions"] for part in entry["region"].values())
+    assert any(isinstance(value, dict) for entry in entries["bins"] for value in entry["released"].values())
+    assert any(entry.get("withheld") for entry in entries["withheld"])
 
 
 @pytest.mark.parametrize("asked", [{}, {"delta": 1e-6}, {"model_access": "dp", "model_epsilon": 2.0}])
@@ -102,132 +95,54 @@ def test_prototypes_are_valid(asked: dict[str, Any]) -> None:
     VALIDATOR.validate(json.loads(unproven().to_json()))
 
 
-def break_values(content: dict[str, Any]) -> None:
-    content["explanations"][0]["prototype"]["age"] = [31, 32]
+def released(content: dict[str, Any], status: str = "released") -> dict[str, Any]:
+    entry: dict[str, Any] = next(e for e in content["explanations"] if e["status"] == status)
+    return entry
 
 
-def break_k(content: dict[str, Any]) -> None:
-    content["explanations"][0]["certificate"]["k"] = 10
+def withheld(content: dict[str, Any]) -> dict[str, Any]:
+    return released(content, "suppressed")
 
 
-def break_fingerprint(content: dict[str, Any]) -> None:
-    content["explanations"][0]["certificate"]["population"] = "0000000000000000"
+HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "unknown key": lambda content: content.update(rows=[]),
+    "nothing asked": lambda content: content.pop("asked"),
+    "a k of one": lambda content: content["policy"].update(k=1),
+    "a count of the holder's": lambda content: released(content)["certificate"].update(k_private=1),
+    "a region of nothing": lambda content: released(content).update(region={}),
+    "values in an interval": lambda content: released(content)["region"]["age"].update(values=[24]),
+    "a reason of its own": lambda content: withheld(content).update(reason="age is 24"),
+    "values of what is withheld": lambda content: withheld(content).update(released={"salary": 60}),
+    "a value in a bin": lambda content: released(content)["released"].update(
+        salary={"low": 40, "high": 60, "exact": 41}
+    ),
+    "a value for a name": lambda content: released(content).update(withheld=[41]),
+    "a sentence of its own": lambda content: released(content)["certificate"].update(not_stopped=["somebody earns 41"]),
+}
+OF_PROTOTYPES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "two values": lambda content: released(content)["prototype"].update(age=[31, 32]),
+    "a k": lambda content: released(content)["certificate"].update(k=10),
+    "a fingerprint": lambda content: released(content)["certificate"].update(population="0000000000000000"),
+    "a region among them": lambda content: content["explanations"].append(released(WRITTEN)),
+    "a policy of regions": lambda content: content.update(policy=WRITTEN["policy"]),
+    "no epsilon": lambda content: content["policy"].update(epsilon=0),
+    "a sentence of its own": lambda content: released(content)["certificate"].update(mechanism="he earns 52"),
+    "a wider cover": lambda content: released(content)["certificate"].update(covers="everything"),
+    "a seed": lambda content: released(content)["certificate"].update(seeded=True),
+}
 
 
-def break_mixture(content: dict[str, Any]) -> None:
-    content["explanations"].append(released(written()))
-
-
-def break_kind(content: dict[str, Any]) -> None:
-    content["policy"] = written()["policy"]
-
-
-def break_epsilon(content: dict[str, Any]) -> None:
-    content["policy"]["epsilon"] = 0
-
-
-def break_mechanism(content: dict[str, Any]) -> None:
-    content["explanations"][0]["certificate"]["mechanism"] = "he earns 52"
-
-
-def break_covers(content: dict[str, Any]) -> None:
-    content["explanations"][0]["certificate"]["covers"] = "everything"
-
-
-def break_seed(content: dict[str, Any]) -> None:
-    content["explanations"][0]["certificate"]["seeded"] = True
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        break_values,
-        break_k,
-        break_fingerprint,
-        break_mixture,
-        break_kind,
-        break_epsilon,
-        break_seed,
-        break_mechanism,
-        break_covers,
-    ],
-    ids=lambda harm: harm.__name__,
-)
-def test_other_content_of_prototypes_is_refused(harm: Callable[[dict[str, Any]], None]) -> None:
-    content = json.loads(prototypes().to_json())
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+def test_other_content_is_refused(harm: Callable[[dict[str, Any]], object]) -> None:
+    content = copy.deepcopy(WRITTEN)
     harm(content)
     with pytest.raises(ValidationError):
         VALIDATOR.validate(content)
 
 
-def break_asked(content: dict[str, Any]) -> None:
-    del content["asked"]
-
-
-def break_part(content: dict[str, Any]) -> None:
-    released(content)["region"]["age"]["values"] = [24]
-
-
-def break_not_stopped(content: dict[str, Any]) -> None:
-    released(content)["certificate"]["not_stopped"] = ["somebody earns 41"]
-
-
-def break_bin(content: dict[str, Any]) -> None:
-    released(content)["released"]["salary"] = {"low": 40, "high": 60, "exact": 41}
-
-
-def break_withheld(content: dict[str, Any]) -> None:
-    released(content)["withheld"] = [41]
-
-
-def break_unknown_key(content: dict[str, Any]) -> None:
-    content["rows"] = []
-
-
-def break_policy(content: dict[str, Any]) -> None:
-    content["policy"]["k"] = 1
-
-
-def break_certificate(content: dict[str, Any]) -> None:
-    released(content)["certificate"]["k_private"] = 1
-
-
-def break_region(content: dict[str, Any]) -> None:
-    released(content)["region"] = {}
-
-
-def break_reason(content: dict[str, Any]) -> None:
-    next(e for e in content["explanations"] if e["status"] == "suppressed")["reason"] = "age is 24"
-
-
-def break_suppression(content: dict[str, Any]) -> None:
-    next(e for e in content["explanations"] if e["status"] == "suppressed")["released"] = {"salary": 60}
-
-
-def released(content: dict[str, Any]) -> dict[str, Any]:
-    entry: dict[str, Any] = next(e for e in content["explanations"] if e["status"] == "released")
-    return entry
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        break_unknown_key,
-        break_policy,
-        break_certificate,
-        break_region,
-        break_reason,
-        break_suppression,
-        break_bin,
-        break_withheld,
-        break_asked,
-        break_part,
-        break_not_stopped,
-    ],
-    ids=lambda harm: harm.__name__,
-)
-def test_other_content_is_refused(harm: Callable[[dict[str, Any]], None]) -> None:
-    content = copy.deepcopy(written())
+@pytest.mark.parametrize("harm", OF_PROTOTYPES.values(), ids=OF_PROTOTYPES)
+def test_other_content_of_prototypes_is_refused(harm: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(prototypes().to_json())
     harm(content)
     with pytest.raises(ValidationError):
         VALIDATOR.validate(content)
@@ -247,20 +162,24 @@ def test_every_object_of_fixed_keys_is_closed() -> None:
 def test_settings_and_reasons_are_those_of_the_code() -> None:
     settings = DEFINITIONS["policy"]
     assert set(settings["properties"]) == set(settings["required"]) == set(PrivacyPolicy(guarantee="nominal").to_dict())
-    assert set(DEFINITIONS["modelAccess"]["enum"]) == set(get_args(ModelAccess))
-    assert set(DEFINITIONS["prototypePolicy"]["properties"]["method"]["enum"]) == set(get_args(Method))
-    assert set(DEFINITIONS["prototypeCertificate"]["properties"]["guarantee"]["enum"]) == set(get_args(DPGuarantee))
+    certificate, prototype = (DEFINITIONS[f"prototype{of}"]["properties"] for of in ("Certificate", "Policy"))
+    for found, told in [
+        (DEFINITIONS["modelAccess"], ModelAccess),
+        (prototype["method"], Method),
+        (certificate["guarantee"], DPGuarantee),
+        (settings["properties"]["objective"], Objective),
+        (settings["properties"]["on_infeasible"], OnInfeasible),
+        (settings["properties"]["private_values"], PrivateForm),
+        (settings["properties"]["rare_values"], RareValues),
+        (settings["properties"]["on_homogeneous"], OnHomogeneous),
+    ]:
+        assert set(found["enum"]) == set(get_args(told))
     assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(Guarantee))
-    assert set(settings["properties"]["objective"]["enum"]) == set(get_args(Objective))
-    assert set(settings["properties"]["on_infeasible"]["enum"]) == set(get_args(OnInfeasible))
-    assert set(settings["properties"]["private_values"]["enum"]) == set(get_args(PrivateForm))
-    assert set(settings["properties"]["rare_values"]["enum"]) == set(get_args(RareValues))
-    assert set(settings["properties"]["on_homogeneous"]["enum"]) == set(get_args(OnHomogeneous))
     assert DEFINITIONS["suppressed"]["properties"]["reason"]["enum"] == list(SUPPRESSION_REASONS)
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 
 
 def test_certificate_has_the_public_fields() -> None:
     certificate = DEFINITIONS["certificate"]
-    content = released(written())["certificate"]
+    content = released(WRITTEN)["certificate"]
     assert set(certificate["properties"]) == set(certificate["required"]) == set(content)

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, hookimpl
 from cfk_plugin.errors import InputError, ModelError, NominalGuaranteeWarning, PolicyError
-from cfk_plugin.frontier import KS, Frontier, Point, frontier
+from cfk_plugin.frontier import KS, Baseline, Frontier, Point, frontier
 from cfk_plugin.hookspecs import ReleaseRecord
 
 N = 60
@@ -67,6 +66,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 def test_every_point_is_what_a_single_run_releases(settings: dict[str, Any], population: Population) -> None:
     found = measured(population, **settings)
     assert [point.k for point in found] == [2, 7, 20]
+    assert all(point.k_min is None or point.k_min >= point.k for point in found)
     results = []
     for point in found:
         anonymizer = KAnonymizer(policy=PrivacyPolicy(k=point.k, **settings)).fit(population, model, True)
@@ -80,6 +80,9 @@ def test_every_point_is_what_a_single_run_releases(settings: dict[str, Any], pop
             value = getattr(point, name)
             assert (value.n, value.value) == (point.released, pytest.approx(summary[name]))
             assert value.low <= value.value <= value.high
+    if settings.get("max_ncp"):
+        assert found.common < max(point.released for point in found)
+        assert found.points[0].common_ncp_mean.value != found.points[0].ncp_mean.value
     both = [at for at in range(12) if all(result[at].status == "released" for result in results)]
     assert found.common == len(both)
     for point, result in zip(found, results, strict=True):
@@ -88,13 +91,6 @@ def test_every_point_is_what_a_single_run_releases(settings: dict[str, Any], pop
         assert point.common_pureness_mean.value == pytest.approx(
             np.mean([result[at].certificate.pureness for at in both])
         )
-
-
-def test_a_ceiling_makes_what_is_released_differ_from_what_is_common(population: Population) -> None:
-    found = measured(population, **POLICIES["ceiling"])
-    assert 0 < found.common < max(point.released for point in found)
-    first = found.points[0]
-    assert first.common_ncp_mean.value != first.ncp_mean.value
 
 
 def cheapest(anchor: pd.Series, k: int) -> float:
@@ -125,13 +121,12 @@ def test_the_least_loss_never_falls_with_k(population: Population) -> None:
     assert loss[0] < loss[-1]
 
 
-def test_nothing_is_released_with_fewer_people(population: Population) -> None:
-    for point in measured(population, ks=[3, 10, N]):
-        assert point.k_min is not None
-        assert point.k_min >= point.k
-
-
 def test_ks_are_sorted_once_each_and_may_be_of_numpy(population: Population) -> None:
+    told: list[tuple[int, int]] = []
+    settings: dict[str, Any] = {"population": population, "model": model, "desired": True}
+    found = frontier(RAW, **settings, ks=[5, 2], progress=lambda *done: told.append(done))
+    assert (told, [point.k for point in found]) == ([(1, 2), (2, 2)], [2, 5])
+    assert found.to_json() == frontier(RAW, **settings, ks=[2, 5]).to_json()  # the same seed, the same figures
     assert [point.k for point in measured(population, ks=np.array([9, 2, 9]), **SEARCHED)] == [2, 9]
     assert [point.k for point in measured(population, ks=None, **SEARCHED)] == list(KS)
     small = Population.from_frame(TABLE.head(12), Schema.from_frame(TABLE, quasi_identifiers=["age", "town"]))
@@ -160,30 +155,22 @@ def test_the_policy_is_kept_but_for_k_and_nothing_is_raised_for_what_is_withheld
     assert found.common == 0
 
 
-def test_json_is_whole_and_has_no_value_of_a_row(population: Population) -> None:
+def test_json_and_table_are_whole_and_have_no_value_of_a_row(population: Population) -> None:
     found = measured(population, ks=[2, 40], max_ncp=0.05)
     content = json.loads(found.to_json())
     assert (content["schema_version"], content["kind"], content["asked"], content["common"]) == (1, "frontier", 12, 0)
     assert content["points"][1]["ncp_mean"] == {"value": None, "low": None, "high": None, "n": 0}
     assert content["points"][0]["suppressed_rate"]["n"] == 12
     assert content["population"] == population.fingerprint
-    said = found.to_json() + repr(found) + found.to_frame().to_csv()
-    assert "CANARY" not in said
-    assert not [value for name in ("age", "pay") for value in TABLE[name].astype(str) if value in said]
-
-
-def test_the_table_has_a_row_per_k(population: Population) -> None:
-    found = measured(population, ks=[2, 40], max_ncp=0.05)
     frame = found.to_frame()
     assert frame["k"].tolist() == [2, 40]
     assert frame["k_min"].isna().tolist() == [False, True]
     ends = {f"{name}{end}" for name in found.points[0].estimates for end in ("", "_low", "_high")}
     assert ends | {"k", "asked", "released", "k_min", "common"} == set(frame.columns)
     assert set(Point.__slots__) <= set(frame.columns) | {"reasons"}
-
-
-def test_the_same_seed_gives_the_same_figures(population: Population) -> None:
-    assert measured(population, ks=[7]).to_json() == measured(population, ks=[7]).to_json()
+    said = found.to_json() + repr(found) + frame.to_csv()
+    assert "CANARY" not in said
+    assert not [value for name in ("age", "pay") for value in TABLE[name].astype(str) if value in said]
 
 
 def test_opposite_asks_the_factuals(population: Population) -> None:
@@ -195,12 +182,6 @@ def test_opposite_asks_the_factuals(population: Population) -> None:
     anonymizer = KAnonymizer(policy=policy).fit(population, model, "opposite")
     assert found.points[0].reasons == anonymizer.transform(RAW, factuals).summary()["reasons"]
     assert found.points[0].released > 0
-
-
-def test_progress_counts_k(population: Population) -> None:
-    told: list[tuple[int, int]] = []
-    frontier(RAW, population=population, model=model, desired=True, ks=[2, 5], progress=lambda *done: told.append(done))
-    assert told == [(1, 2), (2, 2)]
 
 
 @pytest.mark.filterwarnings("default::cfk_plugin.errors.NominalGuaranteeWarning")
@@ -266,8 +247,61 @@ def test_wrong_input_is_refused_before_anything_runs(
     assert "CANARY" not in str(caught.value)
 
 
-def test_what_was_measured_cannot_be_changed(population: Population) -> None:
-    found = measured(population, ks=[2])
-    with pytest.raises(AttributeError):
-        found.asked = 3  # type: ignore[misc]
-    assert replace(found, seed=4).seed == 4
+# --- beside Mondrian and no protection ---
+
+TEN = pd.DataFrame({"age": [20, 22, 24, 26, 40, 44, 48, 52, 60, 80], "pay": [1, 9, 2, 8, 3, 7, 4, 6, 5, 10]})
+OF_AGE = Schema.from_frame(TEN, quasi_identifiers=["age"])
+NOMINAL = PrivacyPolicy(k=2, guarantee="nominal", objective="ncp")
+
+
+def rich(rows: pd.DataFrame) -> np.ndarray:
+    return (rows["pay"] > 4.5).to_numpy()
+
+
+RICH = TEN[rich(TEN)]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Baseline]:
+    population = Population.from_frame(TEN, OF_AGE)
+    with pytest.warns(UserWarning, match="nominal"):
+        costs = frontier(RICH, population=population, model=rich, desired=True, policy=NOMINAL, ks=[2, 3], compare=True)
+    json.dumps(costs.to_dict(), allow_nan=False)
+    return {baseline.name: baseline for baseline in costs.baselines}
+
+
+@pytest.mark.filterwarnings("ignore:.*nominal")
+@pytest.mark.parametrize(("name", "method"), [("policy", "auto"), ("mondrian", "mondrian")])
+def test_ways_are_those_of_single_runs(found: dict[str, Baseline], name: str, method: str) -> None:
+    anonymizer = KAnonymizer(policy=NOMINAL, method=method).fit(Population.from_frame(TEN, OF_AGE), rich, True)
+    summary = anonymizer.transform(RICH).summary()
+    assert found[name].released == summary["released"]
+    assert found[name].ncp_mean.value == pytest.approx(summary["ncp_mean"])
+    assert found[name].pureness_mean.value == pytest.approx(summary["pureness_mean"])
+
+
+def test_mondrian_loses_more_than_the_search(found: dict[str, Baseline]) -> None:
+    assert found["mondrian"].ncp_mean.value > found["policy"].ncp_mean.value > 0
+
+
+def test_no_protection_is_a_training_row(found: dict[str, Baseline]) -> None:
+    raw = found["raw"]
+    assert (raw.released, raw.ncp_mean.value, raw.pureness_mean.value, raw.nearest.value) == (len(RICH), 0, 1, 0)
+    assert raw.nearest_5.value > 0
+    assert found["policy"].nearest.value > 0  # values of others with one's own private value
+
+
+def test_a_raw_counterfactual_that_does_not_flip_is_not_pure() -> None:
+    population = Population.from_frame(TEN, OF_AGE)
+    mixed = pd.concat([RICH.head(3), TEN[~rich(TEN)].head(1)])
+    policy = PrivacyPolicy(k=2)
+    costs = frontier(mixed, population=population, model=rich, desired=True, policy=policy, ks=[2], compare=True)
+    assert costs.baselines[-1].pureness_mean.value == 0.75
+
+
+def test_without_rows_nothing_is_compared(tmp_path) -> None:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2)).fit(Population.from_frame(TEN, OF_AGE), rich, True)
+    anonymizer.seal(tmp_path / "population.cfk")
+    sealed = Population.open(tmp_path / "population.cfk")
+    with pytest.raises(InputError, match="need the training rows"):
+        frontier(RICH, population=sealed, model=rich, desired=True, ks=[2], compare=True)

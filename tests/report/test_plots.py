@@ -125,13 +125,19 @@ def test_axes_have_names_and_units(explanations: Explanations, population: Popul
     assert sorted(label.get_text() for label in loss.get_yticklabels()) == ["age\nweight 0.75", "city\nweight 0.25"]
 
 
-def test_colours_are_grey(explanations: Explanations, population: Population, costs: Frontier) -> None:
-    for ax in (
-        plot_risk(explanations, ax=Figure().add_subplot()),
-        plot_ncp_by_attribute(explanations, population, ax=Figure().add_subplot()),
-        plot_frontier(costs, ax=Figure().add_subplot()),
-        *plot_groups(gaps(), tolerance=0.1, ax=Figure().subplots(1, 2)),
-    ):
+def test_without_axes_a_figure_of_its_own_is_made_in_grey(
+    explanations: Explanations, population: Population, costs: Frontier
+) -> None:
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    drawn = [plot_risk(explanations), plot_ncp_by_attribute(explanations, population), plot_frontier(costs)]
+    drawn.append(plot_groups(gaps(), tolerance=0.1)[0])
+    assert len({id(ax.figure) for ax in drawn}) == len(drawn)
+    for ax in drawn:
+        assert ax.has_data()
+        ax.figure.canvas.draw()
+        plt.close(ax.figure)
         shown = [*(bar.get_facecolor() for bar in ax.patches), *(line.get_color() for line in ax.lines)]
         shown += [colour for found in ax.collections for colour in (*found.get_facecolor(), *found.get_edgecolor())]
         assert all(len(set(mpl.colors.to_rgb(colour))) == 1 for colour in shown)
@@ -229,34 +235,23 @@ def test_groups_have_dots_intervals_and_sizes(costs: Frontier) -> None:
     assert labels[1].startswith("north\nn = ")
     assert labels[1].endswith(" to 30")
     assert people.get_title() == "people who fit, k"
-    assert texts(loss) == ["accepted: ±0.1"]
-    assert texts(people) == []
+    assert (texts(people), texts(loss)) == ([], ["accepted: ±0.1"])
+    names = ("group", "n", "gap", "low", "high")
+    rows = [{"metric": m, **{n: getattr(gap, n) for n in names}} for m, of in found.items() for gap in of]
+    people, loss = plot_groups(pd.DataFrame(rows), tolerance={"k": 2}, ax=Figure().subplots(2))
+    assert (texts(people), texts(loss)) == (["accepted: ±2"], [])
 
 
-def test_small_groups_are_never_shown_alone() -> None:
+def test_small_groups_are_never_shown_alone_and_one_has_nothing_to_differ_from() -> None:
     groups = np.repeat(["large", "tiny", "small"], [40, 4, 8])
-    (panel,) = plot_groups({"ncp": group_gap(np.arange(52) / 52, groups)}, ax=Figure().add_subplot())
-    assert [label.get_text() for label in panel.get_yticklabels()] == ["large\nn = 40", f"{POOLED}\nn = 12"]
-    (panel,) = plot_groups({"ncp": group_gap(np.arange(44) / 44, groups[:44])}, ax=Figure().add_subplot())
-    assert [label.get_text() for label in panel.get_yticklabels()] == ["large\nn = 40"]
-
-
-def test_one_group_has_nothing_to_differ_from() -> None:
+    for n, expected in ((52, ["large\nn = 40", f"{POOLED}\nn = 12"]), (44, ["large\nn = 40"])):
+        (panel,) = plot_groups({"ncp": group_gap(np.arange(n) / n, groups[:n])}, ax=Figure().add_subplot())
+        assert [label.get_text() for label in panel.get_yticklabels()] == expected
     (panel,) = plot_groups({"ncp": group_gap([0.1] * 20, ["all"] * 20)}, ax=Figure().add_subplot())
     assert texts(panel) == ["fewer than two groups\nof 11 or more"]
     first, second = plot_groups({"ncp": (), "k": gaps()["k"]})
     assert texts(first) == ["fewer than two groups\nof 11 or more"]
     assert second.get_yticklabels()[0].get_text().startswith("few\n")
-
-
-def test_groups_from_a_table_and_with_tolerances_by_metric() -> None:
-    rows = [
-        {"metric": metric, "group": gap.group, "n": gap.n, "gap": gap.gap, "low": gap.low, "high": gap.high}
-        for metric, found in gaps().items()
-        for gap in found
-    ]
-    people, loss = plot_groups(pd.DataFrame(rows), tolerance={"k": 2}, ax=Figure().subplots(2))
-    assert (texts(people), texts(loss)) == (["accepted: ±2"], [])
 
 
 @pytest.mark.parametrize(
@@ -288,19 +283,6 @@ def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
         group_gaps(found, groups[:3])
     with pytest.raises(InputError, match="prototypes stand for nobody"):
         group_gaps(prototypes(), groups)
-
-
-def test_without_axes_a_figure_is_made(explanations: Explanations, population: Population, costs: Frontier) -> None:
-    import matplotlib.pyplot as plt
-
-    plt.switch_backend("agg")
-    drawn = [plot_risk(explanations), plot_ncp_by_attribute(explanations, population), plot_frontier(costs)]
-    drawn.append(plot_groups(gaps())[0])
-    assert len({id(ax.figure) for ax in drawn}) == len(drawn)  # each has a figure of its own
-    for ax in drawn:
-        assert ax.has_data()
-        ax.figure.canvas.draw()
-        plt.close(ax.figure)
 
 
 def test_importing_the_module_does_not_import_matplotlib() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from mlflow.models import MetricThreshold
 from mlflow.models.evaluation.validation import ModelValidationFailedException
 
+import reported
 from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError
 from cfk_plugin.serving.evaluator import CounterfactualEvaluator
@@ -39,24 +41,43 @@ def evaluate(explainer: Any = None, **config: Any) -> mlflow.models.EvaluationRe
     )
 
 
-def test_metrics_are_those_of_protecting_the_same_explainer(mlflow_store: str) -> None:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_store: Path) -> Iterator[str]:
+    with reported.store(tmp_path_factory.mktemp("store"), _empty_mlflow_store) as uri:
+        mlflow.set_experiment("tests")
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def plain(store: str) -> tuple[str, mlflow.models.EvaluationResult]:
+    """Return a run, and what was measured of an explainer in it."""
     with mlflow.start_run() as run:
-        result = evaluate()
+        return run.info.run_id, evaluate()
+
+
+@pytest.fixture(scope="module")
+def protected(store: str) -> str:
+    """Return the address of a protected model."""
+    with mlflow.start_run():
+        return str(logged(6).model_uri)
+
+
+def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, Any]) -> None:
+    run_id, result = plain
     explainer = NearestInAge(patients())
     here = protect(explainer, model=accepts, population=population(), desired=1, policy=PrivacyPolicy(k=6))
     summary = here.explain(QUERIES).summary()
     for name in ("k_min", "k_effective_min", "ncp_mean", "pureness_mean", "native_rate", "released", "suppressed"):
         assert result.metrics[f"cfk/{name}"] == summary[name]
-    assert mlflow.get_run(run.info.run_id).data.metrics == pytest.approx(result.metrics)
-    assert len(result.artifacts["cfk/released.csv"].content) == 4
+    assert mlflow.get_run(run_id).data.metrics == pytest.approx(result.metrics)
 
 
-def test_tables_and_plots_are_artifacts(mlflow_store: str) -> None:
-    with mlflow.start_run() as run:
-        result = evaluate()
-    logged_there = {item.path for item in mlflow.MlflowClient().list_artifacts(run.info.run_id, "cfk")}
+def test_tables_and_plots_are_artifacts(plain: tuple[str, Any]) -> None:
+    run_id, result = plain
+    logged_there = {item.path for item in mlflow.MlflowClient().list_artifacts(run_id, "cfk")}
     names = {"risk.png", "ncp_by_attribute.png", "released.csv", "risk_by_group_size.csv", "ncp_by_attribute.csv"}
     assert logged_there == set(result.artifacts) == {f"cfk/{name}" for name in names | {"explanations.json"}}
+    assert len(result.artifacts["cfk/released.csv"].content) == 4
     sizes = result.artifacts["cfk/risk_by_group_size.csv"].content
     assert sizes["people"].min() == result.metrics["cfk/k_min"]
     assert sizes["releases"].sum() == result.metrics["cfk/released"]
@@ -66,6 +87,14 @@ def test_tables_and_plots_are_artifacts(mlflow_store: str) -> None:
         assert result.artifacts[f"cfk/{name}.png"].content.size == (960, 600)
 
 
+def test_thresholds_gate_a_promotion(plain: tuple[str, Any]) -> None:
+    passes = {"cfk/k_min": MetricThreshold(threshold=6, greater_is_better=True)}
+    fails = {"cfk/ncp_mean": MetricThreshold(threshold=0.0001, greater_is_better=False)}
+    mlflow.validate_evaluation_results(candidate_result=plain[1], validation_thresholds=passes)
+    with pytest.raises(ModelValidationFailedException, match="cfk/ncp_mean"):
+        mlflow.validate_evaluation_results(candidate_result=plain[1], validation_thresholds=fails)
+
+
 class Explainer(mlflow.pyfunc.PythonModel):
     """An explainer as people log it."""
 
@@ -73,7 +102,7 @@ class Explainer(mlflow.pyfunc.PythonModel):
         return NearestInAge(patients())(model_input)
 
 
-def test_every_metric_of_a_logged_model_is_logged_once(mlflow_store: str) -> None:
+def test_every_metric_of_a_logged_model_is_logged_once(store: str) -> None:
     with mlflow.start_run():
         info = mlflow.pyfunc.log_model(name="explainer", python_model=Explainer(), pip_requirements=["mlflow"])
     with mlflow.start_run() as run:
@@ -93,26 +122,23 @@ def evaluate_protected(uri: str, **config: Any) -> mlflow.models.EvaluationResul
     )
 
 
-def test_a_protected_model_is_measured_from_its_records(mlflow_store: str) -> None:
-    with mlflow.start_run():
-        info = logged(6)
+def test_a_protected_model_is_measured_from_its_records(protected: str, plain: tuple[str, Any]) -> None:
+    behind = plain[1]
     with mlflow.start_run() as run:
-        result = evaluate_protected(info.model_uri)
-    with mlflow.start_run():
-        behind = evaluate()
+        result = evaluate_protected(protected)
     assert set(result.metrics) < set(behind.metrics)
     assert result.metrics == pytest.approx({name: behind.metrics[name] for name in result.metrics})
-    assert {f"cfk/{n}" for n in ("k_min", "ncp_mean", "pureness_mean", "suppressed_rate", "released_native")} <= set(
-        result.metrics
-    )
+    names = {"k_min", "ncp_mean", "pureness_mean", "suppressed_rate", "released_native"}
+    assert {f"cfk/{name}" for name in names} <= set(result.metrics)
     table, other = (r.artifacts["cfk/released.csv"].content for r in (result, behind))
     pd.testing.assert_frame_equal(table, other[list(table)])
     assert "cfk/risk.png" in result.artifacts
-    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "cfk/k_min")
-    assert len(history) == 1
+    assert len(mlflow.MlflowClient().get_metric_history(run.info.run_id, "cfk/k_min")) == 1
+    with mlflow.start_run(), pytest.raises(InputError, match=r"protects already.* leave policy out"):
+        evaluate_protected(protected, policy={"k": 20})
 
 
-def test_a_protected_model_that_withholds_everything_is_measured(mlflow_store: str) -> None:
+def test_a_protected_model_that_withholds_everything_is_measured(store: str) -> None:
     with mlflow.start_run():
         info = logged(6, policy=PrivacyPolicy(k=6, max_ncp=0.0))
         result = evaluate_protected(info.model_uri)
@@ -131,7 +157,7 @@ class Prototypes(mlflow.pyfunc.PythonModel):
         return [record_of(entry, None, names, domains) for entry in told]
 
 
-def test_a_model_that_answers_with_prototypes_is_counted(mlflow_store: str) -> None:
+def test_a_model_that_answers_with_prototypes_is_counted(store: str) -> None:
     with mlflow.start_run():
         info = mlflow.pyfunc.log_model(
             name="prototypes",
@@ -147,14 +173,7 @@ def test_a_model_that_answers_with_prototypes_is_counted(mlflow_store: str) -> N
     assert mlflow.get_run(run.info.run_id).data.metrics == result.metrics
 
 
-def test_a_protected_model_takes_no_configuration(mlflow_store: str) -> None:
-    with mlflow.start_run():
-        info = logged(6)
-        with pytest.raises(InputError, match=r"protects already.* leave policy out"):
-            evaluate_protected(info.model_uri, policy={"k": 20})
-
-
-def test_without_names_the_evaluator_takes_its_own_models_and_no_others(mlflow_store: str) -> None:
+def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: str) -> None:
     settings = {"population": population(), "model": accepts, "desired": 1, "policy": {"k": 6}}
     numbers = patients()[["age", "pay"]].assign(good=1.0)
     with mlflow.start_run():
@@ -171,16 +190,6 @@ def test_without_names_the_evaluator_takes_its_own_models_and_no_others(mlflow_s
     assert ours.metrics["cfk/k_min"] >= 6
     assert "root_mean_squared_error" in theirs.metrics
     assert not [name for name in theirs.metrics if name.startswith("cfk")]
-
-
-def test_thresholds_gate_a_promotion(mlflow_store: str) -> None:
-    with mlflow.start_run():
-        result = evaluate()
-    passes = {"cfk/k_min": MetricThreshold(threshold=6, greater_is_better=True)}
-    fails = {"cfk/ncp_mean": MetricThreshold(threshold=0.0001, greater_is_better=False)}
-    mlflow.validate_evaluation_results(candidate_result=result, validation_thresholds=passes)
-    with pytest.raises(ModelValidationFailedException, match="cfk/ncp_mean"):
-        mlflow.validate_evaluation_results(candidate_result=result, validation_thresholds=fails)
 
 
 def test_nothing_raw_is_in_the_run(mlflow_store: str, tmp_path: Path) -> None:
@@ -202,7 +211,7 @@ def test_nothing_raw_is_in_the_run(mlflow_store: str, tmp_path: Path) -> None:
         ({"policy": {"k": 1}}, "k must be a whole number"),
     ],
 )
-def test_a_wrong_configuration_is_refused(config: dict[str, Any], message: str, mlflow_store: str) -> None:
+def test_a_wrong_configuration_is_refused(config: dict[str, Any], message: str, store: str) -> None:
     with mlflow.start_run(), pytest.raises(Exception, match=message):
         evaluate(**config)
 

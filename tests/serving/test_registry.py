@@ -115,16 +115,6 @@ def test_requirements_are_pinned_and_hold_nothing_that_is_not_needed(registry: A
     assert (folder / "code" / "model_server.py").exists()
 
 
-def test_without_a_registry_the_logged_model_has_the_card(mlflow_store: str) -> None:
-    with mlflow.start_run():
-        info = logged()
-    folder = Path(mlflow.artifacts.download_artifacts(info.model_uri))
-    assert info.model_uri in (folder / "README.md").read_text(encoding="utf-8")
-    assert set(MlflowClient().get_logged_model(info.model_id).tags) >= TAGS
-    assert MlflowClient().search_registered_models() == []
-    assert not (folder / "input_example.json").exists()  # private values are declared nowhere
-
-
 def declared() -> Population:
     """People whose columns are all declared."""
     rows = patients()
@@ -137,10 +127,18 @@ def declared() -> Population:
     return Population.from_frame(rows, schema)
 
 
-def test_an_example_is_made_where_everything_is_declared(mlflow_store: str) -> None:
+def test_without_a_registry_the_logged_model_has_the_card_and_where_all_is_declared_an_example(
+    mlflow_store: str, registry: Any
+) -> None:
+    undeclared = Path(mlflow.artifacts.download_artifacts(registry.model_uri))
+    assert not (undeclared / "input_example.json").exists()
+    use(mlflow_store)
     with mlflow.start_run():
         info = logged(population=declared())
     folder = Path(mlflow.artifacts.download_artifacts(info.model_uri))
+    assert info.model_uri in (folder / "README.md").read_text(encoding="utf-8")
+    assert set(MlflowClient().get_logged_model(info.model_id).tags) >= TAGS
+    assert MlflowClient().search_registered_models() == []
     request = json.loads((folder / "serving_input_example.json").read_text(encoding="utf-8"))
     made = pd.DataFrame(**request["dataframe_split"])
     rows = patients()
