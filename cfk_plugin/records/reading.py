@@ -41,7 +41,8 @@ _NAMED = 5  # experiments that a message lists
 _PAGE = 1000
 _UNREADABLE = "the MLflow store cannot be read"
 _TIMEOUT = 5.0  # seconds that a server may take to say that it is there
-_UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""Codes of MLflow's errors where it does not have what is asked for."""
 
 
 def opened(tracking_uri: str | None) -> MlflowClient:
@@ -55,7 +56,7 @@ def run_named(client: MlflowClient, run_id: str) -> Run:
     try:
         run = client.get_run(run_id)
     except Exception as error:
-        if getattr(error, "error_code", None) in _UNKNOWN:
+        if getattr(error, "error_code", None) in NOT_THERE:
             raise InputError(
                 f"there is no run {run_id}; check the id, and that the tracking URI is its store's"
             ) from None
@@ -71,7 +72,7 @@ def experiment_named(client: MlflowClient, name: str) -> Experiment:
         by_id = name.startswith(_ID)
         found = client.get_experiment(name.removeprefix(_ID)) if by_id else client.get_experiment_by_name(name)
     except Exception as error:
-        if getattr(error, "error_code", None) not in _UNKNOWN:
+        if getattr(error, "error_code", None) not in NOT_THERE:
             raise TrackingError(f"{_UNREADABLE} ({kind_of(error)})") from error
         found = None
     if found is None:

@@ -21,6 +21,7 @@ from cfk_plugin.report.data import (
 from cfk_plugin.report.disclosure import BOUNDS, COIN, Unit, short, shown, unit_of
 from cfk_plugin.report.inputs import QUESTIONS
 from cfk_plugin.report.render import (
+    WORST_FIRST,
     Block,
     Bullets,
     Cell,
@@ -161,7 +162,6 @@ def _parts(data: ReportData) -> dict[str, Sequence[Block]]:
 
 _COMPARED = "The same counterfactuals under this policy, under Mondrian, and without protection"
 _MEANS = "Means over what each releases. Close to training rows is good for advice, not for privacy: 0 is a row."
-_ORDER = ("fail", "review", "not_measured", "pass")
 _RELEASES = {
     "asked": "Asked for",
     "released": "Released",
@@ -178,7 +178,7 @@ def _rows(data: ReportData, address: str | None) -> dict[str, Rows]:
     """Return the rows of every table."""
     from cfk_plugin.release.results import SUPPRESSION_REASONS
 
-    checks = sorted(data.checks, key=lambda check: _ORDER.index(check.status))
+    checks = sorted(data.checks, key=lambda check: WORST_FIRST.index(check.status))
     failed = [check for check in checks if check.status != "pass"]
     judged, others = ([attack for attack in data.attacks if attack.judged is which] for which in (True, False))
     released: Mapping[str, Any] = data.releases

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, TrackingError
-from cfk_plugin.records.reading import Artifacts, run_named
+from cfk_plugin.records.reading import NOT_THERE, Artifacts, run_named
 from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, kind_of, tracking_errors, write
-from cfk_plugin.report.data import Amount, Change, CheckResult, Group, ReportData, Status
+from cfk_plugin.report.data import Amount, Change, CheckResult, Group, ReportData
 from cfk_plugin.report.disclosure import shown, unit_of
-from cfk_plugin.report.render import STATUS_TEXTS, amounts_of, markdown
+from cfk_plugin.report.render import STATUS_TEXTS, WORST_FIRST, amounts_of, markdown
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,22 +27,10 @@ if TYPE_CHECKING:
 
 
 _KEY = (
-    "k_min",
-    "k_desired_min",
-    "k_effective_min",
-    "k_intersection_min",
-    "prosecutor_risk_max",
-    "marketer_risk",
-    "pureness_mean",
-    "pureness_min",
-    "ncp_mean",
-    "suppressed_rate",
-    "native_rate",
-    "epsilon",
-    "epsilon_spent",
+    *("k_min", "k_desired_min", "k_effective_min", "k_intersection_min", "prosecutor_risk_max", "marketer_risk"),
+    *("pureness_mean", "pureness_min", "ncp_mean", "suppressed_rate", "native_rate", "epsilon", "epsilon_spent"),
 )
 """Metrics that a card shows, in this order."""
-_ORDER: tuple[Status, ...] = ("fail", "review", "not_measured", "pass")
 _MOST_GROUPS = 8
 _MOST_CHECKS = 10
 _LONG = 200  # characters of one text
@@ -56,9 +44,9 @@ def render_model_card(data: ReportData, *, where: str = "") -> str:
     where that is too short, and the card says so.
     """
     head, where = data.report, where or f"id {data.report['id']}"
-    found = {status: [check for check in data.checks if check.status == status] for status in _ORDER}
+    found = {status: [check for check in data.checks if check.status == status] for status in WORST_FIRST}
     names = {status: [_name(check.id, data) for check in checks] for status, checks in found.items() if checks}
-    open_ = [_check(check, data) for status in _ORDER[:-1] for check in found[status]]
+    open_ = [_check(check, data) for status in WORST_FIRST[:-1] for check in found[status]]
     sections = {
         "Not covered": "\n".join(f"* {_text(each)}" for each in head["not_covered"]),
         "Key figures": "\n".join(_key_figures(data)),
@@ -465,7 +453,6 @@ def _listed(run_ids: Sequence[str]) -> str:
 _START, _END = "<!-- cfk report: replaced by the next one -->", "<!-- end of cfk report -->"
 _SECTION = re.compile(rf"\n*{re.escape(_START)}(?:(?!{re.escape(_START)}).)*?{re.escape(_END)}\n*", re.DOTALL)
 _HEADING = re.compile(r"^(#{1,5}) ", re.MULTILINE)
-_UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
 def describe_model_version(name: str, version: str, text: str, tracking_uri: str | None = None) -> None:
@@ -494,7 +481,7 @@ def describe_model_version(name: str, version: str, text: str, tracking_uri: str
     except TrackingError:
         raise
     except Exception as error:
-        if getattr(error, "error_code", None) in _UNKNOWN:
+        if getattr(error, "error_code", None) in NOT_THERE:
             raise InputError(f"the registry has no version {version} of a model {name!r}") from None
         raise TrackingError(f"the registry cannot be read ({kind_of(error)})") from error
     description = _described(found, text)

@@ -255,9 +255,6 @@ def _written(number: Decimal) -> str:
 
 # --- attacks and their curves ---
 
-
-# --- names and sentences ---
-
 COIN = "a coin"
 """The diagonal of a chart of membership attacks."""
 

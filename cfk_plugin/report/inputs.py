@@ -188,17 +188,16 @@ def read_number(value: object, where: str, name: str) -> float | None:
         number = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if name == "k":
-        if not (number >= 2 and number.is_integer()):
-            raise InputError(f"{where} must be a whole number >= 2")
-        return int(number)
-    if name == "epsilon":
-        if not 0 < number < math.inf:
-            raise InputError(f"{where} must be a finite number above 0")
-        return number
-    if not 0 <= number <= 1:
-        raise InputError(f"{where} must be a number between 0 and 1")
-    return number
+    holds, asked = _NUMBERS.get(name, (lambda number: 0 <= number <= 1, "a number between 0 and 1"))
+    if not holds(number):
+        raise InputError(f"{where} must be {asked}")
+    return int(number) if name == "k" else number
+
+
+_NUMBERS: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "k": (lambda number: number >= 2 and number.is_integer(), "a whole number >= 2"),
+    "epsilon": (lambda number: 0 < number < math.inf, "a finite number above 0"),
+}
 
 
 ACCEPTABLE = (

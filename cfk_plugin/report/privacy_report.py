@@ -7,13 +7,13 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from cfk_plugin.errors import InputError
+from cfk_plugin.report import delivery, render, runs, statements
 from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
 from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import (
@@ -30,43 +30,10 @@ from cfk_plugin.report.data import (
     RunLine,
     Verdict,
 )
-from cfk_plugin.report.delivery import (
-    check_place,
-    compare,
-    log_report,
-    logged_report,
-    render_model_card,
-    write_pdf,
-    write_whole,
-)
 from cfk_plugin.report.disclosure import HIDDEN, Control, Kind, kind_of, shown_attack
 from cfk_plugin.report.figures import LATENCIES, distributions, figures, groups
 from cfk_plugin.report.inputs import Asked, HumanInputs, placeholders, thresholds
-from cfk_plugin.report.render import (
-    STATUS_TEXTS,
-    Document,
-    render_cell,
-    render_csv,
-    render_html,
-    render_junit,
-    render_markdown,
-)
-from cfk_plugin.report.runs import Evidence, Pooled, audited, read_experiment, read_runs
-from cfk_plugin.report.statements import (
-    circumstances,
-    columns,
-    controls,
-    criteria,
-    day,
-    definitions_of,
-    dp_statement,
-    environment_of,
-    limits,
-    not_covered,
-    of_milliseconds,
-    policy_summary,
-    population_summary,
-)
+from cfk_plugin.report.runs import Evidence, Pooled
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
@@ -149,9 +116,8 @@ class PrivacyReport:
             If the store does not answer, or holds something damaged.
         """
         wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
-        settings = _Settings(since, until, edition, preset, inputs, previous)
-        reading = partial(read_runs, wanted, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
-        return cls(*settings.report(reading, [("--run", each) for each in wanted]), tracking_uri)
+        settings = _Settings(since, until, edition, preset, inputs, previous, tracking_uri, progress)
+        return cls(*settings.report(runs.read_runs, wanted, [("--run", each) for each in wanted]), tracking_uri)
 
     @classmethod
     def of_experiment(
@@ -171,9 +137,8 @@ class PrivacyReport:
 
         Parameters, result and errors are those of `of_runs`.
         """
-        settings = _Settings(since, until, edition, preset, inputs, previous)
-        reading = partial(read_experiment, name, tracking_uri=tracking_uri, since=since, until=until, progress=progress)
-        return cls(*settings.report(reading, [("--experiment", name)]), tracking_uri)
+        settings = _Settings(since, until, edition, preset, inputs, previous, tracking_uri, progress)
+        return cls(*settings.report(runs.read_experiment, name, [("--experiment", name)]), tracking_uri)
 
     @classmethod
     def read(cls, source: str | Path, *, tracking_uri: str | None = None) -> PrivacyReport:
@@ -189,7 +154,7 @@ class PrivacyReport:
         path = Path(source)
         if isinstance(source, Path) or path.is_file() or path.suffix.lower() == ".json":
             return cls(_read_json(path))
-        return cls(logged_report(source, tracking_uri=tracking_uri), (), tracking_uri)
+        return cls(delivery.logged_report(source, tracking_uri=tracking_uri), (), tracking_uri)
 
     @property
     def verdict(self) -> Verdict:
@@ -210,19 +175,19 @@ class PrivacyReport:
         address : str, optional
             Of the tracking server: run ids become links to it. Without it they are text.
         """
-        return render_html(self._document(address), print_edition=print_edition)
+        return render.render_html(self._document(address), print_edition=print_edition)
 
     def to_markdown(self) -> str:
         """Return the whole report as Markdown."""
-        return render_markdown(self._document())
+        return render.render_markdown(self._document())
 
     def to_csv(self) -> str:
         """Return one line per check as CSV."""
-        return render_csv(self.data)
+        return render.render_csv(self.data)
 
     def to_junit(self) -> str:
         """Return the checks as JUnit XML: what needs a person, or was not measured, is skipped, never green."""
-        return render_junit(self.data)
+        return render.render_junit(self.data)
 
     def model_card(self, *, where: str = "") -> str:
         """Return the report in short, for the description of a registered model; see `describe_model_version`.
@@ -232,7 +197,7 @@ class PrivacyReport:
         where : str
             Where the whole report is.
         """
-        return render_model_card(self.data, where=where)
+        return delivery.render_model_card(self.data, where=where)
 
     def save(self, path: str | os.PathLike[str], *, print_edition: bool = False, address: str | None = None) -> None:
         """Write the report as the name ends: .html, .json, .md, .csv, .xml (JUnit) or .pdf.
@@ -253,10 +218,10 @@ class PrivacyReport:
             If a PDF is asked for and there is no Chromium.
         """
         place = Path(path)
-        check_place(place, SUFFIXES)
+        delivery.check_place(place, SUFFIXES)
         suffix = place.suffix.lower()
         if suffix == ".pdf":
-            write_pdf(self.to_html(print_edition=True, address=address), place)
+            delivery.write_pdf(self.to_html(print_edition=True, address=address), place)
             return
         makers: dict[str, Callable[[], str]] = {
             ".html": lambda: self.to_html(print_edition=print_edition, address=address),
@@ -265,7 +230,7 @@ class PrivacyReport:
             ".csv": self.to_csv,
             ".xml": self.to_junit,
         }
-        write_whole(place, makers[suffix]())
+        delivery.write_whole(place, makers[suffix]())
 
     def log(self) -> str:
         """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that holds it.
@@ -280,7 +245,7 @@ class PrivacyReport:
             If MLflow does not take it.
         """
         texts = {"html": self.to_html(), "json": self.to_json(), "md": self.to_markdown()}
-        return log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
+        return delivery.log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
 
     def compare(self, earlier: PrivacyReport) -> tuple[Change, ...]:
         """Return ``what``, ``before`` and ``after`` of everything that changed since an earlier report.
@@ -290,18 +255,18 @@ class PrivacyReport:
         InputError
             If the two are of different editions.
         """
-        return compare(earlier.data, self.data)
+        return delivery.compare(earlier.data, self.data)
 
     def __repr__(self) -> str:
         statuses = [check.status for check in self.data.checks]
-        counts = [f"{statuses.count(status)} {text}" for status, text in STATUS_TEXTS.items()]
+        counts = [f"{statuses.count(status)} {text}" for status, text in render.STATUS_TEXTS.items()]
         return f"<PrivacyReport: {self.verdict}; {', '.join(counts)}>"
 
     def _repr_html_(self) -> str:
         """Return verdict and checks, for notebooks; the whole report is `to_html`."""
-        return render_cell(self.data)
+        return render.render_cell(self.data)
 
-    def _document(self, address: str | None = None) -> Document:
+    def _document(self, address: str | None = None) -> render.Document:
         if address is not None and not address.startswith(("http://", "https://")):
             raise InputError(f"the address of the tracking server must begin with http:// or https://, got {address!r}")
         return compose(self.data, address=address)
@@ -317,9 +282,11 @@ class _Settings:
     preset: str | None
     inputs: HumanInputs | str | Path | None
     previous: PrivacyReport | str | Path | None
+    tracking_uri: str | None
+    progress: Progress | None
 
     def report(
-        self, reading: Callable[[], Evidence], source: Sequence[tuple[str, str]]
+        self, read: Callable[..., Evidence], what: object, source: Sequence[tuple[str, str]]
     ) -> tuple[ReportData, tuple[str, ...]]:
         """Check everything, read the runs, and return the report, exactly as its JSON will be read back, and their ids.
 
@@ -336,7 +303,9 @@ class _Settings:
                 f"the earlier report is the {previous.report['edition']} edition and this one is to be the "
                 f"{self.edition}; give one of the same edition"
             )
-        evidence = reading()
+        evidence = read(
+            what, tracking_uri=self.tracking_uri, since=self.since, until=self.until, progress=self.progress
+        )
         made = build(
             evidence,
             inputs=inputs,
@@ -408,7 +377,7 @@ def build(
     checks = tuple(_check(line, control) for line in judged(case))
     data = _data(case, control, released, checks, preset, command)
     if previous is not None:
-        data = replace(data, changes=compare(previous, data))
+        data = replace(data, changes=delivery.compare(previous, data))
     # A report is named by its content: the same evidence, the same name.
     digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
     return replace(data, report={**data.report, "id": digest})
@@ -425,7 +394,7 @@ def _case(evidence: Evidence, inputs: HumanInputs, asked: Mapping[str, Asked]) -
         inputs=inputs,
         thresholds=asked,
         groups=groups(pooled),
-        audited=audited(evidence),
+        audited=runs.audited(evidence),
         placeholders=len(placeholders(inputs)),
     )
 
@@ -439,48 +408,48 @@ def _data(
     command: str,
 ) -> ReportData:
     """Put together what may be shown."""
-    evidence, pooled, dp = case.evidence, case.pooled, dp_statement(case.evidence)
-    said = circumstances(evidence, pooled, dp)
+    evidence, pooled, dp = case.evidence, case.pooled, statements.dp_statement(case.evidence)
+    said = statements.circumstances(evidence, pooled, dp)
     metrics = _metrics(case.figures, released, control)
     ran = tuple(shown_attack(attack, control) for attack in case.attacks)
     floor = case.asked("pureness", "min_pureness").value
     return ReportData(
-        report=_head(case, control, verdict(check.status for check in checks), not_covered(said), command),
+        report=_head(case, control, verdict(check.status for check in checks), statements.not_covered(said), command),
         system=case.inputs.system(),
-        population=population_summary(evidence, case.figures, control),
-        attributes=columns(evidence, control),
-        policy=policy_summary(pooled, case.thresholds, control, said.guarantees, preset),
+        population=statements.population_summary(evidence, case.figures, control),
+        attributes=statements.columns(evidence, control),
+        policy=statements.policy_summary(pooled, case.thresholds, control, said.guarantees, preset),
         releases=released,
         checks=checks,
         metrics=metrics,
         distributions=distributions(evidence, pooled, case.audited, control, floor),
         groups=tuple(_group(group, control) for group in case.groups),
         attacks=ran,
-        criteria=criteria(
+        criteria=statements.criteria(
             {check.id: check.status for check in checks},
             said.raw_private,
             regions=len(pooled.regions) > 0 or not said.prototypes,
             prototypes=said.prototypes,
         ),
         dp=dp,
-        limits=limits(said),
+        limits=statements.limits(said),
         placeholders=placeholders(case.inputs),
         sign_off=case.inputs.signatures(),
-        controls=controls(),
-        environment=environment_of(evidence),
+        controls=statements.controls(),
+        environment=statements.environment_of(evidence),
         runs=_runs(evidence, pooled, control),
         certificates=_certificates(pooled, control),
         changes=None,
         suppressed_cells=tuple(sorted(set(control.hidden))),
-        definitions=definitions_of(checks, metrics, ran),
+        definitions=statements.definitions_of(checks, metrics, ran),
     )
 
 
 def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[str, ...], command: str) -> ReportHead:
     evidence, pooled, inputs = case.evidence, case.pooled, case.inputs
     times = pooled.rows["timestamp"] if "timestamp" in pooled.rows and len(pooled) else None
-    first, last = (None, None) if times is None else (day(times.min()), day(times.max()))
-    latest = of_milliseconds(max(run.started for run in evidence.runs))
+    first, last = (None, None) if times is None else (statements.day(times.min()), statements.day(times.max()))
+    latest = statements.of_milliseconds(max(run.started for run in evidence.runs))
     names = sorted({run.experiment for run in evidence.runs if run.experiment})
     return {
         "id": "",
@@ -490,8 +459,8 @@ def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[s
         "period": {
             "first": first,
             "last": last,
-            "since": of_milliseconds(evidence.since),
-            "until": of_milliseconds(evidence.until),
+            "since": statements.of_milliseconds(evidence.since),
+            "until": statements.of_milliseconds(evidence.until),
         },
         "as_of": max(filter(None, (last, latest)), default=None),
         "reason": inputs.reason,
@@ -567,7 +536,7 @@ def _runs(evidence: Evidence, pooled: Pooled, control: Control) -> tuple[RunLine
             "run": run.run_id,
             "name": run.name,
             "experiment": run.experiment,
-            "started": of_milliseconds(run.started),
+            "started": statements.of_milliseconds(run.started),
             "asked": asked.get(run.run_id, 0),
             "verdict": run.tags.get("cfk.verdict", ""),
             "audits": tuple(str(audit.get("kind", "")) for audit in run.audits),

@@ -108,21 +108,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A whole report.
+    """A whole report: the verdict in a sentence, what it does not cover, and facts at the top; then its sections.
 
-    Attributes
-    ----------
-    title, edition, verdict
-    headline : str
-        The verdict in one sentence.
-    facts : sequence of (str, str)
-        Period, number of explanations and the like, at the top.
-    not_covered : sequence of str
-        What the verdict does not cover, beside it.
-    sections : sequence of Section
-        In order; the first is the verdict's.
-    data : str
-        The JSON that it was made from, to be downloaded from the document.
+    `data` is the JSON that it was made from, to be downloaded from the document.
     """
 
     title: str
@@ -143,6 +131,7 @@ STATUS_TEXTS: Mapping[Status, str] = {
     "not_measured": NOT_MEASURED_TEXT,
 }
 """How a status is written, everywhere."""
+WORST_FIRST: Sequence[Status] = ("fail", "review", "not_measured", "pass")
 
 
 def amounts_of(check: CheckResult) -> tuple[str, str]:

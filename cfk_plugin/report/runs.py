@@ -51,25 +51,10 @@ if TYPE_CHECKING:
 class RunEvidence:
     """One run. What it does not hold is None, or a column that is not there.
 
-    Attributes
-    ----------
-    run_id, name, experiment : str
-    started : int
-        Milliseconds since 1970.
-    params, tags : mapping of str to str
-    metrics : mapping of str to float
-        Last values.
-    policy, population, environment, frontier : mapping, optional
-        ``cfk/policy.json``, ``cfk/population.json``, ``cfk/environment.json``, ``cfk/frontier.json``.
-    rows : DataFrame, optional
-        One row per explanation in the period, in the order of the run: of ``cfk/explanations`` the columns ``step``,
-        ``timestamp``, ``status``, ``reason``, ``k``, ``ncp``, ``pureness``, ``pureness_low``, ``pureness_high``,
-        ``exact``, ``optimal``, ``gap``, ``method``, ``guarantee``, ``policy_hash``, ``population``, ``epsilon``,
-        ``delta``; of ``cfk/recount`` whatever is there, joined row by row.
-    prototype : mapping, optional
-        The certificate that the run's prototypes share.
-    audits : sequence of mapping
-        ``cfk/audit*.json``.
+    `started` is in milliseconds since 1970, `metrics` are last values, and `policy`, `population`, `environment`,
+    `frontier` and `audits` are the JSON files of ``cfk``. `rows` has one row per explanation in the period, in the
+    order of the run: what is read of ``cfk/explanations``, and whatever ``cfk/recount`` has, joined row by row.
+    `prototype` is the certificate that the run's prototypes share.
     """
 
     run_id: str
@@ -99,17 +84,11 @@ class RunEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Evidence:
-    """Everything that a report is made from.
+    """Everything that a report is made from: runs with explanations and runs with audits, oldest first.
 
-    Attributes
-    ----------
-    runs : sequence of RunEvidence
-        Those with explanations and those with audits, oldest first.
-    since, until : int, optional
-        The period asked for, milliseconds since 1970; `until` is not in it.
-    uncounted : mapping of str to int
-        Explanations in the period that are in files of a run and that its summary does not count, by run id: they
-        are on their way, or the attempt to log them broke off. They are not in the runs' rows.
+    The period asked for is in milliseconds since 1970; `until` is not in it. `uncounted` says by run id how many
+    explanations are in files that the run's summary does not count: they are on their way, or the attempt to log them
+    broke off. They are not in the runs' rows.
     """
 
     runs: Sequence[RunEvidence]
