@@ -16,7 +16,7 @@ import grimp
 import cfk_plugin
 
 PACKAGE = Path(cfk_plugin.__file__).parent
-ROOMS = ("data", "metrics", "records", "protection", "release", "dp")
+ROOMS = ("data", "metrics", "records", "protection", "release", "dp", "report")
 MOST_FILES, MOST_FUNCTIONS, MOST_MOVES = 17, 120, 150
 
 
