@@ -10,8 +10,9 @@ import json
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ KEY = b"a key of the stored results"
 LEVELS = ["low", "mid", "high", "top"]
 CITIES = ["north", "north east", "south", "south west", "centre"]
 TREE = {city: ["upper" if city.startswith("n") else "lower"] for city in CITIES}
-QUICK, SIZES = (5, 20), (2, 5, 10, 20)
+SIZES = (2, 5, 10, 20)
 TABLES = {"heart": SIZES, "cmc": SIZES, "german": SIZES, "informs": (5,), "hospital": (20,), "adult": (10,)}
 SHORT = ExactProtector(node_limit=400, rounds=4, cell_budget=600)
 
@@ -191,18 +192,23 @@ def fitted(table: Table, population: Population, k: int, method: Any = "auto", *
     return anonymizer.fit(population, model=table.model, desired=1)
 
 
-def results(table: Table, sizes: tuple[int, ...], *, searches: bool = True, private: bool = False) -> dict[str, str]:
-    """Return the digests of one table: of explanations, and of the regions of everybody."""
-    found: dict[str, str] = {}
-    for k in sizes:
-        for name, (method, policy) in NOMINAL.items() if searches else ():
-            anonymizer = fitted(table, table.population, k, method, guarantee="nominal", **policy)
-            found[f"{name}-{k}"] = of_entries(anonymizer.transform(table.counterfactuals))
-        for name, policy in {**FIXED, **(GENERATED if private else {})}.items():
-            anonymizer = fitted(table, table.population, k, **policy)
-            found[f"{name}-{k}"] = of_entries(anonymizer.transform(table.counterfactuals))
-            found[f"{name}-{k}-everybody"] = digest([of_region(r) for r in anonymizer.regions_of(table.rows)])
-    found.update(sealed(table, sizes[0], sizes[-1]))
+def of_searches(table: Table, sizes: tuple[int, ...], names: Iterable[str] = NOMINAL) -> dict[str, str]:
+    """Return the digests of explanations by each search."""
+    found = {}
+    for name, k in product(names, sizes):
+        method, policy = NOMINAL[name]
+        anonymizer = fitted(table, table.population, k, method, guarantee="nominal", **policy)
+        found[f"{name}-{k}"] = of_entries(anonymizer.transform(table.counterfactuals))
+    return found
+
+
+def of_groups(table: Table, sizes: tuple[int, ...], settings: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the digests of explanations from a partition, and of the regions of everybody."""
+    found = {}
+    for (name, policy), k in product(settings.items(), sizes):
+        anonymizer = fitted(table, table.population, k, **policy)
+        found[f"{name}-{k}"] = of_entries(anonymizer.transform(table.counterfactuals))
+        found[f"{name}-{k}-everybody"] = digest([of_region(r) for r in anonymizer.regions_of(table.rows)])
     return found
 
 
@@ -218,44 +224,50 @@ def sealed(table: Table, k: int, larger: int) -> Iterator[tuple[str, str]]:
             yield f"sealed-{floor}-everybody", digest([of_region(r) for r in anonymizer.regions_of(table.rows)])
 
 
-def of_generated(*, quick: bool) -> dict[str, str]:
-    found = results(generated(), QUICK if quick else SIZES, private=True)
-    people = results(generated(subject=True), (4,) if quick else (2, 8), searches=False, private=True)
-    return {**found, **{f"people-{name}": value for name, value in people.items()}}
+def of_generated() -> dict[str, str]:
+    table, people, settings = generated(), generated(subject=True), {**FIXED, **GENERATED}
+    found = {**of_searches(table, SIZES), **of_groups(table, SIZES, settings), **dict(sealed(table, 2, 20))}
+    of_people = {**of_groups(people, (2, 8), settings), **dict(sealed(people, 2, 8))}
+    return {**found, **{f"people-{name}": value for name, value in of_people.items()}}
 
 
-def of_published(name: str, folder: Path, *, quick: bool) -> dict[str, str]:
-    return results(published(name, folder), (10,) if quick else TABLES[name])
+def of_published(name: str, folder: Path) -> dict[str, str]:
+    table, sizes = published(name, folder), TABLES[name]
+    found = {**of_searches(table, sizes), **of_groups(table, sizes, FIXED)}
+    return {**found, **dict(sealed(table, sizes[0], sizes[-1]))}
 
 
 def stored(name: str) -> dict[str, str]:
-    return json.loads(STORED.read_text())[name]
+    found: dict[str, str] = json.loads(STORED.read_text())[name]
+    return found
 
 
-def test_of_a_generated_table() -> None:
-    assert of_generated(quick=True) == stored("generated, quick")
+def test_of_some_settings_of_a_generated_table() -> None:
+    table, people, settings = generated(), generated(subject=True), {**FIXED, **GENERATED}
+    found = {**of_searches(table, (5,)), **of_searches(table, (20,), ("exact-pureness", "grasp-ncp", "mondrian"))}
+    found |= {**of_groups(table, (5,), settings), **dict(sealed(table, 2, 20))}
+    of_people = of_groups(people, (8,), {name: settings[name] for name in ("reciprocal", "catalogue-private")})
+    found |= {f"people-{name}": value for name, value in of_people.items()}
+    assert found.items() <= stored("generated").items()
 
 
-def test_of_a_small_published_table(shared_data: Path) -> None:
-    assert of_published("heart", shared_data, quick=True) == stored("heart, quick")
+def test_of_one_size_of_a_small_published_table(shared_data: Path) -> None:
+    table = published("heart", shared_data)
+    assert {**of_searches(table, (10,)), **of_groups(table, (10,), FIXED)}.items() <= stored("heart").items()
 
 
 @pytest.mark.slow
-def test_of_a_generated_table_for_more_sizes() -> None:
-    assert of_generated(quick=False) == stored("generated")
+def test_of_a_generated_table() -> None:
+    assert of_generated() == stored("generated")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_of_published_tables(name: str, shared_data: Path) -> None:
-    assert of_published(name, shared_data, quick=False) == stored(name)
+    assert of_published(name, shared_data) == stored(name)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    tables = Path(sys.argv[1])
-    made = {"generated, quick": of_generated(quick=True), "heart, quick": of_published("heart", tables, quick=True)}
-    made["generated"] = of_generated(quick=False)
-    for table in TABLES:
-        made[table] = of_published(table, tables, quick=False)
-        STORED.write_text(json.dumps(made, indent=1) + "\n")
+    made = {"generated": of_generated()} | {table: of_published(table, Path(sys.argv[1])) for table in TABLES}
+    STORED.write_text(json.dumps(made, indent=1) + "\n")
