@@ -103,7 +103,7 @@ class AllRegions:
 def check(seed: int, method: Protector, share: float, **policy: Any) -> int:
     """Hold what is proposed against all regions; return how many proposals are claimed to be the best."""
     rng = np.random.default_rng(seed)
-    population, model = people(rng, int(rng.integers(6, rng.choice([31, 300])))), Flips(seed, share)
+    population, model = people(rng, int(rng.integers(6, rng.choice([31, 1500])))), Flips(seed, share)
     rows = population.frame.iloc[rng.integers(0, population.n_rows, MANY)].reset_index(drop=True)
     for name in rows:
         if name.startswith("number") and rng.random() < 0.4:  # a number of nobody's, perhaps out of the range
