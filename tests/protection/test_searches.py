@@ -156,7 +156,7 @@ def test_no_region_is_better_than_a_proven_one_and_no_small_change_than_another(
 @given(st.integers(10_000, 2**32), st.integers(1, 9))
 def test_few_nodes_and_few_rounds_claim_what_holds(seed: int, few: int) -> None:
     check(seed, ExactProtector(node_limit=few), 1.0, objective="ncp")
-    check(seed, ExactProtector(node_limit=10 * few, rounds=few), 0.8)
+    check(seed, ExactProtector(node_limit=few, rounds=few), 0.5)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -221,13 +221,13 @@ def test_limits_end_in_a_region_and_a_gap_that_holds() -> None:
     population = crowd(600, **{f"x{j}": 40 for j in range(5)})
     rows = population.frame.head(2)
     best = propose(ExactProtector(), population, rows, always, k=20, objective="ncp")
-    for limit in ({"node_limit": 1}, {"time_limit": 0.0}):
+    for limit in ({"node_limit": 1}, {"time_limit": 0.0}, {"time_limit": 0.02}):
         for one, found in zip(
             best, propose(ExactProtector(**limit), population, rows, always, k=20, objective="ncp"), strict=True
         ):
             assert one.region is not None
             assert found.region is not None
-            assert not found.optimal
+            assert not found.optimal or limit == {"time_limit": 0.02}
             assert found.gap is not None
             assert population.count(found.region) >= 20
             loss = ncp(found.region, population)
