@@ -53,13 +53,11 @@ class Shares(NamedTuple):
 def group_cells(
     axes: AxisArrays, cells: Codes, people: ArrayLike, k: int, labels: Floats | None = None, label_weight: float = 0.03
 ) -> Shares:
-    """Divide the people of distinct cells into groups of at least ``k``, whatever the order of the cells.
+    """Divide the people of distinct cells, at least ``k``, into groups of so many, whatever the order of the cells.
 
     Of labels in [0, 1], one per cell, a group that holds both ends loses `label_weight`, next to an NCP of 1.
     """
     codes, count = np.ascontiguousarray(cells, np.int32), np.asarray(people, np.int64)
-    if count.sum() < k:
-        raise ValueError(f"{int(count.sum())} people cannot be divided into groups of at least {k}")
     if labels is not None:
         levels, level = np.unique(labels, return_inverse=True)
         axes = _joined(axes, AxisArrays.of([Axis.interval(label_weight * levels, label_weight)]))
@@ -242,15 +240,11 @@ def _merged(
 _BUILT: WeakKeyDictionary[Population, dict[tuple[object, ...], Partition]] = WeakKeyDictionary()
 
 
-def partition_of(
-    population: Population, policy: PrivacyPolicy, sides: Ints | None = None, likely: Floats | None = None
-) -> Partition:
+def partition_of(population: Population, policy: PrivacyPolicy, sides: Ints, likely: Floats | None) -> Partition:
     """Return the partition of a population for a policy; built once.
 
     `sides` are not mixed, and -1 is on none; groups are kept alike in `likely`, the outcome's partial dependence.
     """
-    if sides is None:
-        sides = np.zeros(population.n_rows, dtype=np.int64)
     built = _BUILT.setdefault(population, {})
     key = (policy.k, policy.l, policy.t, sides.tobytes(), None if likely is None else likely.tobytes())
     if key not in built:
