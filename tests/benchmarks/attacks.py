@@ -15,7 +15,7 @@ from pathlib import Path
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.audit import ATTACKS, AuditResult, Setting, run_linkage_audit
 from cfk_plugin.errors import NominalGuaranteeWarning
-from tables import TABLES, case
+from tables import DATA, TABLES, arguments, case, heading, line
 
 SHOWN = {
     "linkage": ("raw_success", "raw_singled_out", "success", "k_min", "k_median"),
@@ -32,17 +32,10 @@ SHOWN = {
 
 
 def row(table: str, result: AuditResult, seconds: float) -> str:
-    main, base = result.main, result.baseline
-    figures = " | ".join(f"{result.figures.get(name, float('nan')):.3g}" for name in SHOWN[result.attack])
-    return (
-        f"| {table} | {result.n} | {main.value:.3f} ({main.low:.3f}–{main.high:.3f}) | {base.value:.3f} | {figures} "
-        f"| {seconds:.1f} |"
-    )
-
-
-def head(attack: str) -> str:
-    names = " | ".join(SHOWN[attack])
-    return f"\n### {attack}\n\n| table | n | success | baseline | {names} | s |\n|{'---|' * (5 + len(SHOWN[attack]))}"
+    main = result.main
+    figures = [f"{result.figures.get(name, float('nan')):.3g}" for name in SHOWN[result.attack]]
+    success = f"{main.value:.3f} ({main.low:.3f}–{main.high:.3f})"
+    return line(table, result.n, success, f"{result.baseline.value:.3f}", *figures, f"{seconds:.1f}")
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, str]:
@@ -56,34 +49,35 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, str]:
         report = run_linkage_audit(setting, [attack], simulations=options.simulations)
         rows[attack] = row(name, report[attack], time.perf_counter() - started)
         started = time.perf_counter()
-        if options.out is not None:
+        if options.out:
             file = f"{name}-{options.guarantee}-{options.method}-{attack}.json"
-            (options.out / file).write_text(report.to_json(indent=1), encoding="utf-8")
+            (Path(options.out) / file).write_text(report.to_json(indent=1), encoding="utf-8")
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tables", type=lambda text: text.split(","), default=list(TABLES))
-    parser.add_argument("--attacks", type=lambda text: text.split(","), default=list(ATTACKS))
-    parser.add_argument("--k", type=int, default=10)
-    parser.add_argument("--limit", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--simulations", type=int, default=20)
-    parser.add_argument("--guarantee", default="nominal")
-    parser.add_argument("--anonymity-set", default="population")
-    parser.add_argument("--method", default="auto")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        data=DATA,
+        tables=TABLES,
+        attacks=list(ATTACKS),
+        k=10,
+        limit=50,
+        seed=0,
+        simulations=20,
+        guarantee="nominal",
+        anonymity_set="population",
+        method="auto",
+        out="",
+    )
     warnings.simplefilter("ignore", NominalGuaranteeWarning)
     rows: dict[str, list[str]] = defaultdict(list)
     for name in options.tables:
-        for attack, line in measure(name, options).items():
-            rows[attack].append(line)
-            print(f"<!-- {attack}: {line} -->", flush=True)
+        for attack, found in measure(name, options).items():
+            rows[attack].append(found)
+            print(f"<!-- {attack}: {found} -->", flush=True)
     for attack, lines in rows.items():
-        print(head(attack), *lines, sep="\n")
+        print(f"\n### {attack}\n", heading("table", "n", "success", "baseline", *SHOWN[attack], "s"), *lines, sep="\n")
 
 
 if __name__ == "__main__":

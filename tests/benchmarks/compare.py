@@ -5,10 +5,8 @@ Run it with ``python tests/benchmarks/compare.py --data FOLDER [--tables adult,c
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
-from tables import TABLES, Case, case
+from tables import DATA, TABLES, Case, arguments, case, heading
 
 TIMES = ("solver ms", "model ms", "whole ms", "model calls")
 RATIOS = ("GRASP solver / our solver", "GRASP whole / our solver", "GRASP whole / our whole")
@@ -155,31 +153,21 @@ def _without_model(anonymizer: KAnonymizer, frame: object) -> float:
     return 1e3 * (time.perf_counter() - started - (anonymizer.model_.seconds - before))
 
 
-def print_header(*columns: str) -> None:
-    """Start a Markdown table."""
-    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-
-
 def main() -> None:
     """Print all tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the tables and their descriptions")
-    parser.add_argument("--tables", default=",".join(TABLES))
-    parser.add_argument("--limit", type=int, default=50, help="explanations per table")
-    parser.add_argument("--k", type=int, default=10)
-    options = parser.parse_args()
-    cases = [case(name, options.data, options.limit) for name in options.tables.split(",")]
+    options = arguments(__doc__, data=DATA, tables=TABLES, limit=50, k=10)
+    cases = [case(name, options.data, options.limit) for name in options.tables]
     for table in cases:  # compile, and build each index, before anything is timed
         ExactProtector().protect(task_for(table, PrivacyPolicy(guarantee="nominal", k=options.k))[0])
-    print_header("table", "method", "found", "k min", "NCP %", "pureness %", "pure %", "proven %", *TIMES)
+    print("\n" + heading("table", "method", "found", "k min", "NCP %", "pureness %", "pure %", "proven %", *TIMES))
     rows = {table.name: print_comparison(table, options.k) for table in cases}
-    print_header("table", "objective", *RATIOS, "NCP points", "pureness points")
+    print("\n" + heading("table", "objective", *RATIOS, "NCP points", "pureness points"))
     for name, some in rows.items():
         print_ratios(name, some)
-    print_header("table", "objective", "k", "proven %", "widest proven gap, NCP points", "no proof %")
+    print("\n" + heading("table", "objective", "k", "proven %", "widest proven gap, NCP points", "no proof %"))
     for table in cases:
         print_proofs(table)
-    print_header("table", "one by one: median ms", "95th percentile ms", "batch: ms each")
+    print("\n" + heading("table", "one by one: median ms", "95th percentile ms", "batch: ms each"))
     for table in cases:
         print_overhead(table, options.k)
 

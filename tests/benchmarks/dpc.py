@@ -28,7 +28,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from cfk_plugin import DPPrototypes, Population, Schema
 from cfk_plugin.dp import DPC, PublicDomain, PublicEncoder, infer_domains
 from cfk_plugin.errors import PrivacyLeakWarning
-from tables import read
+from tables import DATA, arguments, heading, line, read, split
 
 PUBLISHED: dict[str, dict[str, tuple[float, float | None]]] = {
     "adult": {"DiCE": (0.972, 1.32), "DPC 0.025": (0.918, 1.62), "DPC 0.75": (0.968, None)},
@@ -70,9 +70,7 @@ def case(name: str, data: Path, queries: int, seed: int) -> Case:
     table = frame[features].assign(outcome=(frame[about["target"]] == about["desired_outcome"]).astype(int))
     if name in BALANCED:
         table = table.groupby("outcome").sample(table["outcome"].value_counts().min(), random_state=seed)
-    order = np.random.default_rng(seed).permutation(len(table))
-    cut = int(0.7 * len(table))
-    train, test = (table.iloc[rows].reset_index(drop=True) for rows in (order[:cut], order[cut:]))
+    train, test = split(table, 0.7, seed)
     quasi = about["quasi_identifiers"]
     schema = Schema.from_frame(table, quasi_identifiers=quasi, target="outcome", nullable=[])
     with warnings.catch_warnings(action="ignore"):
@@ -172,24 +170,17 @@ def measure(case: Case, name: str, explain: Explain, fitted: float) -> str:
     seconds = (time.perf_counter() - started) / len(sets)
     ratio, distance = PUBLISHED[case.name].get(name, (None, None))
     shown = [f"{flipped:.3f}", ratio or "–", f"{np.nanmean(away):.2f}", distance or "–"]
-    return f"| {case.name} | {name} | {' | '.join(map(str, shown))} | {fitted:.0f} | {seconds:.2f} |"
+    return line(case.name, name, *shown, f"{fitted:.0f}", f"{seconds:.2f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tables", type=lambda text: text.split(","), default=list(PUBLISHED))
-    parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
-    parser.add_argument("--queries", type=int, default=100, help="the paper has 500")
-    parser.add_argument("--epochs", type=int, default=300)
-    parser.add_argument("--dice", choices=["random", "genetic"], default="random")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    tables, methods = list(PUBLISHED), list(METHODS)
+    options = arguments(
+        __doc__, data=DATA, tables=tables, methods=methods, queries=100, epochs=300, dice="random", seed=0
+    )
     print(f"# load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; DiCE {options.dice}; {options.epochs} epochs")
-    lines = [
-        "| table | method | flipping ratio | printed | average distance | printed | fit s | 10 queries s |",
-        "|" + "---|" * 8,
-    ]
+    columns = ("flipping ratio", "printed", "average distance", "printed", "fit s", "10 queries s")
+    lines = [heading("table", "method", *columns)]
     warnings.simplefilter("ignore", ConvergenceWarning)
     warnings.simplefilter("ignore", PrivacyLeakWarning)  # domains are read from the table, see above
     warnings.simplefilter("ignore", DeprecationWarning)  # DiCE's, of pandas

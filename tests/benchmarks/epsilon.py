@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from pathlib import Path
 from sys import path
@@ -24,14 +23,11 @@ from neighbouring import (
     without_composition,
     without_pair_noise,
 )
+from tables import arguments, heading
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument("--only", nargs="+", help="names of mechanisms; all without it")
-    parser.add_argument("--epsilon", nargs="+", type=float, default=[0.5, 1, 3])
-    asked = parser.parse_args()
+    asked = arguments(__doc__, runs=400, only=[], epsilon=[0.5, 1.0, 3.0])
     cases = {
         "sound": sound,
         "pairs without noise": without_pair_noise,
@@ -39,7 +35,7 @@ def main() -> None:
         "composition ignored": without_composition,
         "domain read from rows": domain_from_rows,
     }
-    print("| mechanism | claimed | epsilon at least (95 %) | these runs could show | verdict |\n|---|---|---|---|---|")
+    print(heading("mechanism", "claimed", "epsilon at least (95 %)", "these runs could show", "verdict"))
     for name, make in cases.items():
         if asked.only and name not in asked.only:
             continue

@@ -6,10 +6,8 @@ Run it from the repository's root: ``python tests/benchmarks/guarantees.py --dat
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ import pandas as pd
 from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import NominalGuaranteeWarning
-from tables import TABLES, Case, case
+from tables import DATA, TABLES, Case, arguments, case, heading
 
 POLICIES = {
     "nominal": {"guarantee": "nominal"},
@@ -126,17 +124,7 @@ def point(value: Any) -> Any:
     return Interval(float(value), float(value)) if number else frozenset({None if pd.isna(value) else value})
 
 
-COST = (
-    "guarantee",
-    "released",
-    "NCP %",
-    "pureness %",
-    "k",
-    "k effective",
-    "k desired",
-    "k consistent",
-    "fit s",
-)
+COST = ("guarantee", "released", "NCP %", "pureness %", "k", "k effective", "k desired", "k consistent", "fit s")
 WHAT = {
     "cost": (cost, COST),
     "explain": (explain, ("answered", "native", "nearest point", "/ native", "with width, / native", "NCP %")),
@@ -146,17 +134,11 @@ WHAT = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tables", type=lambda text: text.split(","), default=list(TABLES))
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(WHAT))
-    parser.add_argument("--k", type=int, default=10)
-    parser.add_argument("--limit", type=int, default=50)
-    options = parser.parse_args()
+    options = arguments(__doc__, data=DATA, tables=TABLES, only=list(WHAT), k=10, limit=50)
     warnings.simplefilter("ignore", NominalGuaranteeWarning)
     for name in options.only:
         measure, head = WHAT[name]
-        print(f"\n| table | {' | '.join(head)} |\n|{'---|' * (len(head) + 1)}", flush=True)
+        print("\n" + heading("table", *head), flush=True)
         for table in options.tables:
             measure(case(table, options.data, options.limit), options.k)
 

@@ -7,7 +7,6 @@ Every case is one audit of one owner. A case that is in the output is not run ag
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import json
 import time
@@ -32,7 +31,7 @@ from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
 from cfk_plugin.audit.targets import RawOwner, Sample, Target, full_depth_forest, network, standard_owners
 from cfk_plugin.plugins import generator
-from tables import read
+from tables import DATA, arguments, read
 
 OUTPUT = Path(__file__).parents[2] / "docs/explanation/leaks.json"
 TARGETS = {
@@ -175,12 +174,7 @@ class Nearest:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", default="", help="beginning of the cases' names")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=OUTPUT)
-    given = parser.parse_args()
+    given = arguments(__doc__, data=DATA, only="", jobs=1, output=OUTPUT)
     for case in cases(given.data, given.jobs):
         found = json.loads(given.output.read_text()) if given.output.exists() else {}
         if case.name in found or not fnmatch.fnmatch(case.name, f"{given.only}*"):

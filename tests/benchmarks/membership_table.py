@@ -11,12 +11,10 @@ many splits of the table, without shadows, so that everybody who is not trained 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -25,15 +23,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin import Schema
 from cfk_plugin.audit.membership import HeomSum, Parts, membership
 from cfk_plugin.audit.result import measure_roc, readable, side_by_side
 from cfk_plugin.audit.targets import Sample, Target, compare, full_depth_forest, standard_owners
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.reproduction.prepare import nice as nice_search
-from prototypes import BINS
-from tables import TABLES, read
+from prototypes import declared
+from tables import DATA, arguments, heading, line, read
 
 Labels = NDArray[np.bool_]
 
@@ -79,25 +76,22 @@ EXPLAINERS = {
 }
 
 
-def declared(name: str, frame: pd.DataFrame, about: dict[str, Any]) -> Schema:
-    """Return the schema with the domains of the code book."""
-    columns = {c["name"]: c for c in about["columns"] if c["name"] in about["features"]}
-    numeric = {n: (c["min"], c["max"]) for n, c in columns.items() if c["type"] == "numeric"}
-    bins = BINS.get(name, {})
-    return Schema.from_frame(
-        frame,
-        quasi_identifiers=about["quasi_identifiers"],
-        bounds={n: ends for n, ends in numeric.items() if n not in bins},
-        bins=bins,
-        categories={
-            n: c.get("levels") or sorted(frame[n].dropna().unique()) for n, c in columns.items() if n not in numeric
-        },
-        nullable=[n for n in columns if frame[n].isna().any()],
-    )
-
-
 def main() -> None:
-    options = arguments()
+    options = arguments(
+        __doc__,
+        data=DATA,
+        table="german",
+        train=300,
+        trees=50,
+        k=10,
+        shadows=8,
+        attacked=150,
+        dice_shadows=4,
+        dice_attacked=50,
+        seed=0,
+        splits=0,
+        only=[],
+    )
     frame, about = read(options.table, options.data)
     sample = Sample(frame[about["features"]], (frame[about["target"]] == about["desired_outcome"]).to_numpy())
     schema = declared(options.table, sample.X, about)
@@ -129,9 +123,7 @@ def main() -> None:
         )
         print(f"{owner.name}: {perf_counter() - started:.0f} s", file=sys.stderr)
     table = readable(side_by_side(reports))
-    print("| " + " | ".join(table) + " |\n|" + "---|" * table.shape[1])
-    for row in table.itertuples(index=False):
-        print("| " + " | ".join(map(str, row)) + " |")
+    print(heading(*table), *(line(*row) for row in table.itertuples(index=False)), sep="\n")
 
 
 def distance_auc(owner: Target, sample: Sample, n_train: int, seed: int) -> float:
@@ -146,23 +138,6 @@ def distance_auc(owner: Target, sample: Sample, n_train: int, seed: int) -> floa
 
     others = pd.concat([parts.others.X, parts.pool.X], ignore_index=True)
     return measure_roc(distances(parts.table.X), distances(others)).auc.value
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--table", choices=TABLES, default="german")
-    parser.add_argument("--train", type=int, default=300)
-    parser.add_argument("--trees", type=int, default=50)
-    parser.add_argument("--k", type=int, default=10)
-    parser.add_argument("--shadows", type=int, default=8)
-    parser.add_argument("--attacked", type=int, default=150)
-    parser.add_argument("--dice-shadows", type=int, default=4)
-    parser.add_argument("--dice-attacked", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--splits", type=int, default=0)
-    parser.add_argument("--only", nargs="*", help="names of owners")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ or ``--rows 1000000`` for synthetic people. Prints Markdown; all losses are NCP 
 
 from __future__ import annotations
 
-import argparse
-import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ from cfk_plugin.protection.groups import Shares, group_cells
 from cfk_plugin.protection.solver import solve
 from reference import hull_cost
 from scale import synthetic_rows, table_of
-from tables import TABLES, read
+from tables import DATA, TABLES, arguments, heading, peak, read, split
 
 T = TypeVar("T")
 
@@ -80,17 +78,16 @@ def populations(names: Sequence[str], data: Path) -> Iterator[tuple[str, Populat
     """Each table as a whole, and the 60 % of its rows on which `tables.case` trains."""
     for name in names:
         frame, about = read(name, data)
-        order = np.random.default_rng(0).permutation(len(frame))
-        for part, rows in (("all", np.arange(len(frame))), ("train", order[: int(0.6 * len(frame))])):
-            table = frame.iloc[rows].reset_index(drop=True)[about["features"]]
+        for part, rows in (("all", frame), ("train", split(frame, 0.6, 0)[0])):
+            table = rows[about["features"]]
             schema = Schema.from_frame(table, quasi_identifiers=about["quasi_identifiers"])
             yield f"{name} {part}", Population.from_frame(table, schema)
 
 
 def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[str]:
     """One line per table and k."""
-    yield "| table | people | cells | k | groups | optimum alone | Mondrian | ours | / optimum | / Mondrian | CPU s |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    quality = ("optimum alone", "Mondrian", "ours", "/ optimum", "/ Mondrian", "CPU s")
+    yield heading("table", "people", "cells", "k", "groups", *quality)
     for name, population in populations(names, data):
         axes, cells, people = index_of(population).axes, population.cells, population.cell_people
         group_cells(axes, cells[:50], people[:50], 2)  # compiles
@@ -106,29 +103,21 @@ def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[
 
 def synthetic(rows: int, postal: str, k: int) -> Iterator[str]:
     """One line for synthetic people: time and memory; Mondrian and the reference of the loss would take hours."""
-    yield "| postal area | people | cells | k | groups | CPU s | peak GB |"
-    yield "|---|---:|---:|---:|---:|---:|---:|"
+    yield heading("postal area", "people", "cells", "k", "groups", "CPU s", "peak GB")
     frame = table_of(synthetic_rows(rows), postal)
     population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=list(frame)))
     axes, cells, people = index_of(population).axes, population.cells, population.cell_people
     shares, seconds = timed(group_cells, axes, cells, people, k)
     check(people, shares, k)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    yield f"| {postal} | {rows:,} | {len(cells):,} | {k} | {shares.group.max() + 1:,} | {seconds:.0f} | {memory:.1f} |"
+    yield f"| {postal} | {rows:,} | {len(cells):,} | {k} | {shares.group.max() + 1:,} | {seconds:.0f} | {peak():.1f} |"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--tables", nargs="+", default=TABLES)
-    parser.add_argument("--k", type=int, nargs="+", default=[10])
-    parser.add_argument("--rows", type=int, help="synthetic people instead of tables")
-    parser.add_argument("--postal", default="nominal", choices=["nominal", "numeric"])
-    ask = parser.parse_args(argv)
+    ask = arguments(__doc__, argv, data=DATA, tables=TABLES, k=[10], rows=0, postal="nominal")
     lines = synthetic(ask.rows, ask.postal, ask.k[0]) if ask.rows else table_rows(ask.tables, ask.data, ask.k)
-    for line in lines:
-        print(line, flush=True)
+    for text in lines:
+        print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ table; figures are means over the fits.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +19,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.pipeline import Pipeline
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import DPPrototypes, Population, Schema
 from cfk_plugin.dp import PublicDomain
 from cfk_plugin.metrics import utility
 from plain_tree import PlainTree
-from tables import read
+from tables import DATA, arguments, forest, heading, line, read, split
 
 BINS = {
     "adult": {
@@ -60,34 +56,35 @@ class Case:
     queries: pd.DataFrame
 
 
+def declared(name: str, frame: pd.DataFrame, about: dict[str, Any]) -> Schema:
+    """Return the schema with the domains of the code book."""
+    columns = {c["name"]: c for c in about["columns"] if c["name"] in about["features"]}
+    numeric = {n: (c["min"], c["max"]) for n, c in columns.items() if c["type"] == "numeric"}
+    bins = BINS.get(name, {})
+    texts = [n for n in columns if n not in numeric]
+    return Schema.from_frame(
+        frame,
+        quasi_identifiers=about["quasi_identifiers"],
+        bounds={n: ends for n, ends in numeric.items() if n not in bins},
+        bins=bins,
+        categories={n: columns[n].get("levels") or sorted(frame[n].dropna().unique()) for n in texts},
+        nullable=[n for n in columns if frame[n].isna().any()],
+    )
+
+
 def case(name: str, data: Path, queries: int, seed: int = 0, trees: int = 50) -> Case:
     """Split 60/40, declare the domain, fit a forest, and take undesired test rows as queries."""
     frame, about = read(name, data)
-    columns = {c["name"]: c for c in about["columns"] if c["name"] in about["features"]}
-    numeric = {n: (c["min"], c["max"]) for n, c in columns.items() if c["type"] == "numeric"}
-    for column in columns:
-        missing = frame[column].isna()
-        if missing.any():
-            frame[column] = frame[column].fillna(numeric[column][0] if column in numeric else "?")
-    order = np.random.default_rng(seed).permutation(len(frame))
-    cut = int(0.6 * len(frame))
-    train, test = (frame.iloc[rows].reset_index(drop=True) for rows in (order[:cut], order[cut:]))
+    for column in about["columns"]:
+        if column["name"] in about["features"]:
+            least = column["min"] if column["type"] == "numeric" else "?"
+            frame[column["name"]] = frame[column["name"]].fillna(least)
+    train, test = split(frame, 0.6, seed)
     features = about["features"]
-    levels = {n: c.get("levels") or sorted(frame[n].unique()) for n, c in columns.items() if n not in numeric}
-    schema = Schema.from_frame(
-        train[features],
-        quasi_identifiers=about["quasi_identifiers"],
-        bounds={n: ends for n, ends in numeric.items() if n not in BINS.get(name, {})},
-        bins=BINS.get(name, {}),
-        categories=levels,
-        nullable=[],
-    )
-    encode = ColumnTransformer([("c", OneHotEncoder(handle_unknown="ignore"), list(levels))], remainder="passthrough")
     leaf = 5 if len(frame) > 5000 else 3
-    forest = RandomForestClassifier(trees, min_samples_leaf=leaf, random_state=seed, n_jobs=1)
-    model = make_pipeline(encode, forest).fit(train[features], train[about["target"]])
+    model = forest(train[features], train[about["target"]], seed, trees, min_samples_leaf=leaf)
     asked = test[features][model.predict(test[features]) != about["desired_outcome"]].head(queries)
-    population = Population.from_frame(train[features], schema)
+    population = Population.from_frame(train[features], declared(name, frame[features], about))
     return Case(name, population, test[features], model, about["desired_outcome"], asked.reset_index(drop=True))
 
 
@@ -97,19 +94,17 @@ Answer = Callable[[pd.DataFrame], tuple[pd.DataFrame, NDArray[np.bool_]]]
 def methods(one: Case, epsilons: Sequence[float], delta: float) -> Iterator[tuple[str, Callable[[], Answer]]]:
     """Name the methods; each returns, when called, what answers queries: its fit is what is timed."""
 
-    def native() -> Answer:
-        explainer = NearestUnlikeNeighbour(one.population.frame, one.model, desired=one.desired)
+    def among(rows: pd.DataFrame) -> Answer:
+        explainer = NearestUnlikeNeighbour(rows, one.model, desired=one.desired)
         return lambda queries: (explainer.explain(queries), np.ones(len(queries), dtype=bool))
 
     def uniform() -> Answer:
         domain, random = PublicDomain.of(one.population), np.random.default_rng(0)
         codes = np.column_stack([random.integers(0, size, 20_000) for size in domain.sizes]).astype(np.int32)
         rows = domain.draw(codes, random)
-        wanted = rows[one.model.predict(rows) == one.desired]
-        explainer = NearestUnlikeNeighbour(wanted, one.model, desired=one.desired)
-        return lambda queries: (explainer.explain(queries), np.ones(len(queries), dtype=bool))
+        return among(rows[one.model.predict(rows) == one.desired])
 
-    yield "nearest training row", native
+    yield "nearest training row", lambda: among(one.population.frame)
     yield "uniform rows, epsilon = 0", uniform
     for epsilon in epsilons:
         for kind in (PlainTree, DPPrototypes):
@@ -132,7 +127,7 @@ def fresh(one: Case) -> str:
     support = found.fresh
     figures = {"nn1": support.nn1, "unseen": support.unseen_pair}
     cells = [f"{figures[name].value:.3g}" if name in figures else "–" for name in FIGURES]
-    return f"| {support.nn1.n} people who are not in the table | {' | '.join(cells)} |"
+    return line(f"{support.nn1.n} people who are not in the table", *cells)
 
 
 def measured(one: Case, fit: Callable[[], Answer]) -> dict[str, float]:
@@ -168,23 +163,19 @@ def measured(one: Case, fit: Callable[[], Answer]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
-    parser.add_argument("--tables", nargs="+", default=["adult", "german", "hospital", "informs"])
-    parser.add_argument("--epsilon", nargs="+", type=float, default=[0.1, 0.5, 1, 3, 10])
-    parser.add_argument("--delta", type=float, default=0.0)
-    parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--fits", type=int, default=3)
-    asked = parser.parse_args()
+    tables = ("adult", "german", "hospital", "informs")
+    asked = arguments(
+        __doc__, data=DATA, tables=tables, epsilon=[0.1, 0.5, 1.0, 3.0, 10.0], delta=0.0, queries=200, fits=3
+    )
     for name in asked.tables:
         one = case(name, asked.data, asked.queries)
         print(f"\n{name}: {len(one.population.frame)} rows, {len(one.queries)} queries, {asked.fits} fits\n")
-        print(f"| method | {' | '.join(FIGURES)} |\n|---|{'---|' * len(FIGURES)}")
+        print(heading("method", *FIGURES))
         print(fresh(one), flush=True)
         for label, fit in methods(one, asked.epsilon, asked.delta):
             repeats = asked.fits if "epsilon" in label and label[-3:] != "= 0" else 1
             found = pd.DataFrame([measured(one, fit) for _ in range(repeats)]).mean()
-            print(f"| {label} | {' | '.join(f'{found[name]:.3g}' for name in FIGURES)} |", flush=True)
+            print(line(label, *(f"{found[name]:.3g}" for name in FIGURES)), flush=True)
 
 
 if __name__ == "__main__":

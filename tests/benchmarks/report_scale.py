@@ -8,9 +8,7 @@ as a server writes them that ships every two seconds.
 
 from __future__ import annotations
 
-import argparse
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +28,7 @@ from cfk_plugin.report.compose import compose
 from cfk_plugin.report.privacy_report import build
 from cfk_plugin.report.render import render_html
 from spooled import explanations, released
+from tables import arguments, heading, line, peak
 from tracking_server import tracking_server
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def measure(uri: str, expected: int) -> dict[str, float]:
     from cfk_plugin.report.runs import read_experiment
 
     mlflow.set_tracking_uri(uri)
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    base = peak()
     start = time.perf_counter()
     evidence = read_experiment(EXPERIMENT, tracking_uri=uri)
     found = {"read s": time.perf_counter() - start, "start GB": base}
@@ -121,7 +120,7 @@ def measure(uri: str, expected: int) -> dict[str, float]:
     if rows != expected:
         raise AssertionError(f"read {rows} of {expected} explanations")
     frames = sum(int(run.rows.memory_usage(deep=True).sum()) for run in evidence.runs if run.rows is not None)
-    found |= {"read GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, "frames GB": frames / 2**30}
+    found |= {"read GB": peak(), "frames GB": frames / 2**30}
     return found | report_of(evidence)
 
 
@@ -132,12 +131,11 @@ def report_of(evidence: Any) -> dict[str, float]:
     built = time.perf_counter()
     html = render_html(compose(data))
     done = time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {
         "build s": built - started,
         "render s": done - built,
         "HTML kB": len(html.encode()) / 1e3,
-        "report GB": peak,
+        "report GB": peak(),
     }
 
 
@@ -156,12 +154,8 @@ def stores(folder: Path, kinds: Sequence[str]) -> Iterator[list[tuple[str, str]]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Make the runs, read them, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--explanations", type=int, default=1_000_000, help="in all runs together")
-    parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--parts", type=int, default=1, help="files of each run")
-    parser.add_argument("--stores", nargs="+", default=["http", "sqlite"], choices=["http", "sqlite"])
-    options = parser.parse_args(argv)
+    stores_of = ["http", "sqlite"]
+    options = arguments(__doc__, argv, explanations=1_000_000, runs=50, parts=1, stores=stores_of)
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
     import mlflow
 
@@ -173,12 +167,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             log_runs(client, options.explanations, options.runs, options.parts, Path(name) / f"made-{kind}")
             with get_context("spawn").Pool(1) as pool:
                 figures = pool.apply(measure, (uri, options.explanations))
-            lines = lines or [
-                f"| store | explanations | runs | files each | {' | '.join(figures)} |",
-                f"|---|---:|---:|---:|{'---:|' * len(figures)}",
-            ]
-            size = f"{options.explanations:,} | {options.runs} | {options.parts}"
-            lines.append(f"| {kind} | {size} | {' | '.join(f'{value:.2f}' for value in figures.values())} |")
+            lines = lines or [heading("store", "explanations", "runs", "files each", *figures)]
+            shown = (f"{value:.2f}" for value in figures.values())
+            lines.append(line(kind, f"{options.explanations:,}", options.runs, options.parts, *shown))
     print("\n".join(lines))
 
 

@@ -6,8 +6,6 @@ sparse places are met as often as people live there; the outliers show in the la
 
 from __future__ import annotations
 
-import argparse
-import resource
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import pandas as pd
 from cfk_plugin import Population, Schema
 from cfk_plugin.protection.axes import CellIndex, Codes, index_of
 from cfk_plugin.protection.solver import solve
+from tables import arguments, heading, peak
 
 SIZES = (80, 500, 2, 6, 16)  # age, postal area, sex, marital status, education
 
@@ -95,17 +94,14 @@ def measure(rows: int, postal: str, k: int, anchors: int, check: int) -> Row:
     if not np.allclose([found.cost for found in scanned], cost[sample], atol=1e-11):
         raise AssertionError("the index changed an optimum")
     p50, p99 = np.percentile(spent, [50, 99])
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     cells = len(population.cells)
-    return Row(postal, rows, cells, k, build, memory, p50, p99, float(spent.max()), float(proven.mean()), check)
+    return Row(postal, rows, cells, k, build, peak(), p50, p99, float(spent.max()), float(proven.mean()), check)
 
 
 def table(rows: Sequence[Row]) -> str:
     """Render as Markdown."""
-    lines = [
-        "| postal area | people | cells | k | fit s | peak GB | p50 ms | p99 ms | max ms | proven | same |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    times = ("fit s", "peak GB", "p50 ms", "p99 ms", "max ms")
+    lines = [heading("postal area", "people", "cells", "k", *times, "proven", "same")]
     lines += [
         f"| {r.postal} | {r.rows:,} | {r.cells:,} | {r.k} | {r.build_seconds:.1f} | {r.memory_gb:.2f} | "
         f"{r.p50:.2f} | {r.p99:.2f} | {r.largest:.1f} | {r.proven:.1%} | {r.checked} |"
@@ -116,13 +112,8 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure all sizes and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7])
-    parser.add_argument("--postal", nargs="+", default=["nominal", "numeric"], choices=["nominal", "numeric"])
-    parser.add_argument("--k", type=int, nargs="+", default=[10])
-    parser.add_argument("--anchors", type=int, default=500)
-    parser.add_argument("--check", type=int, default=20)
-    ask = parser.parse_args(argv)
+    sizes, postal = [10**5, 10**6, 10**7], ["nominal", "numeric"]
+    ask = arguments(__doc__, argv, rows=sizes, postal=postal, k=[10], anchors=500, check=20)
     cases = [(rows, postal, k, ask.anchors, ask.check) for rows in ask.rows for postal in ask.postal for k in ask.k]
     # A process each: the peak of memory is then that of one case.
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:

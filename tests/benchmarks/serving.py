@@ -9,7 +9,6 @@ a file, which is taken off. Load: many clients at once ask the protected server,
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -30,7 +29,7 @@ import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, log_protected_model
 from model_server import Server, serving, store
-from tables import Case, case
+from tables import DATA, Case, arguments, case, heading
 from timed import CLOCK, Explainer, Timed, Unprotected, model_seconds
 
 K = 10
@@ -68,7 +67,7 @@ def latency(servers: dict[str, Server], queries: list[dict[str, Any]], requests:
                 took[name].append(1000 * seconds)
     base = statistics.median(took["unprotected"])
     print(f"\n{requests} requests of one query each; the model's own time is taken off\n")
-    print("| server | median ms | 95 % ms | added median ms |\n|---|---|---|---|")
+    print(heading("server", "median ms", "95 % ms", "added median ms"))
     for name, values in took.items():
         added = statistics.median(values) - base
         print(f"| {name} | {statistics.median(values):.1f} | {np.percentile(values, 95):.1f} | {added:.1f} |")
@@ -139,12 +138,7 @@ def resident(pid: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--requests", type=int, default=300)
-    parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--clients", type=int, default=16)
-    given = parser.parse_args()
+    given = arguments(__doc__, data=DATA, requests=300, seconds=120.0, clients=16)
     table = case("adult", given.data, limit=200)
     queries = json.loads(table.queries.to_json(orient="records"))
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:

@@ -7,10 +7,8 @@ the driver, Java, and the largest Python worker. Where both sides protect the sa
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +23,7 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.serving.records import record_of
 from cfk_plugin.serving.spark import protect_spark
 from scale import synthetic_rows, table_of
+from tables import arguments, heading, peak
 
 KEY = b"a key of the benchmark"
 QUASI = ["age", "area", "sex", "marital", "education"]
@@ -90,11 +89,6 @@ def peaks() -> tuple[float, float]:
     return java, worker
 
 
-def driver() -> float:
-    """Return the largest resident size of this process, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
 def write(folder: Path, rows: int) -> Path:
     """Write people to Parquet files of a million each."""
     target = folder / "people"
@@ -107,14 +101,14 @@ def write(folder: Path, rows: int) -> Path:
 def count_from_parquet(table: Path, _: int) -> Cost:
     start = time.perf_counter()
     found = Population.from_parquet(table, schema(), key=KEY).fingerprint
-    return Cost(time.perf_counter() - start, driver(), 0, 0, found)
+    return Cost(time.perf_counter() - start, peak(), 0, 0, found)
 
 
 def count_from_spark(table: Path, cores: int) -> Cost:
     spark = session(cores)
     start = time.perf_counter()
     found = Population.from_spark(spark.read.parquet(str(table)), schema(), key=KEY).fingerprint
-    return Cost(time.perf_counter() - start, driver(), *peaks(), found)
+    return Cost(time.perf_counter() - start, peak(), *peaks(), found)
 
 
 def sealed(folder: Path, rows: int, k: int) -> Path:
@@ -147,7 +141,7 @@ def protect_here(bundle: Path, table: Path, _: int) -> Cost:
     names, domains = population.schema.features, population.domains
     found = pd.DataFrame([record_of(e, None, names, domains) for e in anonymizer.transform(rows)]).assign(id=rows["id"])
     seconds = time.perf_counter() - start
-    return Cost(seconds, driver(), 0, 0, digest(found))
+    return Cost(seconds, peak(), 0, 0, digest(found))
 
 
 def protect_there(bundle: Path, table: Path, cores: int) -> Cost:
@@ -159,7 +153,7 @@ def protect_there(bundle: Path, table: Path, cores: int) -> Cost:
     result = protect_spark(df, bundle, model=model, desired=1, keep=["id"], key=KEY)
     written = bundle.parent / "records"
     result.write.parquet(str(written))
-    cost = Cost(time.perf_counter() - start, driver(), *peaks(), "")
+    cost = Cost(time.perf_counter() - start, peak(), *peaks(), "")
     return cost._replace(digest=digest(pd.read_parquet(written)))
 
 
@@ -171,7 +165,7 @@ def alone(work: Callable[..., Cost], *arguments: Any) -> Cost:
 
 def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
     """Render as Markdown."""
-    lines = [f"| {title} | rows | s | driver GB | Java GB | worker GB | result |", "|---|---:|---:|---:|---:|---:|---|"]
+    lines = [heading(title, "rows", "s", "driver GB", "Java GB", "worker GB", "result")]
     lines += [
         f"| {name} | {rows:,} | {c.seconds:.0f} | {c.driver:.2f} | {c.java:.2f} | {c.worker:.2f} | {c.digest} |"
         for name, rows, c in found
@@ -181,14 +175,7 @@ def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--counterfactuals", type=int, default=10**6)
-    parser.add_argument("--people", type=int, default=20_000, help="population of the counterfactuals")
-    parser.add_argument("--rows", type=int, default=10**7, help="population that is counted")
-    parser.add_argument("--k", type=int, default=10)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--only", choices=["protect", "count"])
-    ask = parser.parse_args(argv)
+    ask = arguments(__doc__, argv, counterfactuals=10**6, people=20_000, rows=10**7, k=10, cores=2, only="")
     folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)  # workers import the model from this file
     with tempfile.TemporaryDirectory() as place:

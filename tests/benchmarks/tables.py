@@ -1,8 +1,10 @@
-"""The six tables of the paper, as the benchmarks use them: split, model, queries, native counterfactuals."""
+"""What benchmarks share: the six tables of the paper with models and queries, options, and tables in Markdown."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Population, Schema
 
+DATA = Path("../shared/data")
 TABLES = ("adult", "cmc", "german", "heart", "hospital", "informs")
 # `max_leaf_nodes` that five-fold cross-validation chose from the paper's grid for forests of 100 trees.
 LEAVES = {"adult": 500, "cmc": 10, "german": 100, "heart": 10, "informs": 100, "hospital": None}
@@ -41,23 +44,60 @@ def read(name: str, data: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     return pd.read_csv(data / f"{name}.csv.gz", dtype=text), about
 
 
+def split(frame: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return so many rows at random, and the others."""
+    order, cut = np.random.default_rng(seed).permutation(len(frame)), int(share * len(frame))
+    return tuple(frame.iloc[rows].reset_index(drop=True) for rows in (order[:cut], order[cut:]))
+
+
+def forest(train: pd.DataFrame, labels: pd.Series, seed: int = 0, trees: int = 100, **limits: Any) -> Pipeline:
+    """Fit a forest behind a one-hot encoding of what is no number."""
+    categories = [name for name in train if not pd.api.types.is_numeric_dtype(train[name])]
+    encode = ColumnTransformer([("c", OneHotEncoder(handle_unknown="ignore"), categories)], remainder="passthrough")
+    return make_pipeline(encode, RandomForestClassifier(trees, random_state=seed, n_jobs=1, **limits)).fit(
+        train, labels
+    )
+
+
 def case(name: str, data: Path, limit: int, seed: int = 0) -> Case:
     """Split 60/40, fit a forest, and take nearest unlike neighbours for the first undesired of 1,000 test rows."""
     frame, about = read(name, data)
     features, desired = about["features"], about["desired_outcome"]
-    order = np.random.default_rng(seed).permutation(len(frame))
-    cut = int(0.6 * len(frame))
-    train, test = (frame.iloc[rows].reset_index(drop=True) for rows in (order[:cut], order[cut:]))
-    categories = [c for c in features if not pd.api.types.is_numeric_dtype(frame[c])]
-    encode = ColumnTransformer(
-        [("categories", OneHotEncoder(handle_unknown="ignore"), categories)], remainder="passthrough"
-    )
-    forest = RandomForestClassifier(100, max_leaf_nodes=LEAVES[name], random_state=seed, n_jobs=1)
-    model = make_pipeline(encode, forest).fit(train[features], train[about["target"]])
+    train, test = split(frame, 0.6, seed)
+    model = forest(train[features], train[about["target"]], seed, max_leaf_nodes=LEAVES[name])
     schema = Schema.from_frame(train[features], quasi_identifiers=about["quasi_identifiers"])
     shown = test[features].head(1000)
     queries = shown[model.predict(shown) != desired].head(limit).reset_index(drop=True)
-    explainer = NearestUnlikeNeighbour(train[features], model, desired=desired)
-    found = explainer.explain(queries)
+    found = NearestUnlikeNeighbour(train[features], model, desired=desired).explain(queries)
     population = Population.from_frame(train[features], schema)
     return Case(name, population, model, desired, queries, found[list(schema.features)])
+
+
+def arguments(about: str | None, argv: list[str] | None = None, **defaults: Any) -> argparse.Namespace:
+    """Read options; each has the type of its default, and lists are separated by spaces or commas."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(default, (list, tuple)):
+            parser.add_argument(flag, nargs="+", default=list(map(str, default)))
+        else:
+            parser.add_argument(flag, default=default, type=str if default is None else type(default))
+    given = parser.parse_args(argv)
+    for name, default in defaults.items():
+        if isinstance(default, (list, tuple)):
+            kind = type(default[0]) if default else str
+            setattr(given, name, [kind(one) for one in ",".join(getattr(given, name)).split(",") if one])
+    return given
+
+
+def heading(*columns: str) -> str:
+    return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
+
+
+def line(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def peak() -> float:
+    """Return the largest resident size of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
