@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 import reproduced
 from cfk_plugin.cli import app
 from cfk_plugin.reproduction.measure import Job
+from cfk_plugin.reproduction.prepare import GRIDS
 from cfk_plugin.reproduction.results import Results
 from cfk_plugin.reproduction.run import Event, Forecast, Workspace
 
@@ -36,7 +37,9 @@ def done(data: Path, tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_sto
     """Return the folder of a finished experiment on one table."""
     output = tmp_path_factory.mktemp("reproduction")
     (output / "mlflow.db").write_bytes(_empty_mlflow_store.read_bytes())
-    result = reproduce(f"--data {data} --tables heart {ASKED} -o {output} --tracking-uri {uri(output)}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(GRIDS, "small", {"n_estimators": [5], "max_leaf_nodes": [10, None]})  # type: ignore[arg-type]
+        result = reproduce(f"--data {data} --tables heart {ASKED} -o {output} --tracking-uri {uri(output)}")
     assert "heart is measured; about 0 s left" in result.stderr
     return output
 

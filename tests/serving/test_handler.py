@@ -275,7 +275,9 @@ def test_an_outcome_that_cannot_be_checked_is_said(
 def test_a_server_that_is_told_to_end_ends_well(
     command: Callable[..., list[str]], tmp_path: Path, told: signal.Signals
 ) -> None:
-    with serving(tmp_path, store(tmp_path), ["cfk_plugin.cli", *command(Yes(), "yes")]) as server:
+    with serving(
+        tmp_path, store(tmp_path), ["cfk_plugin.cli", *command(Yes(), "yes"), "--read-timeout", "1"]
+    ) as server:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as waiting:
             waiting.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{")
