@@ -219,8 +219,7 @@ def introduce(data: Patients, population: Population, k: int, console: Console) 
         f"[bold]{risk.unique:.0%}[/] of them are the only one with their age, sex and BMI; "
         f"[bold]{risk.below_k:.0%}[/] share these with fewer than {k - 1} others.\n\n"
         f"{len(data.queries)} other patients are predicted a high progression and ask what would have to be "
-        "different for a low one.",
-        highlight=False,
+        "different for a low one."
     )
 
 
@@ -288,7 +287,6 @@ def summarise(acts: list[Act], console: Console) -> None:
         "rerun: of whom are left for somebody who reruns the protection for everybody. "
         "NCP: information lost, mean, 0 to 1. Pureness: share of the region where the model keeps the promise, mean.",
         style="dim",
-        highlight=False,
     )
 
 
@@ -297,22 +295,20 @@ def farewell(logged: Logged, folder: Path, console: Console) -> None:
     console.print()
     console.rule("[bold]Logged to MLflow")
     for name, run_id in logged.runs.items():
-        console.print(f"run {run_id}  {name}", highlight=False)
+        console.print(f"run {run_id}  {name}")
     checks = Counter(check.status for check in logged.report.data.checks)
     said = ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in sorted(checks.items()))
     console.print()
     console.rule("[bold]Report")
     console.print(
         f"{folder / REPORT}: verdict [bold]{logged.report.verdict}[/] ({said}). Unmeasured is never a pass: nobody has "
-        "attacked these explanations yet, or answered what only people can.",
-        highlight=False,
+        "attacked these explanations yet, or answered what only people can."
     )
     port = 5000
     console.print(
         f"\nOpen:  {folder / REPORT} in a browser, and\n"
         f"       mlflow ui --backend-store-uri {store(folder)} --port {port}\n"
         f"then   http://127.0.0.1:{port}, experiment “{EXPERIMENT}”: metrics cfk.* and artifacts cfk/",
-        highlight=False,
         soft_wrap=True,
     )
 

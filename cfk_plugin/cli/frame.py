@@ -120,5 +120,5 @@ def console(*, stderr: bool = False) -> Console:
     """Return where text goes; a pipe gets lines of 100 characters."""
     from rich.console import Console
 
-    found = Console(stderr=stderr)
-    return found if found.is_terminal else Console(stderr=stderr, width=100)
+    found = Console(stderr=stderr, highlight=False)
+    return found if found.is_terminal else Console(stderr=stderr, width=100, highlight=False)

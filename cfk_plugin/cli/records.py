@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cfk_plugin.records.budget import Account
-    from cfk_plugin.records.ledger import Status
+    from cfk_plugin.records.ledger import Ledger, Status
     from cfk_plugin.records.spool import Spool, Waiting
 
 ledger = typer.Typer(help="Make a ledger of releases, check it, or erase records from it.", no_args_is_help=True)
@@ -32,12 +32,16 @@ app.add_typer(budget, name="budget")
 app.add_typer(spool, name="spool")
 
 
+def _opened(url: str, key_file: Path | None, *, create: bool = False) -> Ledger:
+    from cfk_plugin.records.ledger import Ledger
+
+    return Ledger(url, key_file=key_file, create=create)
+
+
 @command("create", "cfk ledger create ledger.db\ncfk ledger create postgresql://cfk@db.example.org/privacy", ledger)
 def ledger_create(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     """Make a new ledger, once; nothing else does. One that is there is not touched."""
-    from cfk_plugin.records.ledger import Ledger
-
-    with Ledger(url, key_file=key_file, create=True) as book:
+    with _opened(url, key_file, create=True) as book:
         return _show_status(book.status())
 
 
@@ -49,15 +53,14 @@ def ledger_verify(
 ) -> int:
     """Check that no release or spend was taken away, added or changed. Exit code 0 when none was, else 1."""
     from cfk_plugin.records.chain import BrokenLedgerError
-    from cfk_plugin.records.ledger import Ledger
 
     try:
-        with Ledger(url, key_file=key_file) as book:
+        with _opened(url, key_file) as book:
             found = book.verify(head)
     except BrokenLedgerError as error:
-        console(stderr=True).print(f"cfk: {error}", highlight=False, markup=False, soft_wrap=True)
+        console(stderr=True).print(f"cfk: {error}", markup=False, soft_wrap=True)
         return 1
-    console().print("the ledger is as it was written", highlight=False)
+    console().print("the ledger is as it was written")
     return _show_status(found)
 
 
@@ -69,23 +72,21 @@ def ledger_upgrade(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     rows = Ledger.upgrade(url, key_file=key_file)
     said = f"{rows} rows are in its chain now; what was taken from it before cannot be noticed"
     console().print(said, soft_wrap=True)
-    with Ledger(url, key_file=key_file) as book:
+    with _opened(url, key_file) as book:
         return _show_status(book.status())
 
 
 @command("status", "cfk ledger status ledger.db", ledger)
 def ledger_status(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     """Show how many records and releases a ledger holds."""
-    from cfk_plugin.records.ledger import Ledger
-
-    with Ledger(url, key_file=key_file) as book:
+    with _opened(url, key_file) as book:
         return _show_status(book.status())
 
 
 def _show_status(found: Status) -> int:
     for field in fields(found):
         value = getattr(found, field.name)
-        console().print(f"{field.name:<9} {'–' if value is None else value}", highlight=False, soft_wrap=True)
+        console().print(f"{field.name:<9} {'–' if value is None else value}", soft_wrap=True)
     return 0
 
 
@@ -96,13 +97,13 @@ def ledger_export(
     key_file: opt.KeyFile = None,
 ) -> int:
     """Write what was released, when and how often: handles, hashes, counts and times, no value."""
-    from cfk_plugin.records.ledger import COLUMNS, Ledger
+    from cfk_plugin.records.ledger import COLUMNS
 
     as_csv, number = output.suffix.lower() == ".csv", 0
     if not as_csv and output.suffix.lower() != ".jsonl":
         raise LedgerError(f"{output}: the export must end in .csv or .jsonl")
     with (
-        Ledger(url, key_file=key_file) as book,
+        _opened(url, key_file) as book,
         quiet(f"{output}: cannot be written", LedgerError, let=LedgerError),
         output.open("w", encoding="utf-8", newline="") as file,
     ):
@@ -114,7 +115,7 @@ def ledger_export(
                 table.writerow(row)
             else:
                 file.write(json.dumps(row) + "\n")
-    console(stderr=True).print(f"{number} rows in {output}", highlight=False, soft_wrap=True)
+    console(stderr=True).print(f"{number} rows in {output}", soft_wrap=True)
     return 0
 
 
@@ -128,7 +129,6 @@ def ledger_forget(
 ) -> int:
     """Erase records from a ledger; what is on record for others stays."""
     from cfk_plugin._files import read_schema, read_table
-    from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.pipeline import handles_of
 
     known = None if train is None else read_table(train)
@@ -136,14 +136,14 @@ def ledger_forget(
     roles = read_schema(schema, table if known is None else known)
     if not len(table):
         raise InputError(f"{rows}: has no rows; give the rows to forget")
-    with Ledger(url, key_file=key_file) as book:
+    with _opened(url, key_file) as book:
         if missing := [name for name in roles.features if name not in table.columns]:
             lost = ", ".join(missing)
             raise InputError(f"{rows}: column {lost} is missing; give the rows as they are in the training table")
         # Column by column: a row of a data frame would turn whole numbers beside a fraction into fractions.
         records = zip(*(table[name].tolist() for name in roles.features), strict=True)
         gone = book.forget(*(handle for values in records for handle in handles_of(book, roles, list(values))))
-    console().print(f"forgot {gone.records} records with {gone.releases} releases", highlight=False, soft_wrap=True)
+    console().print(f"forgot {gone.records} records with {gone.releases} releases", soft_wrap=True)
     if not gone.records and known is None:
         console(stderr=True).print(
             "nothing matched; --train makes sure that the rows are read as they were for training"
@@ -183,16 +183,15 @@ def budget_show(
     from rich.table import Table
 
     from cfk_plugin.records.budget import accounts, format_amount
-    from cfk_plugin.records.ledger import Ledger
 
-    with Ledger(url, key_file=key_file) as book:
+    with _opened(url, key_file) as book:
         known = accounts(book)
     if as_json:
         content = {"accounts": [_plain_account(account) for account in known]}
         console().file.write(json.dumps(content, indent=1) + "\n")
         return 0
     if not known:
-        console().print("no budget was used in this ledger", highlight=False)
+        console().print("no budget was used in this ledger")
         return 0
     table = Table("account", "", "ceiling", "spent", "left", "fits", "last", box=None, pad_edge=False)
     for account in known:
@@ -228,12 +227,11 @@ def budget_raise(
 ) -> int:
     """Raise the ceiling of an account: people may lose more than was said before. Earlier ceilings stay on record."""
     from cfk_plugin.records.budget import raise_ceiling
-    from cfk_plugin.records.ledger import Ledger
 
-    with Ledger(url, key_file=key_file) as book:
+    with _opened(url, key_file) as book:
         now = raise_ceiling(book, account, epsilon, delta)
     line = f"raised from {now.ceilings[-2]} to {now.ceiling}; {now.left} is left"
-    console().print(line, highlight=False, soft_wrap=True)
+    console().print(line, soft_wrap=True)
     return 0
 
 

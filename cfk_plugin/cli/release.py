@@ -79,7 +79,6 @@ def schema(
         "Alone: share of the rows whose value no other row has; with those above: whose values in this column and all "
         f"above it together. Fill in quasi_identifiers{f' in {output}' if output is not None else ''}: every column "
         "that others can know of a person, however harmless it looks; those far up single out the most.",
-        highlight=False,
         soft_wrap=True,
     )
     return 0
@@ -173,7 +172,7 @@ def protect(
         out.file.write(explanations.to_json(indent=1) + "\n")
     if track or experiment:
         run_id = explanations.log(experiment=experiment)
-        err.print(f"logged to MLflow run {run_id}", highlight=False)
+        err.print(f"logged to MLflow run {run_id}")
     _show_summary(explanations, output, err)
     return 0 if not explanations.suppressed else 3 if explanations.released else 1
 
@@ -183,14 +182,13 @@ def _show_summary(explanations: Explanations, output: Path | None, err: Console)
 
     summary = explanations.summary()
     where = f" in {output}" if output is not None else ""
-    err.print(f"{summary['released']} released, {summary['suppressed']} withheld{where}", highlight=False)
+    err.print(f"{summary['released']} released, {summary['suppressed']} withheld{where}")
     for reason, count in summary["reasons"].items():
-        err.print(f"  {count} withheld: {SUPPRESSION_REASONS[reason]}", highlight=False)
+        err.print(f"  {count} withheld: {SUPPRESSION_REASONS[reason]}")
     if summary["released"]:
         err.print(
             f"  smallest region {summary['k_min']:.0f} people, information loss {summary['ncp_mean']:.3f}, "
-            f"pureness {summary['pureness_mean']:.1%}",
-            highlight=False,
+            f"pureness {summary['pureness_mean']:.1%}"
         )
 
 
@@ -239,7 +237,7 @@ def verify(
     try:
         content = read_bytes(released) if key is None else signing.verify(released, key, signature)
     except WrongSignatureError as error:
-        console().print(f"[bold]fail[/]: {escape(str(error))}", highlight=False)
+        console().print(f"[bold]fail[/]: {escape(str(error))}")
         return 1
     said = parse_json(content, released)
     try:
@@ -280,16 +278,16 @@ def _show_recount(found: Recount, content: Mapping[str, Any], population: Popula
             table.add_row(escape(finding.where), escape(finding.problem))
         out.print(table)
         if len(found.findings) > _SHOWN:
-            out.print(f"... and {len(found.findings) - _SHOWN} more", highlight=False)
+            out.print(f"... and {len(found.findings) - _SHOWN} more")
     withheld = sum(isinstance(e, dict) and e.get("status") == "suppressed" for e in content["explanations"])
     said = [f"{len(content['explanations']) - withheld} released, {withheld} withheld"]
     if population is not None:
         said.append(f"{population.n_people} people in the table")
     if found.counts:
         said.append(f"at least {min(found.counts)} in a region")
-    out.print(f"[bold]{found.verdict}[/]: {', '.join(said)}", highlight=False)
+    out.print(f"[bold]{found.verdict}[/]: {', '.join(said)}")
     for what in found.unchecked:
-        out.print(f"not checked: {what}", highlight=False)
+        out.print(f"not checked: {what}")
 
 
 @command("sign", "cfk sign --new-key release.key\ncfk sign released.json --key release.key")
@@ -309,12 +307,12 @@ def sign(
         if path is not None or key is not None:
             raise InputError("--new-key makes keys and signs nothing; sign with --key then")
         public = signing.new_key(new_key, passphrase)
-        out.print(f"{new_key}: keep it to yourself", markup=False, highlight=False)
-        out.print(f"{public}: give it to those who verify", markup=False, highlight=False)
+        out.print(f"{new_key}: keep it to yourself", markup=False)
+        out.print(f"{public}: give it to those who verify", markup=False)
         return 0
     if path is None or key is None:
         raise InputError("give a file and --key, your private key; cfk sign --new-key PATH makes one")
-    out.print(f"{signing.sign(path, key, passphrase)}", markup=False, highlight=False)
+    out.print(f"{signing.sign(path, key, passphrase)}", markup=False)
     return 0
 
 
@@ -334,7 +332,7 @@ def plugins() -> int:
         table.add_row(info.name, info.distribution or "–", info.version, ", ".join(info.hooks))
     out.print(table)
     if protectors := sorted(manager.protectors()):
-        out.print(f"protectors that plugins bring: {', '.join(protectors)}", highlight=False)
+        out.print(f"protectors that plugins bring: {', '.join(protectors)}")
     if names := generators():
-        out.print(f"generators, by name: {', '.join(names)}", highlight=False)
+        out.print(f"generators, by name: {', '.join(names)}")
     return 0

@@ -139,7 +139,7 @@ def _deliver(
     if log:
         with redirect_stdout(sys.stderr):  # MLflow prints addresses
             run_id = made.log()
-        err.print(f"logged to MLflow run {run_id}", highlight=False)
+        err.print(f"logged to MLflow run {run_id}")
         # The external edition names no run.
         internal = made.data.report["edition"] == "internal"
         where = f"artifact cfk/report.html of MLflow run {run_id}" if internal else ""
@@ -147,7 +147,7 @@ def _deliver(
         write_whole(card, made.model_card(where=where))
     if version is not None:
         describe_model_version(*version, made.model_card(where=where), tracking_uri)
-        err.print(f"described version {version[1]} of model {version[0]}", highlight=False, markup=False)
+        err.print(f"described version {version[1]} of model {version[0]}", markup=False)
 
 
 def _show(made: PrivacyReport, out: Console) -> None:

@@ -88,8 +88,8 @@ def reproduce(
         raise InputError(f"stopped; the same command goes on where it was, from {place.kept}") from None
     _show(results)
     err = console(stderr=True)
-    err.print(f"page: {output / PAGE}, plots: {output / FIGURES}", highlight=False)
-    err.print(f"runs: experiment {experiment!r} in {uri}", highlight=False)
+    err.print(f"page: {output / PAGE}, plots: {output / FIGURES}")
+    err.print(f"runs: experiment {experiment!r} in {uri}")
     judged = [v for v in results.verdicts if v.method == OURS[0] and v.against in (PAPER, THEIRS) and v.is_measured]
     return 0 if all(verdict.is_reached for verdict in judged) else 3
 
@@ -146,7 +146,7 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
         table = event.job.table
         left[table] -= 1
         if not left[table] and not err.is_terminal:
-            err.print(f"{table} is measured; about {_duration(forecast.left)} left", highlight=False)
+            err.print(f"{table} is measured; about {_duration(forecast.left)} left")
 
     with bar:
         yield on_event

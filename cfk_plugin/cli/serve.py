@@ -113,7 +113,6 @@ def _outcome(text: str, model: Any, population: Population) -> Any:
     console(stderr=True).print(
         f"warning: --desired {text}: no made-up row has this outcome, so it could not be checked that the model has "
         "it; if it has not, every explanation is withheld",
-        highlight=False,
         markup=False,
         soft_wrap=True,
     )

@@ -102,8 +102,7 @@ def _show_utility(found: Utility, out: Console) -> None:
     out.print(table)
     out.print(
         f"{found.answered} of {found.queries} queries answered; {found.desired_rows} of {found.training_rows} training "
-        "rows have the desired outcome",
-        highlight=False,
+        "rows have the desired outcome"
     )
     chance = found.chance
     if chance is None:
@@ -116,7 +115,6 @@ def _show_utility(found: Utility, out: Console) -> None:
         out.print(
             f"{name}: {_interval(among[0])} among {chance.rows} training rows, {_interval(among[1])} among as many "
             f"holdout rows: {said}",
-            highlight=False,
             soft_wrap=True,
         )
 
@@ -220,6 +218,4 @@ def _show_frontier(found: Frontier, out: Console) -> None:
         over = f"all {found.asked} counterfactuals"
     elif not found.common:
         over = f"what each k releases of {found.asked}: rows do not compare, as none is released at every k"
-    out.print(
-        f"Means with 95 % intervals; information loss and pureness are over {over}.", highlight=False, soft_wrap=True
-    )
+    out.print(f"Means with 95 % intervals; information loss and pureness are over {over}.", soft_wrap=True)
