@@ -141,16 +141,8 @@ EXPERIMENT = "cfk demo"
 REPORT = "report.html"
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """What was logged: runs by the name of the explainer, and the report that was made from them."""
-
-    runs: Mapping[str, str]
-    report: PrivacyReport
-
-
-def log(acts: Sequence[Act], folder: Path) -> Logged:
-    """Log every explainer's result to an SQLite store in the folder, and make the report of these runs."""
+def log(acts: Sequence[Act], folder: Path) -> tuple[dict[str, str], PrivacyReport]:
+    """Log every explainer's result to an SQLite store in the folder; return the runs by name, and their report."""
     import mlflow
 
     from cfk_plugin.records.logger import RunLogger
@@ -180,7 +172,7 @@ def log(acts: Sequence[Act], folder: Path) -> Logged:
     }
     report = PrivacyReport.of_runs(list(runs.values()), inputs=inputs, tracking_uri=uri)
     report.save(folder / REPORT)
-    return Logged(runs, report)
+    return runs, report
 
 
 def store(folder: Path) -> str:
@@ -258,29 +250,32 @@ def _whose(raw: pd.Series, population: Population) -> str:
     return f"{who} is {people}: whoever knows that learns {learnt} of the {private.shape[1]} private values."
 
 
+_FIGURES = {
+    "asked": ("asked", "d"),
+    "copies": ("native_rate", ".0%"),
+    "near": ("near_native_rate", ".0%"),
+    "released": ("released", "d"),
+    "withheld": ("suppressed", "d"),
+    "least k": ("k_min", ".0f"),
+    "rerun": ("k_effective_min", ".0f"),
+    "NCP": ("ncp_mean", ".3f"),
+    "pureness": ("pureness_mean", ".3f"),
+}
+"""Columns of the last table: a figure of all explanations, and its form."""
+
+
 def summarise(acts: list[Act], console: Console) -> None:
     """Print the figures of all explanations."""
     console.print()
     console.rule("[bold]All explanations")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("explainer", no_wrap=True)
-    names = "asked", "copies", "near", "released", "withheld", "least k", "rerun", "NCP", "pureness"
-    for name in names:
+    for name in _FIGURES:
         table.add_column(name, justify="right", no_wrap=True)
     for act in acts:
-        s = act.explanations.summary()
-        figures = (
-            str(s["asked"]),
-            _figure(s["native_rate"], ".0%"),
-            _figure(s["near_native_rate"], ".0%"),
-            str(s["released"]),
-            str(s["suppressed"]),
-            _figure(s["k_min"], ".0f"),
-            _figure(s["k_effective_min"], ".0f"),
-            _figure(s["ncp_mean"], ".3f"),
-            _figure(s["pureness_mean"], ".3f"),
-        )
-        table.add_row(act.name, *figures)
+        found = act.explanations.summary()
+        figures = ((found[figure], form) for figure, form in _FIGURES.values())
+        table.add_row(act.name, *("–" if value is None else format(value, form) for value, form in figures))
     console.print(table)
     console.print(
         "Copies, near: raw counterfactuals that are a training patient, or nearly. k: people behind an explanation; "
@@ -290,18 +285,18 @@ def summarise(acts: list[Act], console: Console) -> None:
     )
 
 
-def farewell(logged: Logged, folder: Path, console: Console) -> None:
+def farewell(runs: Mapping[str, str], report: PrivacyReport, folder: Path, console: Console) -> None:
     """Say what was written and what to open."""
     console.print()
     console.rule("[bold]Logged to MLflow")
-    for name, run_id in logged.runs.items():
+    for name, run_id in runs.items():
         console.print(f"run {run_id}  {name}")
-    checks = Counter(check.status for check in logged.report.data.checks)
+    checks = Counter(check.status for check in report.data.checks)
     said = ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in sorted(checks.items()))
     console.print()
     console.rule("[bold]Report")
     console.print(
-        f"{folder / REPORT}: verdict [bold]{logged.report.verdict}[/] ({said}). Unmeasured is never a pass: nobody has "
+        f"{folder / REPORT}: verdict [bold]{report.verdict}[/] ({said}). Unmeasured is never a pass: nobody has "
         "attacked these explanations yet, or answered what only people can."
     )
     port = 5000
@@ -315,10 +310,6 @@ def farewell(logged: Logged, folder: Path, console: Console) -> None:
 
 def _cell(value: Any) -> str:
     return f"{float(value):.4g}"
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
 
 
 def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar) -> int:
@@ -339,6 +330,6 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
         show(act, data.queries, population, console)
     summarise(acts, console)
     with quiet():
-        logged = log(acts, folder)
-    farewell(logged, folder, console)
+        runs, report = log(acts, folder)
+    farewell(runs, report, folder, console)
     return 1 if any(act.explanations.summary()["released_native"] for act in acts) else 0
