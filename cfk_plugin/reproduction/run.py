@@ -264,37 +264,15 @@ class Workspace:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def measurement(self, key: str) -> Measurement | None:
-        """Return what a job gave, if it was measured; see `Job.key`."""
-        return self._read(f"outcomes/{key}.json", Measurement.from_json)
-
-    def summary(self, config: Config) -> DataSummary | None:
-        """Return what a config led to, if it is known."""
-        return self._read(f"scenes/{config.key}.json", lambda text: DataSummary(**json.loads(text)))
-
-    def runs(self) -> dict[str, Any]:
-        """Return what is known of runs of MLflow: whatever was kept last."""
-        return self._read("runs.json", lambda text: dict(json.loads(text))) or {}
-
-    def keep(self, key: str, found: Measurement) -> None:
-        """Keep what a job gave."""
-        self._write(f"outcomes/{key}.json", found.to_json())
-
-    def keep_summary(self, config: Config, summary: DataSummary) -> None:
-        """Keep what a config led to."""
-        self._write(f"scenes/{config.key}.json", json.dumps(asdict(summary), sort_keys=True))
-
-    def keep_runs(self, runs: Mapping[str, Any]) -> None:
-        """Keep what is known of runs of MLflow."""
-        self._write("runs.json", json.dumps(runs, indent=1, sort_keys=True))
-
-    def _read(self, name: str, parse: Callable[[str], T]) -> T | None:
+    def read(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """Return what was kept under a name."""
         try:
             return parse((self.folder / name).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 
-    def _write(self, name: str, text: str) -> None:
+    def keep(self, name: str, text: str) -> None:
+        """Keep something under a name."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.partial")
@@ -335,19 +313,19 @@ def _measure_table(
         versions=_versions(),
     )
     prepared: Prepared | None = None
-    measured = {}
+    scene, measured = f"scenes/{config.key}.json", {}
     for job in jobs:
         key, seconds = job.key(config), None
-        found = workspace.measurement(key)
+        found = workspace.read(f"outcomes/{key}.json", Measurement.from_json)
         if found is None:
             if prepared is None:
-                known = workspace.summary(config)
+                known = workspace.read(scene, lambda text: DataSummary(**json.loads(text)))
                 prepared = prepare(table, config, known, jobs=processes)
                 if known is None:
-                    workspace.keep_summary(config, prepared.summary)
+                    workspace.keep(scene, json.dumps(asdict(prepared.summary), sort_keys=True))
             started = time.perf_counter()
             found = measure(prepared, job, effective=experiment.effective)
-            workspace.keep(key, found)
+            workspace.keep(f"outcomes/{key}.json", found.to_json())
             seconds = time.perf_counter() - started
         measured[key] = found
         told(Event(job, found.asked, seconds))
@@ -418,7 +396,7 @@ def log(measured: Mapping[str, Measurement], place: Place) -> dict[str, str]:
     first, as in ``alpha-40/ncp``. An experiment that is continued adds to its runs.
     """
     workspace, client = Workspace(place.kept), client_of(place.tracking_uri)
-    known, runs = workspace.runs(), {}
+    known, runs = workspace.read("runs.json", lambda text: dict(json.loads(text))) or {}, {}
     for key, found in measured.items():
         name = f"{place.tracking_uri} {place.experiment} {found.config.key} {found.method}"
         held = known.get(name)
@@ -433,7 +411,7 @@ def log(measured: Mapping[str, Measurement], place: Place) -> dict[str, str]:
                 run_name=f"{found.config.table} {found.method}",
             )
             held["keys"].append(key)
-            workspace.keep_runs(known)
+            workspace.keep("runs.json", json.dumps(known, indent=1, sort_keys=True))
         runs[key] = held["run_id"]
     return runs
 

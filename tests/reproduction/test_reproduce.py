@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import reproduced
 from cfk_plugin.cli import app
-from cfk_plugin.reproduction.measure import Job
+from cfk_plugin.reproduction.measure import Job, Measurement
 from cfk_plugin.reproduction.prepare import GRIDS
 from cfk_plugin.reproduction.results import Results
 from cfk_plugin.reproduction.run import Event, Forecast, Workspace
@@ -169,17 +169,11 @@ JOB = Job(table="heart", method="exact-ncp", k=5, asked=3)
 
 
 def test_a_damaged_file_counts_as_missing(tmp_path: Path) -> None:
-    workspace, config = Workspace(tmp_path), reproduced.config()
-    key = JOB.key(config)
+    workspace = Workspace(tmp_path)
     for text in (b"", b"{", b"[]", b'{"setting": {}}', b"\xff"):
-        (tmp_path / "outcomes").mkdir(exist_ok=True)
-        (tmp_path / "outcomes" / f"{key}.json").write_bytes(text)
-        (tmp_path / "scenes").mkdir(exist_ok=True)
-        (tmp_path / "scenes" / f"{config.key}.json").write_bytes(text)
-        (tmp_path / "runs.json").write_bytes(text)
-        assert workspace.measurement(key) is None
-        assert workspace.summary(config) is None
-        assert workspace.runs() == ({} if text != b'{"setting": {}}' else {"setting": {}})
+        (tmp_path / "one.json").write_bytes(text)
+        assert workspace.read("one.json", Measurement.from_json) is None
+        assert workspace.read("none.json", Measurement.from_json) is None
 
 
 def test_jobs_differ_by_everything_in_them() -> None:
