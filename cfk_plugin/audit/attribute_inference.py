@@ -153,14 +153,11 @@ class Guesses(NamedTuple):
     place: Rows  # of the answer that the guess rests on, per cell
     right: Mask  # whether a guess is right about somebody who has a value, per guess and value
 
-    def of(self, cells: Rows) -> tuple[Rows, Rows]:
-        """Return which of people in these cells something is guessed of, and the places that the guesses rest on."""
-        about = np.flatnonzero(self.guess[cells] >= 0)
-        return about, self.place[cells[about]]
-
-    def hits(self, cells: Rows, codes: NDArray[np.int32]) -> Mask:
-        """Say of people whom something is guessed of whether the guess is right."""
-        return self.right[self.guess[cells], codes]
+    def about(self, register: Register, name: str, people: Rows) -> tuple[Rows, Rows, Mask]:
+        """Return of whom something is guessed, the places that it rests on, and whether it is right."""
+        people = people[self.guess[register.cell_of[people]] >= 0]
+        cells = register.cell_of[people]
+        return people, self.place[cells], self.right[self.guess[cells], register.codes(name, people)]
 
 
 def guesses(answered: Answered, register: Register, name: str, tolerance: float) -> Guesses:
@@ -312,9 +309,7 @@ def _counts(
     table, own, control = people
     counts = np.zeros((places, 5), dtype=np.int64)
     for rows, right, everybody in ((table, RIGHT, ALL), (control, CONTROL_RIGHT, CONTROL_ALL)):
-        about, place = guessed.of(register.cell_of[rows])
-        crowd = rows[about]
-        hits = guessed.hits(register.cell_of[crowd], register.codes(name, crowd))
+        crowd, place, hits = guessed.about(register, name, rows)
         np.add.at(counts[:, right], place[hits], 1)
         np.add.at(counts[:, everybody], place, 1)
         if everybody == ALL and len(crowd):
