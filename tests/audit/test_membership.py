@@ -14,15 +14,60 @@ import pytest
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from threadpoolctl import ThreadpoolController
 
 from cfk_plugin.audit.membership import HypercubePopulation, membership, play
 from cfk_plugin.audit.result import AttackReport, measure_roc
 from cfk_plugin.audit.targets import Answers, Sample
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import auc_interval
-from small_owner import LinearOwner, LinearService
 
+THREADS = ThreadpoolController()
 CFD, CFD_LRT, LOSS, LOSS_LRT = (f"membership_{name}" for name in ("cfd", "cfd_lrt", "loss", "loss_lrt"))
+
+
+@dataclass(frozen=True)
+class LinearOwner:
+    """Trains a logistic regression and moves the coordinate with the largest weight: the nearest boundary point in l1.
+
+    `silent` is the share of queries without an answer, by position; with much of `lenient` everybody is desired.
+    """
+
+    name: str = "linear"
+    silent: float = 0.0
+    lenient: float = 0.0
+
+    def train(self, people: Sample, seed: int) -> LinearService:
+        with THREADS.limit(limits=1):  # threads of a small product wait for each other longer than they work
+            model = LogisticRegression(max_iter=200, tol=1e-3).fit(people.X.to_numpy(dtype=float), people.y)
+        return LinearService(model.coef_[0], float(model.intercept_[0]) + self.lenient, self.silent)
+
+
+@dataclass(frozen=True)
+class LinearService:
+    weights: np.ndarray
+    intercept: float
+    silent: float = 0.0
+
+    def margin(self, X: pd.DataFrame) -> np.ndarray:
+        return X.to_numpy(dtype=float) @ self.weights + self.intercept
+
+    def confidence(self, X: pd.DataFrame) -> np.ndarray:
+        return 1 / (1 + np.exp(-self.margin(X)))
+
+    def desired(self, X: pd.DataFrame) -> np.ndarray:
+        return self.margin(X) >= 0
+
+    def explain(self, X: pd.DataFrame) -> Answers:
+        rows, at = X.to_numpy(dtype=float).copy(), int(np.argmax(np.abs(self.weights)))
+        rows[:, at] -= self.margin(X) / self.weights[at] * (1 + 1e-9)  # a boundary point may round to either side
+        found = np.ones(len(X), dtype=bool)
+        if self.silent:
+            found[:: round(1 / self.silent)] = False
+        rows[~found] = np.nan
+        return Answers(pd.DataFrame(rows, columns=X.columns, index=X.index), found)
+
+
 OWNER = LinearOwner()
 
 
