@@ -254,12 +254,22 @@ def content() -> Any:
     return json.loads(EXAMPLE.read_text("utf-8"))
 
 
-def example(**changes: Any) -> PrivacyReport:
+def example(base: Any = None, **changes: Any) -> PrivacyReport:
     """Return the example with other content; of a mapping, the parts that are given."""
-    made = content()
+    made = base or content()
     for name, value in changes.items():
         made[name] = {**made[name], **value} if isinstance(made[name], dict) and isinstance(value, dict) else value
     return PrivacyReport(ReportData.from_dict(made))
+
+
+def bare(**changes: Any) -> PrivacyReport:
+    """Return the same of a report with one check and little else, which is rendered in no time."""
+    made = content()
+    made |= {name: [] for name in ("metrics", "distributions", "groups", "controls", "certificates", "attributes")}
+    made |= {"checks": [line("records")]} | {name: made[name][:1] for name in ("limits", "attacks")}
+    shown = {each["id"] for name in ("checks", "metrics", "attacks") for each in changes.get(name, made[name])}
+    made["definitions"] = {name: told for name, told in made["definitions"].items() if name in shown}
+    return example(made, **changes)
 
 
 def amount(value: float | None = None, low: float | None = None, high: float | None = None, **more: Any) -> Any:

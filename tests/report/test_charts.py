@@ -12,7 +12,7 @@ import pytest
 import reported
 from cfk_plugin import PrivacyReport
 from parsed import Element, Tree
-from reported import amount, content, example
+from reported import amount, bare, content, example
 
 ROOM = 34  # characters that fit on a line at 320 pixels
 LONG = "marital_status_of_the_first_applicant_at_the_time_of_the_application"
@@ -26,7 +26,7 @@ def chart(name: str, labels: list[str], series: dict[str, list[Any]], **of: Any)
 
 def drawn(*charts: dict[str, Any], name: str = "", **changes: Any) -> Element:
     """Return the picture of a chart, in a page with these."""
-    root = Tree(example(distributions=list(charts), **changes).to_html()).root
+    root = Tree(bare(distributions=list(charts), **changes).to_html()).root
     name = name or charts[0]["id"]
     (figure,) = [figure for figure in root.all("figure") if figure.attributes["id"] == f"chart-{name}"]
     return figure.all("svg")[0]

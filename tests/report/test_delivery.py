@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import time
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from mlflow import MlflowClient
@@ -60,9 +58,6 @@ def test_every_form_is_saved_by_its_suffix(report: PrivacyReport, tmp_path: Path
     for suffix in forms:
         report.save(f"report{suffix}")
     assert {path.suffix: path.read_bytes().decode() for path in tmp_path.iterdir()} == forms
-    names = [check.id for check in report.data.checks]
-    assert [line["id"] for line in csv.DictReader(forms[".csv"].splitlines())] == names
-    assert [case.get("name") for case in ET.fromstring(forms[".xml"]).iter("testcase")] == names
     for name, said in (("r.txt", r"must end in \.html or"), ("no/r.json", "folder does not exist")):
         with pytest.raises(InputError, match=said):
             report.save(name)

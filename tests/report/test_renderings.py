@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from cfk_plugin import PrivacyReport
 from cfk_plugin.report.data import ReportData
 from parsed import Element, Tree, problems
-from reported import HOSTILE, amount, content, example, line
+from reported import HOSTILE, amount, bare, content, example, line
 
 RUNS = "https://mlflow.example/"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -252,7 +252,7 @@ def test_texts_and_marks_have_the_contrast_that_wcag_asks_for_in_both_schemes(ht
 def written(name: str, **of: Any) -> str:
     """Return how a metric is written, in the table of its section."""
     metrics = [metric | {"amount": amount(**of)} for metric in content()["metrics"] if metric["id"] == name]
-    text = example(metrics=metrics, checks=[line("records")]).to_markdown()
+    text = bare(metrics=metrics).to_markdown()
     return re.findall(rf"\(#definition-{name}\) \| ([^|]*) \|", text)[0].strip().replace("\\", "")
 
 
@@ -292,16 +292,9 @@ def test_no_more_than_three_significant_digits_are_written(value: float) -> None
     assert float(text) == pytest.approx(value, rel=0.006)
 
 
-BARE = content() | {
-    "distributions": [],
-    "controls": [],
-    "definitions": {"pureness": content()["definitions"]["pureness"]},
-}
-
-
 def checked(value: float) -> str:
     """Return how the value of a check is written where a notebook shows it."""
-    report = PrivacyReport(ReportData.from_dict({**BARE, "checks": [line("pureness", measured=value)]}))
+    report = bare(checks=[line("pureness", measured=value)])
     (row,) = re.findall(r"<tr>.*?</tr>", report._repr_html_(), re.DOTALL)[1:]
     return Tree(row).root.all("td")[2].text
 

@@ -75,18 +75,6 @@ def test_a_protector_that_lies_fails_and_the_recount_is_the_evidence(store: str)
     assert report.data.releases["reasons"]["verification_failed"].value == 1
 
 
-def test_evidence_that_is_gone_is_not_measured(store: str) -> None:
-    run_id = logged(Proposing(toy.REGION), 2)
-    folder = Path(mlflow.get_run(run_id).info.artifact_uri.removeprefix("file://"))
-    for path in (folder / "cfk" / "recount").iterdir():
-        path.unlink()
-    (folder / "cfk" / "population.json").unlink()
-    after = PrivacyReport.of_runs(run_id)
-    statuses = {name: check(after, name).status for name in ("k_desired_min", "schema_declared", "k_min")}
-    assert list(statuses.values()) == ["not_measured", "not_measured", "pass"]  # released records are still there
-    assert (after.data.metric("cm").value, after.verdict) == (None, "review")
-
-
 def test_every_format_says_the_same_twice_and_nothing_of_the_table(fiona: str) -> None:
     first, second = (PrivacyReport.of_runs(fiona) for _ in range(2))
     values = {str(value) for name in ("Name", "City", "Relationship status") for value in toy.TABLE[name]}
