@@ -168,11 +168,12 @@ def test_candidates_of_one_batch_see_each_other_and_are_counted_once(ledger: Led
         counted.append(len(regions))
         return count(regions)
 
-    found = settle(ledger, nominal(0, 19), nominal(15, 40), nominal(0, 19), nominal(0, 19), count=noted)
+    again = [nominal(0, 19, effective=people) for people in (7, 12)]
+    found = settle(ledger, nominal(0, 19, effective=9), nominal(15, 40), *again, count=noted)
     assert list(map(in_words, found)) == [f"{how} 0-19, 20 left" for how in ("new", "earlier", "again", "again")]
     assert counted == [1, 2]
     (row,) = ledger.export()
-    assert row["times"] == 4
+    assert (row["times"], row["effective"]) == (4, 7)
     assert row["first"] < row["last"]
     assert told(ledger, nominal(50, 69, record=2), nominal(40, 60, only=[])) == ["new 50-69, 20 left", "refused"]
 
