@@ -15,7 +15,8 @@ from pathlib import Path
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.audit import ATTACKS, AuditResult, Setting, run_linkage_audit
 from cfk_plugin.errors import NominalGuaranteeWarning
-from tables import DATA, TABLES, arguments, case, heading, line
+from printing import DATA, arguments, heading, line
+from tables import TABLES, case
 
 SHOWN = {
     "linkage": ("raw_success", "raw_singled_out", "success", "k_min", "k_median"),

@@ -17,7 +17,8 @@ from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
-from tables import DATA, TABLES, Case, arguments, case, heading
+from printing import DATA, arguments, heading
+from tables import TABLES, Case, case
 
 TIMES = ("solver ms", "model ms", "whole ms", "model calls")
 RATIOS = ("GRASP solver / our solver", "GRASP whole / our solver", "GRASP whole / our whole")

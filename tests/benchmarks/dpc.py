@@ -28,7 +28,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from cfk_plugin import DPPrototypes, Population, Schema
 from cfk_plugin.dp import DPC, PublicDomain, PublicEncoder, infer_domains
 from cfk_plugin.errors import PrivacyLeakWarning
-from tables import DATA, arguments, heading, line, read, split
+from printing import DATA, arguments, heading, line
+from tables import read, split
 
 PUBLISHED: dict[str, dict[str, tuple[float, float | None]]] = {
     "adult": {"DiCE": (0.972, 1.32), "DPC 0.025": (0.918, 1.62), "DPC 0.75": (0.968, None)},

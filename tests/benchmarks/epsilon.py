@@ -23,7 +23,7 @@ from neighbouring import (
     without_composition,
     without_pair_noise,
 )
-from tables import arguments, heading
+from printing import arguments, heading
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ import pandas as pd
 from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import NominalGuaranteeWarning
-from tables import DATA, TABLES, Case, arguments, case, heading
+from printing import DATA, arguments, heading
+from tables import TABLES, Case, case
 
 POLICIES = {
     "nominal": {"guarantee": "nominal"},

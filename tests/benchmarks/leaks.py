@@ -31,7 +31,8 @@ from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
 from cfk_plugin.audit.targets import RawOwner, Sample, Target, full_depth_forest, network, standard_owners
 from cfk_plugin.plugins import generator
-from tables import DATA, arguments, read
+from printing import DATA, arguments
+from tables import read
 
 OUTPUT = Path(__file__).parents[2] / "docs/explanation/leaks.json"
 TARGETS = {

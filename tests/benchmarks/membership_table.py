@@ -29,8 +29,9 @@ from cfk_plugin.audit.targets import Sample, Target, compare, full_depth_forest,
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.reproduction.prepare import nice as nice_search
+from printing import DATA, arguments, heading, line
 from prototypes import declared
-from tables import DATA, arguments, heading, line, read
+from tables import read
 
 Labels = NDArray[np.bool_]
 

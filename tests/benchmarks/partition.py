@@ -18,9 +18,10 @@ from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
 from cfk_plugin.protection.baselines import _Partition
 from cfk_plugin.protection.groups import Shares, group_cells
 from cfk_plugin.protection.solver import solve
+from printing import DATA, arguments, heading, peak
 from reference import hull_cost
 from scale import synthetic_rows, table_of
-from tables import DATA, TABLES, arguments, heading, peak, read, split
+from tables import TABLES, read, split
 
 T = TypeVar("T")
 

@@ -26,7 +26,8 @@ from cfk_plugin import DPPrototypes, Population, Schema
 from cfk_plugin.dp import PublicDomain
 from cfk_plugin.metrics import utility
 from plain_tree import PlainTree
-from tables import DATA, arguments, forest, heading, line, read, split
+from printing import DATA, arguments, heading, line
+from tables import forest, read, split
 
 BINS = {
     "adult": {

@@ -27,8 +27,8 @@ from cfk_plugin.release.results import Suppressed
 from cfk_plugin.report.compose import compose
 from cfk_plugin.report.privacy_report import build
 from cfk_plugin.report.render import render_html
+from printing import arguments, heading, line, peak
 from spooled import explanations, released
-from tables import arguments, heading, line, peak
 from tracking_server import tracking_server
 
 if TYPE_CHECKING:

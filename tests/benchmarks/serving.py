@@ -29,7 +29,8 @@ import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, log_protected_model
 from model_server import Server, serving, store
-from tables import DATA, Case, arguments, case, heading
+from printing import DATA, arguments, heading
+from tables import Case, case
 from timed import CLOCK, Explainer, Timed, Unprotected, model_seconds
 
 K = 10

@@ -22,8 +22,8 @@ import pandas as pd
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.serving.records import record_of
 from cfk_plugin.serving.spark import protect_spark
+from printing import arguments, heading, peak
 from scale import synthetic_rows, table_of
-from tables import arguments, heading, peak
 
 KEY = b"a key of the benchmark"
 QUASI = ["age", "area", "sex", "marital", "education"]

@@ -1,10 +1,8 @@
-"""What benchmarks share: the six tables of the paper with models and queries, options, and tables in Markdown."""
+"""The six tables of the paper, as the benchmarks use them: split, model, queries, native counterfactuals."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from sklearn.preprocessing import OneHotEncoder
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Population, Schema
 
-DATA = Path("../shared/data")
 TABLES = ("adult", "cmc", "german", "heart", "hospital", "informs")
 # `max_leaf_nodes` that five-fold cross-validation chose from the paper's grid for forests of 100 trees.
 LEAVES = {"adult": 500, "cmc": 10, "german": 100, "heart": 10, "informs": 100, "hospital": None}
@@ -71,33 +68,3 @@ def case(name: str, data: Path, limit: int, seed: int = 0) -> Case:
     found = NearestUnlikeNeighbour(train[features], model, desired=desired).explain(queries)
     population = Population.from_frame(train[features], schema)
     return Case(name, population, model, desired, queries, found[list(schema.features)])
-
-
-def arguments(about: str | None, argv: list[str] | None = None, **defaults: Any) -> argparse.Namespace:
-    """Read options; each has the type of its default, and lists are separated by spaces or commas."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in defaults.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(default, (list, tuple)):
-            parser.add_argument(flag, nargs="+", default=list(map(str, default)))
-        else:
-            parser.add_argument(flag, default=default, type=str if default is None else type(default))
-    given = parser.parse_args(argv)
-    for name, default in defaults.items():
-        if isinstance(default, (list, tuple)):
-            kind = type(default[0]) if default else str
-            setattr(given, name, [kind(one) for one in ",".join(getattr(given, name)).split(",") if one])
-    return given
-
-
-def heading(*columns: str) -> str:
-    return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
-
-
-def line(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def peak() -> float:
-    """Return the largest resident size of this process so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
