@@ -17,7 +17,7 @@ from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection import ExactProtector, GraspProtector
+from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
 from every_part import parts_with, people, plain
 
 MANY = 4  # people who are asked for at once
@@ -260,6 +260,8 @@ def test_that_no_region_has_k_people_is_proven_where_no_model_is_asked(objective
     population = ages(20, 30, 40)
     (found,) = propose(ExactProtector(), population, population.frame.head(1), older_than(0), k=4, objective=objective)
     assert (found.region, found.optimal) == (None, objective == "ncp")
+    for baseline in (GraspProtector(), MondrianProtector()):
+        assert propose(baseline, population, population.frame.head(1), older_than(0), k=4) == [Proposal(None)]
 
 
 @pytest.mark.parametrize(
