@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
 ASKED = "cfk.asked"
 """Metric of a run that holds explanations: how many it counts."""
 
@@ -41,8 +44,7 @@ _NAMED = 5  # experiments that a message lists
 _PAGE = 1000
 _UNREADABLE = "the MLflow store cannot be read"
 _TIMEOUT = 5.0  # seconds that a server may take to say that it is there
-NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""Codes of MLflow's errors where it does not have what is asked for."""
+_NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # codes of errors
 
 
 def opened(tracking_uri: str | None) -> MlflowClient:
@@ -51,16 +53,22 @@ def opened(tracking_uri: str | None) -> MlflowClient:
         return client_of(tracking_uri, _TIMEOUT)
 
 
+def if_there(ask: Callable[[], Answer], failed: str = _UNREADABLE) -> Answer | None:
+    """Return what MLflow answers; None where it does not have what is asked for."""
+    with tracking_errors(failed):
+        try:
+            return ask()
+        except Exception as error:
+            if getattr(error, "error_code", None) in _NOT_THERE:
+                return None
+            raise
+
+
 def run_named(client: MlflowClient, run_id: str) -> Run:
     """Return a run."""
-    try:
-        run = client.get_run(run_id)
-    except Exception as error:
-        if getattr(error, "error_code", None) in NOT_THERE:
-            raise InputError(
-                f"there is no run {run_id}; check the id, and that the tracking URI is its store's"
-            ) from None
-        raise TrackingError(f"{_UNREADABLE} ({kind_of(error)})") from error
+    run = if_there(lambda: client.get_run(run_id))
+    if run is None:
+        raise InputError(f"there is no run {run_id}; check the id, and that the tracking URI is its store's")
     if run.info.lifecycle_stage != "active":
         raise InputError(f"run {run_id} was deleted; restore it with `mlflow runs restore`, or leave it out")
     return run
@@ -68,13 +76,8 @@ def run_named(client: MlflowClient, run_id: str) -> Run:
 
 def experiment_named(client: MlflowClient, name: str) -> Experiment:
     """Return an experiment by its name or, with ``id:`` before it, its id."""
-    try:
-        by_id = name.startswith(_ID)
-        found = client.get_experiment(name.removeprefix(_ID)) if by_id else client.get_experiment_by_name(name)
-    except Exception as error:
-        if getattr(error, "error_code", None) not in NOT_THERE:
-            raise TrackingError(f"{_UNREADABLE} ({kind_of(error)})") from error
-        found = None
+    get = client.get_experiment if name.startswith(_ID) else client.get_experiment_by_name
+    found = if_there(lambda: get(name.removeprefix(_ID)))
     if found is None:
         raise InputError(f"there is no experiment {name!r} in this store; {_experiments(client)}")
     if found.lifecycle_stage != "active":
@@ -182,8 +185,6 @@ PATIENCE = 60.0
 _THREADS = 4  # a tracking server answers no faster when asked by more
 _FAREWELL = 2.0  # seconds that they get to finish with their files when nobody waits any more
 _AHEAD = 16  # answers that may wait to be fetched, so that memory is bounded
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
 
 
 class Workers:

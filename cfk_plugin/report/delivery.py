@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, TrackingError
-from cfk_plugin.records.reading import NOT_THERE, Artifacts, run_named
-from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, kind_of, tracking_errors, write
+from cfk_plugin.errors import InputError, MissingDependencyError, ReportError
+from cfk_plugin.records.reading import Artifacts, if_there, run_named
+from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, tracking_errors, write
 from cfk_plugin.report.data import Amount, Change, CheckResult, Group, ReportData
 from cfk_plugin.report.disclosure import shown, unit_of
 from cfk_plugin.report.render import STATUS_TEXTS, WORST_FIRST, amounts_of, markdown
@@ -121,6 +121,7 @@ def _text(text: str) -> str:
 
 
 _ABSENT = "not in the report"
+_POPULATION = ("fingerprint", "people", "rows", "subject_key")  # its shares are among the metrics
 _SCHEMA = ("role", "kind", "weight", "bounds_source")
 _POLICY = ("preset", "methods", "guarantees", "generators", "techniques", "seed")
 _MOST = 80  # characters of a setting that are shown
@@ -138,6 +139,7 @@ def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
             f"the {before.report['edition']} and the {after.report['edition']} edition cannot be compared: the "
             "difference would tell what the external one hides; make both reports in one edition"
         )
+    populations = (before.population, after.population)
     found = [
         *_told("verdict", before.verdict, after.verdict),
         *_checks(before, after),
@@ -146,7 +148,7 @@ def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
             "attack", *({each.id: each.main for each in data.attacks if each.judged} for data in (before, after))
         ),
         *_policy(before.policy, after.policy),
-        *_mapping("population", _plain(before.population), _plain(after.population)),
+        *_mapping("population", *({name: dict(of)[name] for name in _POPULATION} for of in populations)),
         *_schema(before, after),
         *_mapping("answer", before.system, after.system),
         *_environment(before.environment, after.environment),
@@ -217,26 +219,19 @@ def _policy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cha
 
 
 def _schema(before: ReportData, after: ReportData) -> Iterator[Change]:
-    old, new = ({str(each["name"]): each for each in data.attributes} for data in (before, after))
+    old, new = ({each["name"]: each for each in data.attributes} for data in (before, after))
     for name in {**old, **new}:
         if name not in old or name not in new:
-            parts = [
-                _ABSENT if each is None else _plain_text(each.get("role")) for each in (old.get(name), new.get(name))
-            ]
-            yield from _told(f"attribute {name}", *parts)
-            continue
-        for part in _SCHEMA:
-            yield from _told(f"attribute {name}: {part}", old[name].get(part), new[name].get(part))
+            yield from _told(f"attribute {name}", *(of[name]["role"] if name in of else _ABSENT for of in (old, new)))
+        else:
+            pairs: list[Mapping[str, Any]] = [old[name], new[name]]
+            for part in _SCHEMA:
+                yield from _told(f"attribute {name}: {part}", *(each[part] for each in pairs))
 
 
 def _mapping(part: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
     for name in sorted({**before, **after}):
         yield from _told(f"{part}: {name}", before.get(name, _ABSENT), after.get(name, _ABSENT))
-
-
-def _plain(population: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a population is identified by; its shares are among the metrics."""
-    return {name: population.get(name) for name in ("fingerprint", "people", "rows", "subject_key")}
 
 
 def _environment(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
@@ -475,15 +470,11 @@ def describe_model_version(name: str, version: str, text: str, tracking_uri: str
     TrackingError
         If MLflow cannot be asked, or does not take it.
     """
-    try:
+    with tracking_errors("the registry cannot be read"):
         client = client_of(tracking_uri)
-        found = client.get_model_version(name, version)
-    except TrackingError:
-        raise
-    except Exception as error:
-        if getattr(error, "error_code", None) in NOT_THERE:
-            raise InputError(f"the registry has no version {version} of a model {name!r}") from None
-        raise TrackingError(f"the registry cannot be read ({kind_of(error)})") from error
+        found = if_there(lambda: client.get_model_version(name, version), "the registry cannot be read")
+    if found is None:
+        raise InputError(f"the registry has no version {version} of a model {name!r}")
     description = _described(found, text)
     with tracking_errors("the registry did not take the description"):
         client.update_model_version(name, version, description)

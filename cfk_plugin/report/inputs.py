@@ -20,6 +20,7 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.report.data import Placeholder, Signature, load
 
 SIGN_OFF_SECTION = 12
+_TO_SIGN = "Name and date of the signature"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,9 +329,7 @@ def placeholders(inputs: HumanInputs) -> tuple[Placeholder, ...]:
         if name not in inputs.answers
     ]
     signatures = [
-        Placeholder(
-            id=f"sign_off.{name}", question="Name and date of the signature", role=role, section=SIGN_OFF_SECTION
-        )
+        Placeholder(id=f"sign_off.{name}", question=_TO_SIGN, role=role, section=SIGN_OFF_SECTION)
         for name, role in SIGNERS.items()
         if set(inputs.sign_off.get(name, {})) != {"name", "date"}
     ]
