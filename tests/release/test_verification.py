@@ -335,6 +335,9 @@ def test_a_region_that_is_not_of_the_partition_counts_everybody_inside() -> None
     assert not isinstance(one, Suppressed)
     assert not isinstance(other, Suppressed)
     assert (one.certificate.k_effective, other.certificate.k_effective) == (2, None)
+    one, other = verdicts([YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, k=3, given=mapped(0, 1, 3), foreign=[1])
+    assert isinstance(one, Suppressed)  # two people are too few: what is remembered of them is no answer for the other
+    assert not isinstance(other, Suppressed)
 
 
 def test_the_region_of_a_group_need_not_hold_the_counterfactual_but_some_advice() -> None:
