@@ -427,3 +427,30 @@ def test_what_a_deleted_spool_held_is_still_sent(spool: Path, mlflow_store: str)
     assert not logger.submit(explanations())
     assert logger.flush()
     assert mlflow.get_run(logger.run_id or "").data.metrics["cfk.asked"] == 3
+
+
+def test_what_is_written_while_the_spool_goes_is_not_taken_as_kept(spool: Path, tmp_path: Path) -> None:
+    own = Spool(SpoolSettings(spool), this_process())
+    own.check()
+    with pytest.raises(SpoolError, match="is gone"), own._transaction(keeps=True):
+        spool.rename(tmp_path / "away")
+    own.close()
+
+
+def test_a_spool_that_cannot_be_read_for_a_while_is_sent_later(
+    spool: Path, mlflow_store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(self: Spool) -> Any:
+        raise SpoolError("the spool cannot be used")
+
+    monkeypatch.setattr("cfk_plugin.records.spool._FIRST_PAUSE", 0.01)
+    logger = RunLogger()
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "hold", broken)
+        assert logger.submit(explanations())
+        assert not logger.flush()
+        patch.setattr(Spool, "waiting", broken)
+        assert not logger.flush()
+    assert "the spool cannot be sent: the spool cannot be used" in caplog.text
+    assert logger.flush()
+    assert mlflow.get_run(logger.run_id or "").data.metrics["cfk.asked"] == 3
