@@ -249,7 +249,11 @@ def test_a_city_outside_of_the_region_is_refused(city: str | None) -> None:
 
 @pytest.mark.parametrize("age", [np.nan, np.inf, 24])
 def test_an_age_outside_of_the_region_or_none_is_refused(age: float) -> None:
-    assert refusal(YOUNG, OWN.assign(age=float(age))) == ("verification_failed", None)
+    own = OWN.assign(age=float(age))
+    assert refusal(YOUNG, own) == ("verification_failed", None)
+    if not np.isin(age, TABLE["age"]):  # nor is it in the region of everybody
+        everybody = Region({"age": Interval(20, 40), "city": frozenset({"A", "B", None})})
+        assert refusal(everybody, own) == ("verification_failed", None)
 
 
 ORDERED = TABLE.assign(
