@@ -321,6 +321,7 @@ def test_a_frontier_takes_a_policy_file_and_factuals_and_says_where_nothing_is_r
     assert (found["policy"]["k"], found["method"], found["seed"]) == (7, "catalogue", 4)
     assert [point["k"] for point in found["points"]] == [3, 9]
     assert CANARY not in Path("frontier.svg").read_text(encoding="utf-8")
+    assert "over all 6 counterfactuals" in cfk(FRONTIER).stdout  # neither written nor plotted
     result = cfk(f"{FRONTIER.replace('cf.csv', 'facts.csv')} --plot frontier.pdf", code=3)
     assert "rows do not compare" in result.stdout
     assert Path("frontier.pdf").exists()
@@ -401,6 +402,10 @@ WRONG = {
     f"{FIT}:noisy --delta 1": "delta must be at least 0 and below 1",
     EPSILON: "give --fit module:function, or --method (dp), and not both",
     f"{FIT}:noisy --method dp": "and not both",
+    f"{FIT}:noisy -o out.csv": "the report must end in .json",
+    f"{ALL} -o out.csv": "the report must end in .json",
+    f"{FRONTIER} -o out.csv": "the report must end in .json",
+    FRONTIER.replace("cf.csv", "nope.csv"): "nope.csv: no such file",
     f"{EPSILON} --method magic": "unknown method magic; known: dp",
     f"{EPSILON} --method dp --score a:b": "--score goes with --fit",
     f"{EPSILON} --method dp": "'town' lacks categories",

@@ -356,6 +356,9 @@ def test_populations_are_seeded_and_impossible_ones_are_refused() -> None:
     assert one.draw(5, 1).X.equals(HypercubePopulation(d=20).draw(5, 1).X)
     assert not one.draw(5, 1).X.equals(one.draw(5, 2).X)
     assert not one.draw(5, 1).X.equals(HypercubePopulation(d=20, seed=1).draw(5, 1).X)
+    for seed in range(9):  # of four vertices never the same twice
+        people = HypercubePopulation(d=2, separation=50.0, seed=seed).draw(40, 0)
+        assert np.linalg.norm(people.X[people.y].mean() - people.X[~people.y].mean()) > 40
     for wrong in ({"d": 1}, {"d": 5, "separation": 0.0}, {"d": 5, "separation": math.inf}):
         with pytest.raises(InputError):
             HypercubePopulation(**wrong)
