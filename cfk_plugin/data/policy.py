@@ -68,7 +68,8 @@ class PrivacyPolicy:
         What is optimised: pureness, then NCP (the paper's order); NCP; or ``NCP + pureness_weight * (1 - pureness)``.
     pureness_weight : float, weight of impurity for ``objective="weighted"``
     min_pureness, max_ncp : float in [0, 1], optional
-        Explanations that are less pure (lower end of the interval, where sampled) or lose more are suppressed.
+        Explanations that are less pure (lower end of the interval, where sampled) or lose more are suppressed. Without
+        a `min_pureness`, entries of a catalogue are at least 0.8 pure, and others as they are (`least_pureness`).
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
@@ -166,6 +167,13 @@ class PrivacyPolicy:
     def counts_eligible(self) -> bool:
         """Whether only people with the desired predicted outcome count among the k."""
         return self.guarantee == "catalogue" or self.anonymity_set == "eligible"
+
+    @cached_property
+    def least_pureness(self) -> float:
+        """Pureness below which nothing is released: `min_pureness`, or what the guarantee has without one."""
+        if self.min_pureness is not None:
+            return self.min_pureness
+        return 0.8 if self.guarantee == "catalogue" else 0.0
 
     @cached_property
     def sha256(self) -> str:

@@ -1,4 +1,4 @@
-"""The catalogue: all explanations that can ever be given, fixed before the first query."""
+"""The catalogue: what explanations are made of, fixed before the first query."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.model import Goal, Mask, RowOracle, rows_for_cells
+from cfk_plugin.data.intake import Intake
+from cfk_plugin.data.model import Goal, Grid, Mask, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
+from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.uniqueness import PrivateRelease
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.groups import counts_once
@@ -23,6 +25,7 @@ _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
 _BLOCK = 1 << 22  # distances held at once
 _TIE = 1e-9
+_SAMPLE = 400  # combinations of a region at which an entry is tried, where there are more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,13 +33,16 @@ class Catalogue(HostOnly):
     """Regions with private values that at least k members of the group could have had, as far as the model tells.
 
     An entry is a training row: its group's region and its private values, admissible when the model gives the desired
-    outcome for at least k members with their own quasi-identifiers and these values. It hides neither the private
-    values, which are somebody's, nor who is in the population.
+    outcome for at least k members with their own quasi-identifiers and these values, and for enough of the region.
+    Which one answers a query: `cfk_plugin.protection.answers`. It hides neither the private values, which are
+    somebody's, nor who is in the population.
     """
 
     partition: Partition  # over the rows with a desired prediction
     rows: Ints  # training row of each entry, of least information loss first, whatever the table's order
     consistent: Ints  # per entry: members of its group that the model is consistent with
+    goal: Goal
+    model: RowOracle
 
     _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
 
@@ -46,9 +52,10 @@ class Catalogue(HostOnly):
         candidates = _candidates(partition)
         consistent = _consistent_members(partition, candidates, goal, model)
         kept = np.flatnonzero((consistent >= policy.k) & _may_leave(partition, candidates, policy))
+        kept = kept[_pureness(partition, candidates[kept], goal, model) >= policy.least_pureness]
         losses = np.array([ncp(region, partition.population) for region in partition.regions])
         order = kept[np.argsort(np.round(losses[partition.group_of_row[candidates[kept]]], 12), kind="stable")]
-        return cls(partition, candidates[order], consistent[order])
+        return cls(partition, candidates[order], consistent[order], goal, model)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -65,27 +72,38 @@ class Catalogue(HostOnly):
         wanted = np.column_stack([groups, codes[:, self._private_at]])
         return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)
 
-    def nearest(self, frame: pd.DataFrame, codes: Codes, numbers: Floats, open_to: Mask) -> Ints:
+    def nearest(self, frame: Intake, open_to: Mask) -> Ints:
         """Return the row behind the entry nearest to each query; -1 where no entry answers it."""
         found = np.full(len(frame), -1, dtype=np.int64)
-        if not len(self):
-            return found
-        heom, entries = self._values
-        private = heom.encode(frame) if self._private_at else None
-        groups, group_at = self._groups
-        sides = self.partition.side_of_group[groups][group_at]
-        step = max(_BLOCK // len(self), 1)
-        for start in range(0, len(frame), step):
+        step = max(_BLOCK // max(len(self), 1), 1)
+        for start in range(0, len(frame) if len(self) else 0, step):
             at = np.arange(start, min(start + step, len(frame)))
-            distance = self.partition.distance.between(codes[at], numbers[at], groups)[:, group_at]
-            distance += self._widths
-            if private is not None:
-                distance += heom.distances(private.take(at), entries) * len(self._private_at)
-            distance[~open_to[at][:, sides]] = np.inf
+            distance = self.distances(frame, at, open_to)
             least = distance.min(axis=1)
             best = np.argmax(distance <= least[:, None] + _TIE, axis=1)
             found[at] = np.where(np.isfinite(least), self.rows[best], -1)
         return found
+
+    def is_desired(self, points: pd.DataFrame, entry: Ints) -> Mask:
+        """Say of points, each of ``entry[i]``, whether the model gives that entry's outcome there."""
+        judge = self.goal.judge(None, self.model.labels(self.rows))
+        starts = range(0, len(points), _ASKED)
+        said = [self.model.ask(points.iloc[start : start + _ASKED]) for start in starts]
+        return judge(np.concatenate(said), entry) if said else np.empty(0, dtype=bool)
+
+    def distances(self, queries: Intake, at: Ints, open_to: Mask) -> Floats:
+        """Return the distance of some queries to every entry; infinite where its outcome is none for the query.
+
+        A region is as far away as its nearest point, and its width on top.
+        """
+        heom, entries = self._values
+        groups, group_at = self._groups
+        codes, numbers = queries.quasi_identifiers
+        distance = self.partition.distance.between(codes[at], numbers[at], groups)[:, group_at] + self._widths
+        if self._private_at:
+            distance += heom.distances(queries.frame.take(at), entries) * len(self._private_at)
+        distance[~open_to[at][:, self.partition.side_of_group[groups][group_at]]] = np.inf
+        return distance
 
     @cached_property
     def _private_at(self) -> list[int]:
@@ -160,8 +178,7 @@ def _consistent_members(partition: Partition, candidates: Ints, goal: Goal, mode
     offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
     group = partition.group_of_row[candidates]
     size = start[group + 1] - start[group]
-    runs = np.flatnonzero(np.diff((np.cumsum(size) - 1) // _ASKED)) + 1  # of about equal work
-    for at in np.split(np.arange(len(size)), runs):
+    for at in _equal_work(size):
         which = np.repeat(at, size[at])
         within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
         asked = start[group[which]] + within
@@ -172,3 +189,30 @@ def _consistent_members(partition: Partition, candidates: Ints, goal: Goal, mode
             good[other] = judge(model.ask(frame), which[other])
         np.add.at(counts, which, np.where(good, people[asked], 0))
     return counts
+
+
+def _pureness(partition: Partition, candidates: Ints, goal: Goal, model: RowOracle) -> Floats:
+    """Return the share of its group's region where each candidate has its outcome; the lower end, of a sample's."""
+    population = partition.population
+    group = partition.group_of_row[candidates].tolist()
+    none = [0] * len(population.schema.quasi_identifiers)
+    grids = {g: Grid.of(partition.regions[g], population, none) for g in {*group}}
+    cells = {g: grid.sample(_SAMPLE, np.random.default_rng(0)) for g, grid in grids.items()}
+    offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
+    size = np.array([len(cells[g]) for g in group], dtype=np.int64)
+    low = np.zeros(len(candidates))
+    for at in _equal_work(size):
+        which = np.repeat(at, size[at])
+        asked = np.concatenate([cells[group[i]] for i in at.tolist()])
+        good = judge(model.ask(rows_for_cells(population.encoder, offered, which, asked)), which)
+        for i, hits in zip(at.tolist(), np.split(good, np.cumsum(size[at])[:-1]), strict=True):
+            is_sample = len(hits) < grids[group[i]].size
+            low[i] = clopper_pearson(int(hits.sum()), len(hits))[0] if is_sample else hits.mean()
+    return low
+
+
+def _equal_work(size: Ints) -> list[Ints]:
+    """Divide candidates into runs that ask the model for about equally many rows."""
+    if not len(size):
+        return []
+    return np.split(np.arange(len(size)), np.flatnonzero(np.diff((np.cumsum(size) - 1) // _ASKED)) + 1)

@@ -202,9 +202,10 @@ class KAnonymizer(HostOnly):
         return self.wrap(entries, findings, generator="table", call=call)
 
     def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None) -> Explanations:
-        """Answer queries with the nearest entry of the catalogue, without an explainer.
+        """Answer queries with the nearest entry of the catalogue that is true for who asks, without an explainer.
 
-        Needs ``guarantee="catalogue"``. Whoever asks again and again sees the catalogue, and no more.
+        True: at the point of its region nearest to the query, with its private values, the model gives the desired
+        outcome. Needs ``guarantee="catalogue"``. Whoever asks again and again sees the catalogue, and no more.
 
         Parameters
         ----------

@@ -29,6 +29,7 @@ from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.metrics.uniqueness import number_of
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
+from cfk_plugin.protection.answers import answer
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Candidate, Decision
 from cfk_plugin.release.detection import Detector
@@ -113,7 +114,7 @@ class Pipeline(HostOnly):
             return withheld(query, error), (None,) * len(query)
 
     def answer(self, frame: pd.DataFrame, query: Rows, progress: Progress | None = None) -> list[Entry]:
-        """Return the catalogue's nearest entry for each query."""
+        """Return for each query the nearest entry of the catalogue that is true for who asks."""
         try:
             with failing_closed():
                 intake, factual = take_in(frame, self.population.encoder), None
@@ -160,10 +161,11 @@ class Pipeline(HostOnly):
         if catalogue is not None and len(at):
             codes, numbers = accepted.codes, accepted.numbers
             open_to = sides.open_to(own, factual, len(at))
-            rows = catalogue.nearest(accepted.frame, *accepted.quasi_identifiers, open_to)
-            if own is not None:
+            if own is None:
+                rows = np.append(catalogue.rows, -1)[answer(catalogue, accepted, open_to)]
+            else:
                 itself = catalogue.own(codes, catalogue.partition.group_of(codes, numbers, sides.of(own)))
-                rows = np.where(itself >= 0, itself, rows)
+                rows = np.where(itself >= 0, itself, catalogue.nearest(accepted, open_to))
             found = rows >= 0
             made = {i: Suppressed(int(query[i]), "infeasible") for i in at[~found].tolist()}
             at, rows, factual = at[found], rows[found], None if factual is None else factual[found]

@@ -219,7 +219,7 @@ class Verifier(HostOnly):
         good, consistent, exact = answer
         share = float(good.mean())
         low, high = (share, share) if exact else clopper_pearson(int(good.sum()), len(good))
-        if policy.min_pureness is not None and low < policy.min_pureness:
+        if low < policy.least_pureness:
             return refused("pureness_below_floor")
         effective = None
         if self._mapped_rows is not None:

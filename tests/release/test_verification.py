@@ -361,13 +361,15 @@ def test_k_of_those_who_are_mapped_must_have_the_outcome() -> None:
 
 
 def test_of_a_catalogue_k_must_be_consistent_with_the_entry() -> None:
-    catalogue: dict[str, Any] = {"guarantee": "catalogue"}
+    catalogue: dict[str, Any] = {"guarantee": "catalogue", "min_pureness": 0.0}
     assert certificate(YOUNG, **catalogue, given=mapped(1, 4)).k_consistent == 3
     assert certificate(YOUNG, **catalogue, given=mapped(0, 1, 4)).k_effective == 2
     # Rows 1 and 4 have the outcome; with a pay of 0 row 4 alone would.
     poor = OWN.assign(pay=0)
     assert refusal(YOUNG, poor, **catalogue, given=mapped(1, 4)) == ("verification_failed", 1)
     assert refusal(YOUNG, **catalogue, given=mapped(1, 3)) == ("verification_failed", 1)  # row 3 has another outcome
+    floor = {"guarantee": "catalogue"}  # whose entries are at least 0.8 pure, where nothing else is asked for
+    assert refusal(YOUNG, **floor, given=mapped(1, 4)) == ("pureness_below_floor", None)
 
 
 # --- a proposal made anew of the population's own values --------------------------------------------------------

@@ -56,7 +56,7 @@ def measured(population: Population, ks: Any = (2, 7, 20), raw: pd.DataFrame = R
 POLICIES: dict[str, dict[str, Any]] = {
     "reciprocal": {},
     "eligible": {"anonymity_set": "eligible"},
-    "catalogue": {"guarantee": "catalogue"},
+    "catalogue": {"guarantee": "catalogue", "min_pureness": 0.5},
     "nominal": {"guarantee": "nominal"},
     "ceiling": {"guarantee": "nominal", "objective": "ncp", "max_ncp": 0.4},
 }
