@@ -210,6 +210,9 @@ def test_an_older_state_is_noticed_by_who_has_seen_a_later_one(url: str, monkeyp
         cfk("ledger", "verify", url, "--head", early, code=0)
         assert "older" in cfk("ledger", "verify", url, "--head", late, code=1)
         assert "head" in cfk("ledger", "verify", url, "--head", "no digest", code=1)
+        with Ledger(url) as other:
+            settle(other, 3, 4)  # it has more entries by now than what was seen, but not the same
+        assert "older state" in refused(ledger)
         bring(url, "newer")
         assert settle(ledger, 2, "new") == ["again", "new"]
     monkeypatch.setenv("CFK_LEDGER_KEY", secrets.token_hex(32))
