@@ -1,6 +1,6 @@
 """Made the bundles beside it, with the code of commit 1c2909d (bundle format 2). Run: python make_sealed.py
 
-What each of them protects is in ``sealed.json``; `tests/unit/test_stored_bundles.py` opens them and compares. Only a
+What each of them protects is in ``sealed.json``; `tests/data/test_sealing.py` opens them and compares. Only a
 new format needs new files: keep these.
 """
 

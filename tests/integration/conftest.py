@@ -1,5 +1,0 @@
-"""Fixtures of the integration tests."""
-
-from __future__ import annotations
-
-from postgres_server import postgres_server, postgres_url  # noqa: F401 - fixtures
