@@ -92,16 +92,21 @@ class Control:
             return Amount(value=round(value, 2))
         return replace(exact, n=None) if self.hides_released else exact.without_few() if self.external else exact
 
-    def counts(self, counts: Mapping[str, int], place: str, *, people: bool) -> dict[str, Amount]:
+    def counts(
+        self, counts: Mapping[str, int], place: str, *, people: bool, beside_sum: bool = False
+    ) -> dict[str, Amount]:
         """Return what may be shown of counts whose total is known: with one small cell, a second one is hidden.
 
-        Counts of other than people of the population are hidden in the external edition alone.
+        Counts of other than people of the population are hidden in the external edition alone. Where their sum stands
+        beside them and a cell is small, all are hidden without a band: of 20 in two small ones, each is 10.
         """
         if not (people or self.external):
             return {name: Amount(value=count) for name, count in counts.items()}
         shown = {name: Amount(band=FEW) if 0 < n < LEAST else Amount(value=n) for name, n in counts.items()}
         small = [n for n in counts.values() if 0 < n < LEAST]
-        others = sorted((n, name) for name, n in counts.items() if n >= LEAST)
+        if beside_sum and small:
+            shown = dict.fromkeys(counts, Amount(band=HIDDEN))
+        others = sorted((n, name) for name, n in counts.items() if n >= LEAST and not beside_sum)
         large: list[int] = []
         while small and not _ambiguous(small, large) and others:
             n, name = others.pop(0)

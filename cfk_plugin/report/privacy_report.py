@@ -490,7 +490,7 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
         "asked": asked,
         "released": Amount(band=HIDDEN) if complement else Amount(value=case.figure("released").value),
         "untracked": untracked,
-        "reasons": control.counts(counted, "releases.reasons", people=False),
+        "reasons": control.counts(counted, "releases.reasons", people=False, beside_sum=not complement),
         "latency": {name: amount if amount.measured else Amount() for name, amount in latency.items()},
     }
 
