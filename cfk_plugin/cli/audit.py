@@ -332,25 +332,17 @@ def audit_all(
     Models are trained anew on parts of the people: attacked is the way of training and answering, not one model. Exit
     code 0 when everything was measured; the report judges.
     """
-    from cfk_plugin._files import (
-        check_report,
-        load_function,
-        progress_bar,
-        read_policy,
-        read_schema,
-        read_table,
-        write_report,
-    )
+    import cfk_plugin._files as files
     from cfk_plugin.audit.planning import AUDITS, Scope, plan, run_planned, seconds_of
     from cfk_plugin.audit.targets import Kept, Sample, full_depth_forest
     from cfk_plugin.plugins import generator
 
-    check_report(output)
+    files.check_report(output)
     seconds, wanted, who = seconds_of(budget), _names("--only", only, AUDITS), _names("--against", against, _AGAINST)
-    rules = read_policy(policy, {"k": k})
-    explain = load_function(explainer) if ":" in explainer else generator(explainer)
-    table = read_table(people)
-    roles = read_schema(schema, table)
+    rules = files.read_policy(policy, {"k": k})
+    explain = files.load_function(explainer) if ":" in explainer else generator(explainer)
+    table = files.read_table(people)
+    roles = files.read_schema(schema, table)
     sample = Sample(table[list(roles.features)], _outcomes(table, roles, target, desired))
     trained = full_depth_forest(sample.X) if model is None else _estimator(model)
     owners = [_owner(name, trained, explain, roles, rules, epsilon, sample) for name in who]
@@ -362,12 +354,12 @@ def audit_all(
     # Kept results know who answers by name alone: other settings have a folder of their own.
     kept = None if keep is None else Kept(keep / _fingerprint(schema, given, policy, k, epsilon))
     found = []
-    with progress_bar("attacking", console(stderr=True)) as told:
+    with files.progress_bar("attacking", console(stderr=True)) as told:
         for done in run_planned(owners, sample, scope, planned, seed=seed, n_jobs=jobs, kept=kept, progress=told):
             found.append(done)
             _say(f"{done[1]} of {done[0]}: done", stderr=True)
     if output is not None:
-        write_report(output, _text(budget, planned, found))
+        files.write_report(output, _text(budget, planned, found))
     if track or experiment:
         _log(found, experiment or "cfk-audits")
     _show_all(found)

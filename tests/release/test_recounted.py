@@ -140,7 +140,7 @@ def inside(part: Any, values: pd.Series) -> pd.Series:
         missing, known = part.missing, pd.Series(False, index=values.index)
         if part.levels is not None:
             known = values.astype(object).isin(part.levels)
-        elif part.low is not None:
+        elif part.low is not None and values.notna().any():  # dates that are all missing have no zone to compare in
             known = values.between(part.low, part.high)
     else:
         missing, known = None in part, values.astype(object).isin([value for value in part if value is not None])
