@@ -47,8 +47,9 @@ $(AXE): tests/browser/package-lock.json
 demo: $(READY)
 	@$(BIN)/cfk demo
 
+# A file stays with one worker, so that what its tests share is made once.
 test: $(READY) $(AXE)
-	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --benchmark-skip
+	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --benchmark-skip
 
 slow: $(READY) $(AXE)
 	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --benchmark-skip
