@@ -1,4 +1,4 @@
-"""Which entry of a catalogue answers a query."""
+"""Which entry of a catalogue answers a query, or takes the place of a counterfactual."""
 
 from __future__ import annotations
 
@@ -36,9 +36,20 @@ def answer(catalogue: Catalogue, queries: Intake, open_to: Mask) -> Ints:
                 break
             query, some = waiting[at], entry[at, place]
             true = catalogue.is_desired(_points(catalogue, queries, query, some), some)
-            query, nearest = np.unique(query[true], return_index=True)
-            found[query] = some[true][nearest]
+            query, first_true = np.unique(query[true], return_index=True)
+            found[query] = some[true][first_true]
             waiting = waiting[found[waiting] < 0]
+    return found
+
+
+def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask) -> Ints:
+    """Return the entry nearest to each counterfactual; -1 where none has its outcome."""
+    found, step = np.full(len(counterfactuals), -1, dtype=np.int64), max(_BLOCK // max(len(catalogue), 1), 1)
+    for start in range(0, len(counterfactuals) if len(catalogue) else 0, step):
+        at = np.arange(start, min(start + step, len(counterfactuals)))
+        away = catalogue.distances(counterfactuals, at, open_to)
+        least = away.min(axis=1)
+        found[at] = np.where(np.isfinite(least), np.argmax(away <= least[:, None] + _TIE, axis=1), -1)
     return found
 
 

@@ -23,8 +23,6 @@ from cfk_plugin.protection.partition import Partition, by_group
 
 _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
-_BLOCK = 1 << 22  # distances held at once
-_TIE = 1e-9
 _SAMPLE = 400  # combinations of a region at which an entry is tried, where there are more
 
 
@@ -71,18 +69,6 @@ class Catalogue(HostOnly):
         """
         wanted = np.column_stack([groups, codes[:, self._private_at]])
         return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)
-
-    def nearest(self, frame: Intake, open_to: Mask) -> Ints:
-        """Return the row behind the entry nearest to each query; -1 where no entry answers it."""
-        found = np.full(len(frame), -1, dtype=np.int64)
-        step = max(_BLOCK // max(len(self), 1), 1)
-        for start in range(0, len(frame) if len(self) else 0, step):
-            at = np.arange(start, min(start + step, len(frame)))
-            distance = self.distances(frame, at, open_to)
-            least = distance.min(axis=1)
-            best = np.argmax(distance <= least[:, None] + _TIE, axis=1)
-            found[at] = np.where(np.isfinite(least), self.rows[best], -1)
-        return found
 
     def is_desired(self, points: pd.DataFrame, entry: Ints) -> Mask:
         """Say of points, each of ``entry[i]``, whether the model gives that entry's outcome there."""

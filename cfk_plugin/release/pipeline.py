@@ -29,7 +29,7 @@ from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.metrics.uniqueness import number_of
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.answers import answer
+from cfk_plugin.protection.answers import answer, nearest
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Candidate, Decision
 from cfk_plugin.release.detection import Detector
@@ -161,11 +161,11 @@ class Pipeline(HostOnly):
         if catalogue is not None and len(at):
             codes, numbers = accepted.codes, accepted.numbers
             open_to = sides.open_to(own, factual, len(at))
-            if own is None:
-                rows = np.append(catalogue.rows, -1)[answer(catalogue, accepted, open_to)]
-            else:
+            find = answer if own is None else nearest
+            rows = np.append(catalogue.rows, -1)[find(catalogue, accepted, open_to)]
+            if own is not None:
                 itself = catalogue.own(codes, catalogue.partition.group_of(codes, numbers, sides.of(own)))
-                rows = np.where(itself >= 0, itself, catalogue.nearest(accepted, open_to))
+                rows = np.where(itself >= 0, itself, rows)
             found = rows >= 0
             made = {i: Suppressed(int(query[i]), "infeasible") for i in at[~found].tolist()}
             at, rows, factual = at[found], rows[found], None if factual is None else factual[found]
