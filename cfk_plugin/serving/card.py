@@ -112,7 +112,7 @@ class Card:
             rules.append("only people with the desired predicted outcome count")
         rules.append(f"regions are chosen for {_OBJECTIVES[policy.objective]}")
         bounds: dict[str, Any] = {
-            "pureness is at least {}": policy.min_pureness,
+            "pureness is at least {}": policy.least_pureness or None,
             "information loss (NCP) is at most {}": policy.max_ncp,
             "each sensitive attribute has at least {} distinct values in a region": policy.l,
             "a sensitive attribute's distribution in a region is at most {} from the population's (t-closeness)": (
