@@ -65,6 +65,7 @@ def schema(
     rows = read_table(train)
     empty: dict[str, Any] = {"quasi_identifiers": [], "sensitive": [], "identifiers": [], "subject": None}
     empty |= {"target": None, "nominal": [], "ordinal": {}, "hierarchies": {}, "bounds": {}, "bins": {}}
+    empty |= {"immutable": [], "monotone": {}}
     text = json.dumps(empty, indent=2)
     if output is None:
         console().file.write(text + "\n")

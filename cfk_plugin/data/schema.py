@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import fsum, isfinite
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -134,6 +134,7 @@ def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[
 
 
 Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
+Change = Literal["any", "increase", "decrease", "never"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +168,8 @@ class Attribute:
     dtype : str, optional
         Declared type, such as ``"int64"`` or ``"datetime64[us]"``, never the table's: that of differentially private
         rows. None leaves numbers fractional.
+    change : {"any", "increase", "decrease", "never"}
+        What a person can change of it; an explanation that asks for another change is not released.
     """
 
     name: str
@@ -181,6 +184,7 @@ class Attribute:
     categories: tuple[Any, ...] | None = None
     learned: tuple[str, ...] = ()
     dtype: str | None = None
+    change: Change = "any"
 
     def __post_init__(self) -> None:
         levels, bounds, bins, listed = self.levels, self.bounds, self.bins, self.categories
@@ -201,6 +205,10 @@ class Attribute:
             or (bool(listed) and all(isinstance(value, (str, int, float, bool)) for value in listed)),
             "categories must be distinct, however they are spelled": listed is None
             or len({to_text(value) for value in listed}) == len(listed),
+            "change is one of any, increase, decrease, never": self.change in get_args(Change),
+            "only features can be immutable or monotone": self.change == "any" or self.role in _FEATURES,
+            "monotone attributes are numeric or ordinal": self.change in ("any", "never")
+            or self.kind in ("numeric", "ordinal"),
         }
         for rule, is_kept in rules.items():
             if not is_kept:
@@ -228,7 +236,15 @@ _DECLARED = ("ordinal", "hierarchies", "bounds", "bins", "categories")
 
 
 def _attribute_of(
-    column: pd.Series, role: Role, weight: float, *, as_category: bool, whole: bool, nullable: bool | None, **given: Any
+    column: pd.Series,
+    role: Role,
+    weight: float,
+    *,
+    as_category: bool,
+    whole: bool,
+    nullable: bool | None,
+    change: Change,
+    **given: Any,
 ) -> Attribute:
     """Return the attribute of a column; only what is not among the declarations `given` is looked up in the rows."""
     name, is_declared = str(column.name), nullable is not None
@@ -237,7 +253,7 @@ def _attribute_of(
     if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
-        return Attribute(name=name, role=role)
+        return Attribute(name=name, role=role, change=change)
     if levels is not None:
         kind = "ordinal"
     elif hierarchy is not None:
@@ -267,7 +283,20 @@ def _attribute_of(
         dtype=_type_of_numbers(bins if bounds is None else bounds, whole)
         if kind == "numeric"
         else type_of_values(categories if levels is None else levels),
+        change=change,
     )
+
+
+def _changes_of(frame: pd.DataFrame, immutable: Sequence[str], monotone: Mapping[str, Any]) -> dict[str, Change]:
+    if isinstance(immutable, str) or not isinstance(monotone, Mapping):
+        raise SchemaError('immutable must be a list of columns, and monotone an object, column to "increase" or so')
+    for label, names in {"immutable": immutable, "monotone": monotone}.items():
+        _check_known(frame, names, label)
+    if both := [name for name in immutable if name in monotone]:
+        raise SchemaError(f"immutable and monotone: {', '.join(both)}; what never changes has no direction")
+    if wrong := [name for name, way in monotone.items() if way not in ("increase", "decrease")]:
+        raise SchemaError(f'monotone is "increase" or "decrease"; it is neither for {", ".join(wrong)}')
+    return {**dict.fromkeys(immutable, "never"), **monotone}
 
 
 def _as_tuple(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
@@ -357,6 +386,8 @@ class Schema:
         categories: Mapping[str, Sequence[Any]] | None = None,
         nullable: Sequence[str] | None = None,
         whole: Sequence[str] = (),
+        immutable: Sequence[str] = (),
+        monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
     ) -> Schema:
         """Declare the roles; kinds that are not declared follow from the dtypes. See the page "Describe your data".
 
@@ -390,6 +421,10 @@ class Schema:
         whole : sequence of str
             Numeric columns of whole numbers, for differential privacy. It takes others for fractional, as one person's
             value can change the dtype for everybody.
+        immutable : sequence of str
+            Features that nobody can change, such as a birthplace: explanations leave them as they are.
+        monotone : mapping of numeric or ordinal feature to "increase" or "decrease"
+            Features that change in one direction alone, such as age.
 
         Returns
         -------
@@ -398,7 +433,7 @@ class Schema:
         Raises
         ------
         SchemaError
-            If a column is unknown, duplicated, given two roles, or of a type that cannot be used.
+            If a column is unknown, duplicated, given two roles, or of a type that cannot be used or has no direction.
 
         Examples
         --------
@@ -414,7 +449,7 @@ class Schema:
             "subject": [subject] if subject else [],
             "target": [target] if target else [],
         }
-        roles = _roles_of(frame, given)
+        roles, change = _roles_of(frame, given), _changes_of(frame, immutable, monotone or {})
         by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories), strict=True)
         declared: dict[str, Mapping[str, Any]] = {label: by_name or {} for label, by_name in by_label}
         for label, names in {**declared, "nominal": nominal, "nullable": nullable, "whole": whole}.items():
@@ -433,6 +468,7 @@ class Schema:
                 as_category=name in nominal or name in declared["categories"],
                 whole=name in whole,
                 nullable=None if nullable is None else name in nullable,
+                change=change.get(name, "any"),
                 **{label: by_name[name] for label, by_name in declared.items() if name in by_name},
             )
             for name, role in roles.items()

@@ -31,7 +31,8 @@ _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": p
 def to_plain(schema: Schema, domains: Mapping[str, Domain]) -> dict[str, Any]:
     """Return schema and domains as values that JSON takes; of private attributes the type alone."""
     return {
-        "schema": [asdict(attribute) for attribute in schema.attributes],
+        # What is as it was before there was such a setting is written as it was.
+        "schema": [{n: v for n, v in asdict(a).items() if (n, v) != ("change", "any")} for a in schema.attributes],
         "domains": {name: _plain_domain(d, name in schema.quasi_identifiers) for name, d in domains.items()},
     }
 

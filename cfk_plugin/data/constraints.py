@@ -1,0 +1,277 @@
+"""What a person can change: which values an answer may have, by schema, call and query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows
+from cfk_plugin.data.intake import Encoder, Intake
+from cfk_plugin.data.region import Interval, Part
+from cfk_plugin.data.schema import Change
+from cfk_plugin.errors import HostOnly, InputError, quiet
+
+Mask = NDArray[np.bool_]
+
+
+class Rule(NamedTuple):
+    """What a call permits of one attribute, whoever asks."""
+
+    change: Change
+    within: tuple[float, float] | Mask | None  # of a number its range; else, by code, the values
+
+
+def rules_of(encoder: Encoder, features_to_vary: Any = "all", permitted_range: Any = None) -> dict[str, Rule]:
+    """Return a rule per attribute that something is said of, by the schema or by a call; empty where all may change.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        With the schema, whose immutable and monotone attributes hold for every call.
+    features_to_vary : "all" or sequence of str
+        The features that may change.
+    permitted_range : mapping of feature to what an answer may have of it, optional
+        Of a number ``[low, high]``, both included; of all else a list of values.
+
+    Raises
+    ------
+    InputError
+        If a feature is unknown, nothing may change, or a range is empty or outside of the domain.
+    """
+    features = encoder.schema.features
+    vary = features if features_to_vary is None else _names(features_to_vary, features)
+    if permitted_range is not None and not isinstance(permitted_range, Mapping):
+        raise InputError(f"permitted_range must be a mapping of feature to range, got {type(permitted_range).__name__}")
+    ranges = dict(permitted_range or {})
+    for what, names in {"features_to_vary": vary, "permitted_range": ranges}.items():
+        if unknown := [str(name) for name in names if name not in features]:
+            raise InputError(f"{what}: {', '.join(unknown)} is no feature; features are {', '.join(features)}")
+    rules = {}
+    for name, domain in zip(features, encoder.columns, strict=True):
+        within = _within(domain, ranges[name]) if name in ranges else None
+        change = domain.attribute.change if name in vary else "never"
+        if change != "any" or within is not None:
+            rules[name] = Rule(change, within)
+    return rules
+
+
+def _names(given: Any, features: Sequence[str]) -> Sequence[str]:
+    if isinstance(given, str):
+        if given == "all":
+            return features
+        raise InputError('features_to_vary must be "all" or a list of features, not one string')
+    if not isinstance(given, Iterable) or not (names := list(given)):
+        raise InputError('features_to_vary must be "all" or a list of at least one feature: nothing could change')
+    return names
+
+
+def _within(domain: Domain, given: Any) -> tuple[float, float] | Mask:
+    attribute = domain.attribute
+    what = f"permitted_range of {attribute.name!r}"
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        raise InputError(f"{what} must be {'[low, high]' if domain.is_numeric else 'a list of values'}")
+    values = list(given)
+    if not domain.is_numeric:
+        if domain.is_open:
+            raise InputError(f"{what}: the population has no rows here, so its values are not known; leave it out")
+        with quiet(f"{what} cannot be read", InputError):
+            codes = domain.encode_values(values)[0]
+        if not len(codes) or (codes < 0).any():
+            found = f"{(codes < 0).sum()} values that the population does not have" if len(codes) else "no value"
+            raise InputError(f"{what} has {found}; name at least one, and known ones alone")
+        return np.isin(np.arange(domain.size), codes)
+    with quiet(f"{what} must be two numbers or dates", InputError):
+        low, high = domain.encode_values(values)[1].tolist()
+    if not (isfinite(low) and isfinite(high)):
+        raise InputError(f"{what} must be two finite numbers or dates, the lowest and the highest")
+    least, most = attribute.bounds or (-inf, inf)
+    if low > high or low > most or high < least:
+        raise InputError(f"{what} is {'empty: low is above high' if low > high else 'outside of its declared bounds'}")
+    return low, high
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Offers(HostOnly):
+    """What several answers say of one attribute, each distinct part once. A part is None where nothing is said."""
+
+    domain: Domain
+    of: Rows  # the distinct part of each answer
+    ends: Numbers  # shape (3, distinct): lowest and highest, and 1 where a missing value is inside; codes of categories
+    inside: Mask  # shape (distinct, codes); without codes for numbers, and for categories that are not known here
+
+    @classmethod
+    def build(cls, domain: Domain, parts: Sequence[Part | None]) -> Offers:
+        number = {part: at for at, part in enumerate(dict.fromkeys(parts))}
+        of = np.array([number[part] for part in parts], dtype=np.int64)
+        if _by_number(domain):
+            return cls(domain, of, _ends(domain, [*number]), np.empty((len(number), 0), dtype=bool))
+        tables = [np.zeros(domain.size, dtype=bool) if part is None else domain.inside(part) for part in number]
+        inside = np.array(tables, dtype=bool).reshape(len(number), domain.size)
+        return cls(domain, of, _code_ends(domain, inside), inside)
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def limited(self, rule: Rule) -> Offers:
+        """Return what of the categories a call permits; numbers are left as they are."""
+        if not isinstance(rule.within, np.ndarray):
+            return self
+        inside = self.inside & rule.within
+        return Offers(self.domain, self.of, _code_ends(self.domain, inside), inside)
+
+
+def _by_number(domain: Domain) -> bool:
+    return domain.is_numeric or domain.is_open  # a category that is not known here has a token
+
+
+def _ends(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
+    ranges = [(p.low, p.high, p.missing) if isinstance(p, Interval) else _single(p) for p in parts]
+    values = [nan if end is None else end for low, high, _ in ranges for end in (low, high)]
+    missing = [float(is_inside) for *_, is_inside in ranges]
+    return np.vstack([domain.encode_values(values)[1].reshape(-1, 2).T, missing])
+
+
+def _single(part: frozenset[Any] | None) -> tuple[Any, Any, bool]:
+    value = next(iter(part)) if part else None
+    return value, value, part is not None and value is None
+
+
+def _code_ends(domain: Domain, inside: Mask) -> Numbers:
+    count = len(domain.values)
+    values, missing = inside[:, :count], inside[:, count:].any(axis=1)
+    ends = [np.argmax(values, axis=1), count - 1 - np.argmax(values[:, ::-1], axis=1)] if count else np.zeros((2, 1))
+    return np.vstack([np.where(values.any(axis=1), ends, nan), missing])
+
+
+class _Own(NamedTuple):
+    codes: Codes
+    numbers: Numbers  # as the population has them; NaN for none
+    missing: Mask
+    known: Mask  # whether it is a value of the population, and not missing
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constraints(HostOnly):
+    """Which values the answer to each query may have, attribute by attribute.
+
+    What cannot change has the query's own value; what changes in one direction has it, or one in that direction; what
+    has a permitted range has a value of that. Of a missing value, or one that cannot be read, no direction is known.
+    Schema, call and query decide, and no row does.
+    """
+
+    queries: Intake
+    rules: Mapping[str, Rule]
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def take(self, at: Rows) -> Constraints:
+        return Constraints(self.queries.take(at), self.rules)
+
+    def admissible(self, offers: Mapping[str, Offers], answers: int) -> Mask:
+        """Say of every query and every one of some answers whether it may be given to it; shape (queries, answers).
+
+        It may be given when each of its parts leaves a value that the query may have: a region contains the own value
+        of what cannot change, and values that the others may have; a private value is one that it may have.
+        """
+        found, query = np.ones((len(self), answers), dtype=bool), np.arange(len(self))[:, None]
+        for name in self.rules:
+            distinct = np.arange(offers[name].ends.shape[1])[None, :]
+            found &= self._meets(name, offers[name], query, distinct)[:, offers[name].of]
+        return found
+
+    def admits(self, offers: Mapping[str, Offers]) -> Mask:
+        """Say of each query whether the answer at its own position may be given to it."""
+        found, query = np.ones(len(self), dtype=bool), np.arange(len(self))
+        for name in self.rules:
+            found &= self._meets(name, offers[name], query, offers[name].of)
+        return found
+
+    def nearest(self, name: str, offers: Offers, query: Rows, part: Rows) -> tuple[Codes, Mask]:
+        """Return the code of the permitted value nearest to each of some queries, in a part of a quasi-identifier.
+
+        Also, whether that is the query's own number, which no row has. Of what is equally near the first is taken.
+        ``part`` are numbers of distinct parts; queries and parts go in pairs.
+        """
+        rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), offers.domain
+        offers = offers.limited(rule)
+        codes, (low, high, missing) = own.codes[query], offers.ends[:, part]
+        if domain.is_numeric:
+            least, most = self._limits(name, own)
+            low, high, number = np.maximum(low, least[query]), np.minimum(high, most[query]), own.numbers[query]
+            number = np.where(np.isnan(number), low, np.minimum(np.maximum(number, low), high))
+            at = np.searchsorted(domain.values, number).clip(max=len(domain.values) - 1)
+            is_missing = np.isnan(number) | (own.missing[query] & (missing > 0))
+            is_own = ~is_missing & (domain.values[at] != number)
+            return np.where(is_missing, domain.missing_code, np.where(is_own, UNKNOWN, at)).astype(np.int32), is_own
+        inside = offers.inside
+        near = np.argmax(inside, axis=1)[part]
+        if domain.is_interval:
+            levels = np.arange(len(domain.values))
+            away = np.abs(levels - codes[:, None]) + np.where(inside[part][:, levels], 0.0, inf)
+            away[~_in_direction(rule.change, levels, codes[:, None])] = inf
+            near = np.where(own.known[query] & np.isfinite(away).any(axis=1), np.argmin(away, axis=1), near)
+        is_inside = (codes >= 0) & inside[part, np.maximum(codes, 0)]
+        return np.where(is_inside, codes, near).astype(np.int32), np.zeros(len(codes), dtype=bool)
+
+    def _meets(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
+        """Say of queries and distinct parts, broadcast against each other, whether a permitted value is inside."""
+        rule, own, domain = self.rules[name], self._own(name), offers.domain
+        offers = offers.limited(rule)
+        (low, high, missing), code = offers.ends[:, part], own.codes[query]
+        if _by_number(domain):
+            (least, most), slack = self._limits(name, own), domain.tolerance if domain.is_numeric else 0.0
+            fits = np.maximum(low, least[query] - slack) <= np.minimum(high, most[query] + slack)
+        elif rule.change == "any":
+            fits = np.broadcast_to(~np.isnan(low), np.broadcast(query, part).shape)
+        elif rule.change == "never":
+            fits = own.known[query] & offers.inside[part, np.maximum(code, 0)]
+        else:
+            fits = own.known[query] & (high >= code if rule.change == "increase" else low <= code)
+        permits_missing = own.missing | (rule.change == "any")
+        if isinstance(rule.within, tuple):
+            permits_missing[:] = False
+        return np.asarray(fits | ((missing > 0) & permits_missing[query]))
+
+    def _own(self, name: str) -> _Own:
+        encoder = self.queries.encoder
+        at, domain = encoder.schema.features.index(name), encoder.domains[name]
+        codes, numbers = self.queries.codes[:, at], self.queries.numbers[:, at]
+        missing = (codes == domain.missing_code) & domain.has_missing
+        known = (codes >= 0) & ~missing
+        if domain.is_numeric and known.any():
+            numbers = np.where(known, domain.values[np.where(known, codes, 0)], numbers)
+        numbers = np.where(codes == INVALID, nan, numbers)
+        return _Own(codes, numbers, missing, known)
+
+    def _limits(self, name: str, own: _Own) -> tuple[Numbers, Numbers]:
+        """Return the lowest and the highest number that each query may have, NaN where there is none."""
+        change, within = self.rules.get(name, Rule("any", None))
+        low, high = np.full(len(self), -inf), np.full(len(self), inf)
+        if isinstance(within, tuple):
+            low, high = self._snapped(name, own, *within)
+        low = np.maximum(low, own.numbers) if change in ("increase", "never") else low
+        high = np.minimum(high, own.numbers) if change in ("decrease", "never") else high
+        return low, high
+
+    def _snapped(self, name: str, own: _Own, low: float, high: float) -> tuple[Numbers, Numbers]:
+        """Return the ends of a permitted range; of a quasi-identifier those of values in it, and the own one."""
+        encoder, numbers = self.queries.encoder, own.numbers
+        values, slack = encoder.domains[name].values, encoder.domains[name].tolerance
+        if name not in encoder.schema.quasi_identifiers:
+            return np.full(len(self), low), np.full(len(self), high)
+        known = values[(values >= low - slack) & (values <= high + slack)]
+        first, last = (known[0], known[-1]) if len(known) else (inf, -inf)
+        is_inside = (numbers >= low) & (numbers <= high)
+        return np.where(is_inside, np.fmin(numbers, first), first), np.where(is_inside, np.fmax(numbers, last), last)
+
+
+def _in_direction(change: Change, levels: Rows, own: Codes) -> Mask:
+    if change == "any":
+        return np.ones(np.broadcast(levels, own).shape, dtype=bool)
+    return levels >= own if change == "increase" else levels <= own if change == "decrease" else levels == own

@@ -1,0 +1,266 @@
+"""What a person can change, against plain Python: schema, call and query say which values an answer may have."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin import Attribute, Interval, Population, Region, Schema
+from cfk_plugin._files import read_schema
+from cfk_plugin.data.constraints import Constraints, Offers, rules_of
+from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.region import part_of
+from cfk_plugin.data.sealing import to_plain
+from cfk_plugin.errors import InputError, SchemaError
+
+LEVELS = ["low", "mid", "high", "top"]
+FEATURES = ["age", "born", "city", "grade", "zip", "pay", "job"]
+
+
+def table(seed: int, n: int = 50) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    rows = pd.DataFrame(
+        {
+            "age": rng.integers(18, 40, n).astype(float),
+            "born": pd.Timestamp("1980-01-01") + pd.to_timedelta(rng.integers(0, 9, n) * 300, unit="D"),
+            "city": rng.choice(["A", "B", "C"], n).astype(object),
+            "grade": rng.choice(LEVELS, n).astype(object),
+            "zip": rng.choice([1000, 2000, 3000], n),
+            "pay": rng.normal(30, 9, n).round(1),
+            "job": rng.choice(["clerk", "nurse", "smith"], n).astype(object),
+        }
+    )
+    for name in ("age", "grade", "pay", "city"):
+        rows.loc[rows.index[1:][rng.random(n - 1) < 0.1], name] = None
+    return rows
+
+
+def schema_of(rows: pd.DataFrame, **changes: Any) -> Schema:
+    tree = {city: ["north" if city == "A" else "south"] for city in "ABC"}
+    options: dict[str, Any] = {"hierarchies": {"city": tree}, "ordinal": {"grade": LEVELS}, "nominal": ["zip"]}
+    return Schema.from_frame(rows, quasi_identifiers=["age", "born", "city", "grade", "zip"], **options, **changes)
+
+
+CALLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"immutable": ["city", "zip", "pay"], "monotone": {"age": "increase", "grade": "increase"}}, {}),
+    ({"monotone": {"age": "decrease", "born": "increase", "grade": "decrease", "pay": "increase"}}, {}),
+    ({}, {"features_to_vary": ["age", "pay", "grade", "job"]}),
+    ({}, {"features_to_vary": ["born", "city", "zip"], "permitted_range": {"pay": [20, 40]}}),
+    (
+        {"monotone": {"age": "increase"}},
+        {
+            "permitted_range": {
+                "age": [25.5, 33],
+                "born": ["1981-01-01", "1984-06-01"],
+                "city": ["A", None],
+                "grade": ["low", "top"],
+                "zip": ["1000", 3000],
+                "job": ["nurse"],
+            }
+        },
+    ),
+]
+
+
+def permits(schema: Schema, call: dict[str, Any], name: str, own: Any, value: Any) -> bool:
+    """Say in plain words whether somebody with a value may be told to have another one."""
+    within, change = call.get("permitted_range", {}).get(name), schema[name].change
+    change = change if name in call.get("features_to_vary", FEATURES) else "never"
+    if within is not None and name in ("age", "born", "pay"):
+        low, high = (pd.Timestamp(end) if name == "born" else end for end in within)
+        if pd.isna(value) or not low <= value <= high:
+            return False
+    elif within is not None and str(value) not in [str(known) for known in within]:
+        return False
+    if change == "any" or (pd.isna(own) and pd.isna(value)):
+        return True
+    if pd.isna(own) or pd.isna(value):
+        return False
+    own, value = (LEVELS.index(v) if name == "grade" else v for v in (own, value))
+    return {"never": value == own, "increase": value >= own, "decrease": value <= own}[change]
+
+
+def offered(rows: pd.DataFrame, schema: Schema, seed: int) -> list[dict[str, Any]]:
+    """Return regions, as hulls of a few rows, with the private values of one."""
+    rng, answers = np.random.default_rng(seed), []
+    for _ in range(20):
+        few = rows.iloc[rng.choice(len(rows), rng.integers(1, 5), replace=False)]
+        parts: dict[str, Any] = {name: part_of(few[name].iloc[0]) for name in schema.private}
+        for name in schema.quasi_identifiers:
+            here, missing = few[name].dropna(), bool(few[name].isna().any())
+            if name == "grade":
+                ranks = [LEVELS.index(level) for level in here]
+                levels = tuple(LEVELS[min(ranks) : max(ranks) + 1]) if ranks else ()
+                parts[name] = Interval(*((levels[0], levels[-1]) if levels else (None, None)), missing, levels)
+            elif name in ("age", "born"):
+                parts[name] = Interval(*((here.min(), here.max()) if len(here) else (None, None)), missing)
+            else:
+                parts[name] = frozenset([*here, *([None] if missing else [])])
+        answers.append(parts)
+    return answers
+
+
+def values_inside(rows: pd.DataFrame, name: str, part: Any, own: Any) -> list[Any]:
+    """Return the table's values inside of a part, and a number that only the query has."""
+    known = [*rows[name].dropna().unique(), *([None] if rows[name].isna().any() else [])]
+    inside = [value for value in known if Region({name: part}).contains({name: value})]
+    if name in ("age", "born", "pay") and own not in known and Region({name: part}).contains({name: own}):
+        inside.append(own)
+    return inside
+
+
+@pytest.fixture(scope="module", params=range(len(CALLS)))
+def case(request: pytest.FixtureRequest) -> tuple[Any, ...]:
+    changes, call = CALLS[request.param]
+    rows = table(request.param)
+    schema = schema_of(rows, **changes)
+    encoder = Population.from_frame(rows, schema).encoder
+    queries = pd.concat([table(50).head(14), rows.head(6)], ignore_index=True)
+    queries.loc[:3, "age"] = [10.0, 27.25, 99.0, np.nan]
+    answers = offered(rows, schema, request.param)
+    constraints = Constraints(take_in(queries, encoder), rules_of(encoder, **call))
+    offers = {name: Offers.build(encoder.domains[name], [answer[name] for answer in answers]) for name in FEATURES}
+    return rows, schema, call, queries, answers, constraints, offers
+
+
+def test_an_answer_may_be_given_where_every_part_leaves_a_permitted_value(case: tuple[Any, ...]) -> None:
+    rows, schema, call, queries, answers, constraints, offers = case
+    expected = [
+        [
+            all(
+                any(permits(schema, call, name, query[name], v) for v in values_inside(rows, name, part, query[name]))
+                for name, part in answer.items()
+            )
+            for answer in answers
+        ]
+        for query in queries.to_dict("records")
+    ]
+    found = constraints.admissible(offers, len(answers))
+    assert found.tolist() == expected
+    assert 0 < found.sum() < found.size
+    at = np.arange(len(queries)) % len(answers)
+    alone = {name: Offers.build(o.domain, [answers[i][name] for i in at]) for name, o in offers.items()}
+    assert constraints.admits(alone).tolist() == found[np.arange(len(queries)), at].tolist()
+    few = np.array([7, 3, 11])
+    assert constraints.take(few).admissible(offers, len(answers)).tolist() == found[few].tolist()
+
+
+def test_the_nearest_point_of_a_region_is_chosen_among_what_is_permitted(case: tuple[Any, ...]) -> None:
+    rows, schema, call, queries, answers, constraints, offers = case
+    query, answer = np.nonzero(constraints.admissible(offers, len(answers)))
+    for name in schema.quasi_identifiers:
+        domain, own = offers[name].domain, queries[name].tolist()
+        codes, is_own = constraints.nearest(name, offers[name], query, offers[name].of[answer])
+        for q, a, code, itself in zip(query.tolist(), answer.tolist(), codes.tolist(), is_own.tolist(), strict=True):
+            point = own[q] if itself else domain.value(code)
+            inside = values_inside(rows, name, answers[a][name], own[q])
+            near = [value for value in inside if permits(schema, call, name, own[q], value)]
+            assert point in near or (pd.isna(point) and None in near)
+            assert away(name, own[q], point) <= min(away(name, own[q], value) for value in near)
+
+
+def away(name: str, own: Any, value: Any) -> float:
+    if pd.isna(own) or pd.isna(value) or name in ("city", "zip"):
+        return float(not (own == value or (pd.isna(own) and pd.isna(value)))) * 1e9
+    if name == "born":
+        return abs((own - value).total_seconds())
+    return abs(LEVELS.index(own) - LEVELS.index(value)) if name == "grade" else abs(own - value)
+
+
+def test_what_is_withheld_of_a_constrained_attribute_is_not_known_to_be_permitted(case: tuple[Any, ...]) -> None:
+    *_, queries, _, constraints, offers = case
+    nothing = {name: Offers.build(o.domain, [None] * len(queries)) for name, o in offers.items()}
+    assert not constraints.admits(nothing).any()
+    assert Constraints(constraints.queries, {}).admits(nothing).all()
+
+
+def test_what_is_read_shows_counts_and_is_not_copied(case: tuple[Any, ...]) -> None:
+    *_, constraints, offers = case
+    assert repr(constraints) == "Constraints(20 rows)"
+    assert repr(offers["age"]) == "Offers(20 rows)"
+    with pytest.raises(InputError, match="pickled"):
+        copy.copy(constraints)
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ({"features_to_vary": ["age", "height"]}, "features_to_vary: height"),
+        ({"features_to_vary": "age"}, "not one string"),
+        ({"features_to_vary": []}, "at least one"),
+        ({"features_to_vary": 3}, "list"),
+        ({"permitted_range": ["age"]}, "mapping"),
+        ({"permitted_range": {"height": [1, 2]}}, "permitted_range: height"),
+        ({"permitted_range": {"age": [30, 20]}}, "'age' is empty"),
+        ({"permitted_range": {"age": [20]}}, "'age' must be two"),
+        ({"permitted_range": {"age": [20, float("inf")]}}, "'age' must be two finite"),
+        ({"permitted_range": {"age": ["young", "old"]}}, "'age' must be two finite"),
+        ({"permitted_range": {"age": 20}}, "'age' must be"),
+        ({"permitted_range": {"pay": [-20, -10]}}, "'pay' is outside"),
+        ({"permitted_range": {"city": []}}, "'city' has no value"),
+        ({"permitted_range": {"city": ["A", "Atlantis"]}}, "'city' has 1 values"),
+        ({"permitted_range": {"city": "A"}}, "'city' must be a list"),
+        ({"permitted_range": {"grade": [["low"]]}}, "'grade'"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_refused_without_its_values(call: dict[str, Any], named: str) -> None:
+    rows = table(0)
+    encoder = Population.from_frame(rows, schema_of(rows, bounds={"pay": (0, 99)})).encoder
+    with pytest.raises(InputError) as caught:
+        rules_of(encoder, **call)
+    assert named in str(caught.value)
+    assert not any(value in str(caught.value) for value in ("Atlantis", "young", "-20"))
+
+
+def test_nothing_is_constrained_where_nothing_is_said() -> None:
+    rows = table(0)
+    encoder = Population.from_frame(rows, schema_of(rows)).encoder
+    assert (
+        rules_of(encoder)
+        == rules_of(encoder, "all", {})
+        == rules_of(encoder, FEATURES)
+        == rules_of(encoder, None)
+        == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"immutable": ["height"]}, "immutable: unknown column height"),
+        ({"immutable": "age"}, "immutable must be a list"),
+        ({"monotone": {"height": "increase"}}, "monotone: unknown column height"),
+        ({"monotone": {"age": "up"}}, "neither for age"),
+        ({"monotone": {"city": "increase"}}, "'city': monotone"),
+        ({"monotone": ["age"]}, "monotone an object"),
+        ({"immutable": ["age"], "monotone": {"age": "increase"}}, "immutable and monotone: age"),
+        ({"immutable": ["job"], "identifiers": ["job"]}, "'job': only features"),
+        ({"monotone": {"pay": "increase"}, "target": "pay"}, "'pay': only features"),
+    ],
+)
+def test_a_schema_names_what_cannot_be_immutable_or_monotone(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(SchemaError, match=named):
+        schema_of(table(0), **options)
+
+
+def test_what_cannot_change_is_in_files_and_bundles_and_in_no_fingerprint(tmp_path: Path) -> None:
+    rows, key = table(0), b"key"
+    plain, said = schema_of(rows), schema_of(rows, immutable=["city"], monotone={"age": "increase"})
+    both = [Population.from_frame(rows, schema, key=key) for schema in (plain, said)]
+    assert both[0].fingerprint == both[1].fingerprint
+    assert all("change" not in attribute for attribute in to_plain(plain, both[0].domains)["schema"])
+    both[1].seal(tmp_path / "people.cfk")
+    opened = Population.open(tmp_path / "people.cfk", key=key).schema
+    assert [(a.name, a.change) for a in opened.attributes] == [(a.name, a.change) for a in said.attributes]
+    (tmp_path / "schema.json").write_text(
+        '{"quasi_identifiers": ["age", "zip"], "immutable": ["zip"], "monotone": {"age": "increase"}}'
+    )
+    read = read_schema(tmp_path / "schema.json", rows)
+    assert [read[name].change for name in ("zip", "age", "job")] == ["never", "increase", "any"]
+    with pytest.raises(SchemaError, match="change is one of"):
+        Attribute(name="age", change="sometimes")  # type: ignore[arg-type]
