@@ -87,11 +87,15 @@ def _within(domain: Domain, given: Any) -> tuple[float, float] | Mask:
         return np.isin(np.arange(domain.size), codes)
     with quiet(f"{what} must be two numbers or dates", InputError):
         low, high = domain.encode_values(values)[1].tolist()
+        if domain.is_whole:
+            low, high = float(np.ceil(low)), float(np.floor(high))
     if not (isfinite(low) and isfinite(high)):
         raise InputError(f"{what} must be two finite numbers or dates, the lowest and the highest")
     least, most = attribute.bounds or (-inf, inf)
     if low > high or low > most or high < least:
-        raise InputError(f"{what} is {'empty: low is above high' if low > high else 'outside of its declared bounds'}")
+        raise InputError(
+            f"{what} is {'empty: no value lies in it' if low > high else 'outside of its declared bounds'}"
+        )
     return low, high
 
 
@@ -192,11 +196,11 @@ class Constraints(HostOnly):
             found &= self._meets(name, offers[name], query, offers[name].of)
         return found
 
-    def nearest(self, name: str, offers: Offers, query: Rows, part: Rows) -> tuple[Codes, Mask]:
-        """Return the code of the permitted value nearest to each of some queries, in a part of a quasi-identifier.
+    def nearest(self, name: str, offers: Offers, query: Rows, part: Rows) -> tuple[Codes, Numbers]:
+        """Return the permitted value nearest to each of some queries, in a part of a quasi-identifier: code and number.
 
-        Also, whether that is the query's own number, which no row has. Of what is equally near the first is taken.
-        ``part`` are numbers of distinct parts; queries and parts go in pairs.
+        The code is `UNKNOWN` for a number that no row has (see `Domain.column`). Of what is equally near the first is
+        taken. ``part`` are numbers of distinct parts; queries and parts go in pairs.
         """
         rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), offers.domain
         offers = offers.limited(rule)
@@ -207,8 +211,8 @@ class Constraints(HostOnly):
             number = np.where(np.isnan(number), low, np.minimum(np.maximum(number, low), high))
             at = np.searchsorted(domain.values, number).clip(max=len(domain.values) - 1)
             is_missing = np.isnan(number) | (own.missing[query] & (missing > 0))
-            is_own = ~is_missing & (domain.values[at] != number)
-            return np.where(is_missing, domain.missing_code, np.where(is_own, UNKNOWN, at)).astype(np.int32), is_own
+            code = np.where(is_missing, domain.missing_code, np.where(domain.values[at] == number, at, UNKNOWN))
+            return code.astype(np.int32), number
         inside = offers.inside
         near = np.argmax(inside, axis=1)[part]
         if domain.is_interval:
@@ -217,7 +221,7 @@ class Constraints(HostOnly):
             away[~_in_direction(rule.change, levels, codes[:, None])] = inf
             near = np.where(own.known[query] & np.isfinite(away).any(axis=1), np.argmin(away, axis=1), near)
         is_inside = (codes >= 0) & inside[part, np.maximum(codes, 0)]
-        return np.where(is_inside, codes, near).astype(np.int32), np.zeros(len(codes), dtype=bool)
+        return np.where(is_inside, codes, near).astype(np.int32), np.full(len(codes), nan)
 
     def _meets(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
         """Say of queries and distinct parts, broadcast against each other, whether a permitted value is inside."""
@@ -252,23 +256,10 @@ class Constraints(HostOnly):
     def _limits(self, name: str, own: _Own) -> tuple[Numbers, Numbers]:
         """Return the lowest and the highest number that each query may have, NaN where there is none."""
         change, within = self.rules.get(name, Rule("any", None))
-        low, high = np.full(len(self), -inf), np.full(len(self), inf)
-        if isinstance(within, tuple):
-            low, high = self._snapped(name, own, *within)
+        low, high = (np.full(len(self), end) for end in (within if isinstance(within, tuple) else (-inf, inf)))
         low = np.maximum(low, own.numbers) if change in ("increase", "never") else low
         high = np.minimum(high, own.numbers) if change in ("decrease", "never") else high
         return low, high
-
-    def _snapped(self, name: str, own: _Own, low: float, high: float) -> tuple[Numbers, Numbers]:
-        """Return the ends of a permitted range; of a quasi-identifier those of values in it, and the own one."""
-        encoder, numbers = self.queries.encoder, own.numbers
-        values, slack = encoder.domains[name].values, encoder.domains[name].tolerance
-        if name not in encoder.schema.quasi_identifiers:
-            return np.full(len(self), low), np.full(len(self), high)
-        known = values[(values >= low - slack) & (values <= high + slack)]
-        first, last = (known[0], known[-1]) if len(known) else (inf, -inf)
-        is_inside = (numbers >= low) & (numbers <= high)
-        return np.where(is_inside, np.fmin(numbers, first), first), np.where(is_inside, np.fmax(numbers, last), last)
 
 
 def _in_direction(change: Change, levels: Rows, own: Codes) -> Mask:

@@ -213,6 +213,20 @@ class Domain(HostOnly):
         """Rebuild a column in the population's dtype."""
         return pd.Series(self.restore_array(codes), dtype=self._pool.dtype)
 
+    def column(self, codes: Codes, numbers: Numbers) -> pd.Series:
+        """Do as `restore`, with a number where there is no code."""
+        is_other = codes == UNKNOWN
+        if not is_other.any():
+            return self.restore(codes)
+        values = self.restore(np.where(is_other, 0, codes)).astype(object)
+        values[is_other] = [self.natural(number) for number in numbers[is_other].tolist()]
+        return conform(values, self.dtype)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its numbers are whole ones."""
+        return self.is_numeric and not self.is_date and bool(types.is_integer_dtype(self.dtype))
+
     def restore_array(self, codes: NDArray[np.integer[Any]]) -> Any:
         return self._pool.array.take(codes)
 

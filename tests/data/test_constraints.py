@@ -105,13 +105,13 @@ def offered(rows: pd.DataFrame, schema: Schema, seed: int) -> list[dict[str, Any
     return answers
 
 
-def values_inside(rows: pd.DataFrame, name: str, part: Any, own: Any) -> list[Any]:
-    """Return the table's values inside of a part, and a number that only the query has."""
+def values_inside(rows: pd.DataFrame, call: dict[str, Any], name: str, part: Any, own: Any) -> list[Any]:
+    """Return the table's values inside of a part; also the own number and the ends of what is permitted."""
     known = [*rows[name].dropna().unique(), *([None] if rows[name].isna().any() else [])]
-    inside = [value for value in known if Region({name: part}).contains({name: value})]
-    if name in ("age", "born", "pay") and own not in known and Region({name: part}).contains({name: own}):
-        inside.append(own)
-    return inside
+    if name in ("age", "born", "pay"):
+        ends = call.get("permitted_range", {}).get(name, [])
+        known += [own, *(pd.Timestamp(end) if name == "born" else end for end in ends)]
+    return [value for value in known if Region({name: part}).contains({name: value})]
 
 
 @pytest.fixture(scope="module", params=range(len(CALLS)))
@@ -133,7 +133,10 @@ def test_an_answer_may_be_given_where_every_part_leaves_a_permitted_value(case: 
     expected = [
         [
             all(
-                any(permits(schema, call, name, query[name], v) for v in values_inside(rows, name, part, query[name]))
+                any(
+                    permits(schema, call, name, query[name], v)
+                    for v in values_inside(rows, call, name, part, query[name])
+                )
                 for name, part in answer.items()
             )
             for answer in answers
@@ -155,10 +158,10 @@ def test_the_nearest_point_of_a_region_is_chosen_among_what_is_permitted(case: t
     query, answer = np.nonzero(constraints.admissible(offers, len(answers)))
     for name in schema.quasi_identifiers:
         domain, own = offers[name].domain, queries[name].tolist()
-        codes, is_own = constraints.nearest(name, offers[name], query, offers[name].of[answer])
-        for q, a, code, itself in zip(query.tolist(), answer.tolist(), codes.tolist(), is_own.tolist(), strict=True):
-            point = own[q] if itself else domain.value(code)
-            inside = values_inside(rows, name, answers[a][name], own[q])
+        points = domain.column(*constraints.nearest(name, offers[name], query, offers[name].of[answer]))
+        assert points.dtype == rows[name].dtype
+        for q, a, point in zip(query.tolist(), answer.tolist(), points.tolist(), strict=True):
+            inside = values_inside(rows, call, name, answers[a][name], own[q])
             near = [value for value in inside if permits(schema, call, name, own[q], value)]
             assert point in near or (pd.isna(point) and None in near)
             assert away(name, own[q], point) <= min(away(name, own[q], value) for value in near)
@@ -197,6 +200,7 @@ def test_what_is_read_shows_counts_and_is_not_copied(case: tuple[Any, ...]) -> N
         ({"permitted_range": ["age"]}, "mapping"),
         ({"permitted_range": {"height": [1, 2]}}, "permitted_range: height"),
         ({"permitted_range": {"age": [30, 20]}}, "'age' is empty"),
+        ({"permitted_range": {"shoe": [41.2, 41.8]}}, "'shoe' is empty"),
         ({"permitted_range": {"age": [20]}}, "'age' must be two"),
         ({"permitted_range": {"age": [20, float("inf")]}}, "'age' must be two finite"),
         ({"permitted_range": {"age": ["young", "old"]}}, "'age' must be two finite"),
@@ -209,7 +213,7 @@ def test_what_is_read_shows_counts_and_is_not_copied(case: tuple[Any, ...]) -> N
     ],
 )
 def test_a_call_that_cannot_be_meant_is_refused_without_its_values(call: dict[str, Any], named: str) -> None:
-    rows = table(0)
+    rows = table(0).assign(shoe=range(50))
     encoder = Population.from_frame(rows, schema_of(rows, bounds={"pay": (0, 99)})).encoder
     with pytest.raises(InputError) as caught:
         rules_of(encoder, **call)
