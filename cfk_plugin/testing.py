@@ -240,7 +240,10 @@ def _made_up(query: int, features: Sequence[str]) -> Entry:
 
 
 class _Raw:
-    """Rows that must not be found: values that tell, and whole rows, that the queries do not have themselves."""
+    """Rows that must not be found: values that tell, and whole rows, that the queries do not have themselves.
+
+    A query's number is its own in single precision, too: some libraries answer in that.
+    """
 
     def __init__(self, frames: Sequence[pd.DataFrame], queries: pd.DataFrame, features: Sequence[str]) -> None:
         self.features = list(features)
@@ -248,8 +251,9 @@ class _Raw:
         known = {value for name in queries for value in map(str, queries[name])}
         values = {value for name in self.features for value in raw[name].tolist() if len(str(value)) >= 4}
         values = {value for value in values if not pd.isna(value) and not isinstance(value, (bool, np.bool_))}
-        told = {value for value in values if str(value) not in known}
-        self.numbers = {float(value) for value in told if isinstance(value, (int, float, np.number))}
+        own_numbers = {np.float32(value) for name in queries for value in queries[name] if _is_number(value)}
+        told = {v for v in values if str(v) not in known and not (_is_number(v) and np.float32(v) in own_numbers)}
+        self.numbers = {float(value) for value in told if _is_number(value)}
         texts = "|".join(re.escape(str(value)) for value in told)
         self.texts = re.compile(rf"(?<![\w.])(?:{texts})(?![\w.])") if texts else None
         own = set(_rows_of(queries[self.features])) if set(self.features) <= set(queries) else set()
@@ -263,7 +267,7 @@ class _Raw:
         if isinstance(thing, (str, bytes)):
             text = thing if isinstance(thing, str) else thing.decode("latin-1")
             return self.texts is not None and self.texts.search(text) is not None
-        if isinstance(thing, (int, float, np.number)):
+        if _is_number(thing):
             return not isinstance(thing, bool) and float(thing) in self.numbers
         if isinstance(thing, pd.DataFrame) and set(self.features) <= set(thing.columns):
             return not self.rows.isdisjoint(_rows_of(thing[self.features]))
@@ -272,6 +276,10 @@ class _Raw:
         if isinstance(thing, (list, tuple)) and len(thing) == len(self.features):
             return tuple(map(str, thing)) in self.rows
         return False
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number))
 
 
 def _rows_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -37,10 +38,11 @@ EXPLAINERS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", EXPLAINERS)
 def test_the_contract_is_kept_with_the_real_library(name: str) -> None:
-    explainer, ask, queries = EXPLAINERS[name](), {}, QUERIES
+    explainer, ask, fast, queries = EXPLAINERS[name](), {}, {}, QUERIES
     if name.startswith("dice"):
         queries = QUERIES.head(2)
-        fast = {"dice genetic": {"maxiterations": 2}, "dice random": {"random_seed": 3}}.get(name, {})
+        fast = {"dice genetic": {"maxiterations": 1}, "dice random": {"random_seed": 3}}.get(name, {})
+        fast["posthoc_sparsity_algorithm"] = "binary"  # the usual one asks the model at every step
         short = {"total_CFs": 10, **fast}
         ten = pd.concat([queries] * 5, ignore_index=True)  # the fewest that DiCE takes
         arguments = {
@@ -52,79 +54,175 @@ def test_the_contract_is_kept_with_the_real_library(name: str) -> None:
     batch = check_adapter(explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True, **ask)
     assert len(batch.frame) >= len(queries)
     if name.startswith(("dice", "nearest")):
-        ranked = check_candidates(explainer, queries, FEATURES, "approved", plugins=ADAPTERS)
+        ranked = check_candidates(explainer, queries, FEATURES, "approved", plugins=ADAPTERS, **fast)
         assert len(ranked.frame) > len(queries)
 
 
-def test_candidates_that_are_missing_or_too_few_are_named() -> None:
-    with pytest.raises(AssertionError, match="is missing"):
-        check_candidates(richer, QUERIES, FEATURES, plugins=ADAPTERS)
+# --- a good adapter, and others that break one rule --------------------------------------------------------------
 
-    class One(Careless):
-        def candidates(self, queries: pd.DataFrame, m: int) -> CounterfactualBatch:
-            return self.generate(queries)
-
-    with pytest.raises(AssertionError, match="m slots"):
-        check_candidates(object(), QUERIES, FEATURES, plugins=[One(lambda *_: None)])
-    check_candidates(object(), QUERIES, FEATURES, m=1, plugins=[One(lambda *_: None)])
+ASKED = pd.DataFrame({"age": [2511, 4022, 6133], "income": [3044, 9055, 5566]})
+NAMES = ["age", "income"]
 
 
-class Careless:
-    """An adapter that breaks the rule a test asks it to break."""
+class Library:
+    """An explainer whose answers can be told from everything else."""
 
-    name, instance_based = "careless", False
+    version, rows = "1.2", ASKED + 10_000
 
-    def __init__(self, act: Callable[[pd.DataFrame, Any], CounterfactualBatch | None]) -> None:
-        self.act = act
-        self.methods: dict[str, Any] = {}
+    def __init__(self) -> None:
+        self.kept: list[int] = []
+
+    def answer(self, queries: pd.DataFrame) -> pd.DataFrame:
+        return queries[NAMES] + 10_000
+
+    def describe(self) -> str:
+        return f"it starts from {self.rows['age'].iloc[0]}"
+
+    def neighbours(self, queries: pd.DataFrame) -> list[Any]:
+        return self.answer(queries).to_numpy().tolist()
+
+
+class Good:
+    """An adapter that keeps every rule; tests break one."""
+
+    name, instance_based, forwarded = "library", True, ("version",)
+
+    def __init__(self) -> None:
+        self.methods: dict[str, Any] = {"answer": self.answer}
 
     @hookimpl
-    def cfk_adapt(self, explainer: Any) -> Careless:
+    def cfk_adapt(self, explainer: Any) -> Any:
         self.explainer = explainer
         return self
 
-    def restore(self, native: Any, explanations: Any) -> None: ...
-
     def generate(self, queries: pd.DataFrame) -> CounterfactualBatch:
-        done = self.act(queries, self.explainer)
-        if isinstance(done, CounterfactualBatch):
-            return done
-        return CounterfactualBatch.one_each(queries[FEATURES], np.ones(len(queries), dtype=bool))
+        return CounterfactualBatch.one_each(self.explainer.answer(queries), np.ones(len(queries), dtype=bool))
+
+    def answer(self, queries: pd.DataFrame) -> Any:
+        batch = self.generate(queries)
+        return batch, batch.frame, queries
+
+    def restore(self, native: Any, explanations: Any) -> Any:
+        return [entry.to_dict() for entry in explanations]
+
+    def __repr__(self) -> str:
+        return "Good()"
 
 
-def drawn(queries: pd.DataFrame, _: Any) -> CounterfactualBatch:
-    ages = np.random.default_rng().random(len(queries))
-    return CounterfactualBatch.one_each(queries.assign(age=ages), np.ones(3, dtype=bool))
+class Shown:
+    """A result that shows what it is made of."""
+
+    def __init__(self, native: Any) -> None:
+        self._text = native.to_string()
+
+    def __repr__(self) -> str:
+        return self._text
 
 
-@pytest.mark.parametrize(
-    ("act", "rule"),
-    [
-        (lambda queries, _: queries.insert(0, "new", 1), "queries were changed"),
-        (lambda queries, _: queries.__setitem__("age", queries["age"].astype(float)), "queries were changed|dtypes"),
-        (lambda _, explainer: setattr(explainer, "last", 1), "gained or lost attributes"),
-        (lambda _, explainer: explainer.kept.append(1), "content was changed"),
-        (lambda *_: random.random() and None, "random state"),
-        (lambda *_: np.random.random() and None, "random state"),  # noqa: NPY002 - what the adapter has to keep
-        (lambda q, _: CounterfactualBatch(q[:1], np.array([0]), np.array([0, 1])), "name each query"),
-        (lambda q, _: CounterfactualBatch(q, np.arange(3), np.array([2, 1, 0])), "order of the queries"),
-        (
-            lambda q, _: CounterfactualBatch.one_each(q.assign(approved=1), np.ones(3, dtype=bool)),
-            "exactly the features",
-        ),
-        (drawn, "another answer"),
-    ],
-)
-def test_a_careless_adapter_is_told_the_rule_it_breaks(act: Any, rule: str) -> None:
-    with pytest.raises(AssertionError, match=rule):
-        check_adapter(SimpleNamespace(kept=[]), QUERIES.copy(), FEATURES, plugins=[Careless(act)], deterministic=True)
+def told(explanations: Any, native: Any, kept: str) -> list[Any]:
+    """Keep the native rows of the entries that are released, or that are withheld."""
+    rows = zip(explanations, native.to_dict("records"), strict=True)
+    return [{**row, **entry.to_dict(), "was": row} if entry.status == kept else entry.to_dict() for entry, row in rows]
 
 
-def test_a_repr_with_a_value_is_found() -> None:
-    class Talkative(Careless):
-        def __repr__(self) -> str:
-            return f"Talkative({QUERIES['job'].iloc[0]})"
+def takes_more(self: Good, queries: pd.DataFrame, *, needed: int) -> Any:
+    return Good.answer(self, queries)
 
-    with pytest.raises(AssertionError, match="repr shows a value") as caught:
-        check_adapter(SimpleNamespace(), QUERIES, FEATURES, plugins=[Talkative(lambda *_: None)])
-    assert QUERIES["job"].iloc[0] not in str(caught.value)
+
+def doing(act: Callable[[pd.DataFrame, Any], Any]) -> Callable[[Good, pd.DataFrame], CounterfactualBatch]:
+    """Answer, after something that an adapter must not do."""
+    return lambda self, queries: (act(queries, self.explainer), Good.generate(self, queries))[1]
+
+
+def giving(answer: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Good, pd.DataFrame], CounterfactualBatch]:
+    return lambda self, queries: CounterfactualBatch.one_each(answer(queries), np.ones(len(queries), dtype=bool))
+
+
+KEEPS = "`restore` keeps values"
+BROKEN: list[tuple[str, Any, str]] = [
+    ("generate", doing(lambda queries, _: queries.insert(0, "new", 1)), "queries were changed"),
+    ("generate", doing(lambda q, _: q.__setitem__("age", q["age"].astype(float))), "queries were changed|dtypes"),
+    ("generate", doing(lambda _, explainer: setattr(explainer, "last", 1)), "gained or lost attributes"),
+    ("generate", doing(lambda _, explainer: explainer.kept.append(1)), "content was changed"),
+    ("generate", doing(lambda *_: random.random()), "random state"),
+    ("generate", doing(lambda *_: np.random.random()), "random state"),  # noqa: NPY002 - what the adapter has to keep
+    ("generate", lambda _, q: CounterfactualBatch(q[:1], np.array([0]), np.array([0, 1])), "name each query"),
+    ("generate", lambda _, q: CounterfactualBatch(q, np.arange(3), np.array([2, 1, 0])), "order of the queries"),
+    ("generate", giving(lambda queries: queries.assign(approved=1)), "exactly the features"),
+    ("generate", giving(lambda queries: queries.assign(age=np.random.default_rng().random(3))), "another answer"),
+    ("__repr__", lambda self: f"Talkative({ASKED['age'].iloc[0]})", "repr shows a value"),
+    ("restore", lambda self, native, explanations: native, "gives back what answer returned"),
+    ("restore", lambda self, native, explanations: [*explanations, native], KEEPS),
+    ("restore", lambda self, native, explanations: f"about {native['age'].iloc[1]}", KEEPS),
+    ("restore", lambda self, native, explanations: native.to_numpy()[:0], KEEPS),  # empty, and a view of all rows
+    ("restore", lambda self, native, explanations: lambda: native, KEEPS),
+    ("restore", lambda self, native, explanations: SimpleNamespace(result=[Shown(native)]), KEEPS),
+    ("restore", lambda self, native, found: told(found, native, "suppressed"), "where all was withheld"),
+    ("restore", lambda self, native, found: told(found, native, "released"), "where all was released as something"),
+    ("restore", lambda self, native, found: [float(e.cells()["age"]) for e in found], "`restore` raised"),
+    ("forwarded", ("version", "rows"), "`forwarded` names rows, which leads to values"),
+    ("forwarded", ("neighbours",), "`forwarded` names neighbours, which leads to values"),
+    ("forwarded", ("no_such_name",), "which the explainer does not have"),
+    ("forwarded", "version", "`forwarded` must be a tuple of names"),
+    ("forwarded", ("answer",), "`forwarded` names what is protected: answer"),
+    ("answer", lambda self, queries: self.generate(queries), r"answer must return \(batch, native_result, queries\)"),
+    ("answer", takes_more, "answer raised TypeError; say in `arguments` how it is called"),
+]
+
+
+def other(name: str, value: Any) -> Good:
+    """Return an adapter that keeps every rule but one."""
+    adapter: Good = type("Other", (Good,), {name: value})()
+    return adapter
+
+
+def checked(adapter: Good, explainer: Library | None = None, **options: Any) -> CounterfactualBatch:
+    queries = ASKED.copy()
+    return check_adapter(explainer or Library(), queries, NAMES, plugins=[adapter], deterministic=True, **options)
+
+
+def test_a_good_adapter_passes() -> None:
+    assert len(checked(Good()).frame) == 3
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), BROKEN)
+def test_an_adapter_is_told_the_rule_that_it_breaks_and_no_value(name: str, value: Any, rule: str) -> None:
+    with pytest.raises(AssertionError, match=rule) as broken:
+        checked(other(name, value))
+    values = np.concatenate([ASKED, ASKED + 10_000]).ravel()
+    assert not [value for value in values if str(value) in str(broken.value)]
+
+
+def test_methods_are_called_as_the_author_says() -> None:
+    checked(other("answer", takes_more), arguments={"answer": ([ASKED], {"needed": 1})})
+    with pytest.raises(AssertionError, match="`forwarded` names describe, which leads to values"):
+        checked(other("forwarded", ("describe",)), arguments={"describe": ([], {})})
+
+
+def test_a_querys_own_number_in_single_precision_is_no_others() -> None:
+    class Single(Library):
+        def answer(self, queries: pd.DataFrame) -> pd.DataFrame:
+            return queries.assign(age=queries["age"] + 10_000, income=queries["income"].astype("float32"))
+
+    for name, keeps in (("income", True), ("age", False)):
+        plugin = other("restore", lambda self, native, _, name=name: native[name].tolist())
+        with nullcontext() if keeps else pytest.raises(AssertionError, match=KEEPS):
+            check_adapter(Single(), ASKED + 0.1, NAMES, plugins=[plugin])
+
+
+def test_training_rows_are_looked_for_where_they_are_given() -> None:
+    class Far(Library):
+        rows = ASKED + 77_000
+
+    plugin = other("forwarded", ("version", "rows"))
+    checked(plugin, Far())
+    with pytest.raises(AssertionError, match="`forwarded` names rows"):
+        checked(plugin, Far(), rows=ASKED + 77_000)
+
+
+def test_candidates_that_are_missing_or_too_few_are_named() -> None:
+    one = other("candidates", lambda self, queries, m: self.generate(queries))
+    for plugin, said in ((Good(), "is missing"), (one, "m slots")):
+        with pytest.raises(AssertionError, match=said):
+            check_candidates(Library(), ASKED, NAMES, plugins=[plugin])
+    check_candidates(Library(), ASKED, NAMES, m=1, plugins=[one])

@@ -147,21 +147,33 @@ class Entry(SimpleNamespace):
         return {"age": Interval(20, 30), "city": frozenset("AB")}
 
 
-ENTRIES = [Entry(query=0, status="released"), Entry(query=1, status="suppressed")]
+class Single(Entry):
+    def cells(self) -> dict[str, str]:
+        return {"age": "20", "city": "A"}
+
+    def parts(self) -> dict[str, Any]:
+        return {"age": Interval(20, 20), "city": frozenset("A")}
+
+
 RELEASED = {"age": "20–30", "city": "{A, B}"}
 
 
-def test_native_answer_comes_back_in_its_own_container() -> None:
-    def restored(answer: Any, queries: Any = QUERIES[:2]) -> Any:
+def test_native_answer_comes_back_in_its_own_container_and_single_values_in_their_type() -> None:
+    def restored(answer: Any, kind: type[Entry] = Entry, queries: Any = QUERIES[:2]) -> Any:
         source = source_of(lambda rows: answer)
         batch, native, table = source.methods["__call__"](queries)
         assert len(batch.frame) == 2
         assert list(table.columns) == FEATURES
-        return source.restore(native, ENTRIES)
+        return source.restore(native, [kind(query=0, status="released"), kind(query=1, status="suppressed")])
 
-    frame = restored(older(QUERIES[:2]))
-    assert frame.iloc[0].to_dict() == {"query": 0, **RELEASED}
-    assert frame.iloc[1].to_dict() == {"query": 1, "age": None, "city": None}
-    assert restored(older(QUERIES[:2]).to_dict("records")) == [RELEASED, None]
-    rows = QUERIES[:2].to_numpy(dtype=object)
-    assert restored(rows, rows).tolist() == [["20–30", "{A, B}"], [None, None]]
+    frame, rows = older(QUERIES[:2]), QUERIES[:2].to_numpy(dtype=object)
+    assert restored(frame).iloc[0].to_dict() == {"query": 0, **RELEASED}
+    assert restored(frame).iloc[1].to_dict() == {"query": 1, "age": None, "city": None}
+    assert restored(frame.to_dict("records")) == [RELEASED, None]
+    assert restored(rows, queries=rows).tolist() == [["20–30", "{A, B}"], [None, None]]
+    for age in (
+        restored(frame, Single)["age"].tolist()[0],
+        restored(frame.to_dict("records"), Single)[0]["age"],
+        restored(rows, Single, rows).tolist()[0][0],
+    ):
+        assert (age, type(age)) == (20, int)

@@ -12,12 +12,10 @@ import json
 import operator
 import pickle
 import pprint
-import random
 import secrets
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -26,10 +24,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.compose import make_column_transformer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
@@ -51,7 +45,6 @@ from cfk_plugin import (
 )
 from cfk_plugin.errors import AdapterError, CFKError, NotForwardedError
 from cfk_plugin.hookspecs import CounterfactualBatch
-from cfk_plugin.testing import check_adapter
 
 # --- a table in which every value occurs once, and no value by chance anywhere else ---------------------------------
 
@@ -434,9 +427,6 @@ def test_a_protected_explainer_shows_itself(population: Population) -> None:
         assert "ProtectedExplainer(Rows, KAnonymizer(" in shown
         assert " at 0x" not in shown
         assert not found_in(shown)
-    notebook = in_ipython(private_dice("random"))
-    assert "ProtectedExplainer(dice:DiceRandom" in notebook
-    assert not any(inner in notebook for inner in ("dice_ml", "0x"))
 
 
 @pytest.fixture(scope="module")
@@ -580,296 +570,3 @@ def test_no_public_attribute_shows_or_pickles_rows_or_the_key(things: dict[str, 
             for dump in (*DUMPERS, copy.deepcopy):
                 with pytest.raises(CFKError, match="refuses to be pickled"):
                     dump(thing)
-
-
-# --- DiCE, as its notebooks use it ----------------------------------------------------------------------------------
-
-METHODS = ["random", "genetic", "kdtree"]
-
-
-def adults(n: int = 260) -> pd.DataFrame:
-    """Return a table like that of DiCE's notebooks."""
-    rng = np.random.default_rng(8)
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(20, 70, n),
-            "workclass": rng.choice(["Government", "Private", "Self-Employed"], n),
-            "education": rng.choice(["HS-grad", "Bachelors", "Masters"], n),
-            "hours_per_week": rng.integers(10, 70, n),
-            "rate": np.round(rng.normal(20, 5, n), 1),
-        }
-    )
-    score = frame["age"] + frame["hours_per_week"] + 20 * (frame["education"] == "Masters") + rng.normal(0, 5, n)
-    return frame.assign(income=(score > score.median()).astype(int))
-
-
-ADULTS = adults()
-COLUMNS = ["age", "workclass", "education", "hours_per_week", "rate"]
-TEXTS = ["workclass", "education"]
-_FITTED: dict[str, Any] = {}
-
-
-def dice_of(method: str) -> Any:
-    dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
-    if "model" not in _FITTED:
-        numbers = [name for name in COLUMNS if name not in TEXTS]
-        encode = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), TEXTS), (StandardScaler(), numbers))
-        _FITTED["model"] = make_pipeline(encode, LogisticRegression()).fit(ADULTS[COLUMNS], ADULTS["income"])
-        schema = Schema.from_frame(ADULTS, quasi_identifiers=["age", "workclass"], target="income")
-        _FITTED["population"] = Population.from_frame(ADULTS, schema)
-    data = dice_ml.Data(dataframe=ADULTS, continuous_features=["age", "hours_per_week", "rate"], outcome_name="income")
-    return dice_ml.Dice(data, dice_ml.Model(model=_FITTED["model"], backend="sklearn"), method=method)
-
-
-def private_dice(method: str) -> Any:
-    explainer = dice_of(method)
-    policy = PrivacyPolicy(k=3, guarantee="reciprocal")
-    return protect(explainer, model=_FITTED["model"], population=_FITTED["population"], policy=policy, desired=1)
-
-
-def low() -> pd.DataFrame:
-    return ADULTS.loc[ADULTS["income"] == 0, COLUMNS]
-
-
-def options_of(method: str) -> dict[str, Any]:
-    return {"maxiterations": 20} if method == "genetic" else {}
-
-
-def result_of(method: str, queries: pd.DataFrame | None = None, **options: Any) -> Any:
-    random.seed(1)
-    np.random.seed(1)  # noqa: NPY002 - DiCE draws from it
-    asked = low().head(3) if queries is None else queries
-    call = {"total_CFs": 2, "desired_class": 1, **options_of(method), **options}
-    return private_dice(method).generate_counterfactuals(asked, **call)
-
-
-def is_general(cell: Any) -> bool:
-    return isinstance(cell, str) and any(mark in cell for mark in ("–", "{", "withheld", "missing"))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_dice_documented_calls_keep_working(method: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("IPython", reason="needs IPython, of the extra [dev]: DiCE's tables are shown by it")
-    one = result_of(method, low().head(1), total_CFs=4)
-    several = result_of(method)
-    limits = {"features_to_vary": ["hours_per_week", "age", "rate"], "permitted_range": {"hours_per_week": [10, 69]}}
-    limited = result_of(method, low().head(1), **limits)
-    assert type(one).__module__ == "dice_ml.counterfactual_explanations"
-    assert [len(r.cf_examples_list) for r in (one, several, limited)] == [1, 3, 1]
-    kept = 0
-    for result in (one, several, limited):
-        assert sum(e.final_cfs_df is not None for e in result.cf_examples_list)
-        for only_changes in (False, True):
-            for sparse in (False, True):
-                result.visualize_as_dataframe(display_sparse_df=sparse, show_only_changes=only_changes)
-                result.visualize_as_list(display_sparse_df=sparse, show_only_changes=only_changes)
-        again = type(result).from_json(result.to_json())
-        assert again == result
-        for mine, its in zip(result.cf_examples_list, again.cf_examples_list, strict=True):
-            shown = mine.final_cfs_df if mine.final_cfs_df_sparse is None else mine.final_cfs_df_sparse
-            assert (its.final_cfs_df is None) == (shown is None)
-            if shown is not None:
-                assert its.final_cfs_df.to_numpy().tolist() == shown.to_numpy().tolist()
-            query = mine.test_instance_df.iloc[0].to_dict()
-            for frame in (mine.final_cfs_df, mine.final_cfs_df_sparse):
-                for row in [] if frame is None else frame[COLUMNS].to_dict("records"):
-                    exact = {name: cell for name, cell in row.items() if not is_general(cell)}
-                    assert {name: type(cell) for name, cell in exact.items()} == {n: type(query[n]) for n in exact}
-                    kept += len(exact)
-        again.visualize_as_dataframe(show_only_changes=True)
-        pickle.loads(pickle.dumps(result)).visualize_as_list(show_only_changes=True)
-    assert kept >= 6
-    assert "Query instance (original outcome : 0)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_unchanged_numbers_show_as_unchanged(method: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What DiCE may not vary is as in the query, so it is a dash in each row."""
-    fixed = ["rate", "education"] if method != "kdtree" else []
-    free = [name for name in COLUMNS if name not in fixed]
-    result = result_of(method, features_to_vary=free if fixed else "all")
-    examples = next(e for e in result.cf_examples_list if e.final_cfs_df is not None)
-    expected = 0
-    own = examples.test_instance_df.iloc[0]
-    for row in examples.final_cfs_df_sparse.to_dict("records"):
-        expected += sum(row[name] == own[name] for name in TEXTS)
-        numbers = [name for name in COLUMNS if name not in TEXTS and not isinstance(row[name], str)]
-        expected += sum(abs(row[name] - own[name]) <= 1e-4 * abs(own[name]) for name in numbers)  # DiCE's own measure
-    capsys.readouterr()
-    examples.visualize_as_list(show_only_changes=True)
-    assert capsys.readouterr().out.count("'-'") == expected
-    if fixed:
-        assert expected >= 2 * len(examples.final_cfs_df_sparse)
-
-
-def test_dice_importances_keep_working() -> None:
-    private, options = private_dice("random"), {"posthoc_sparsity_param": None}
-    query, ten = low().head(1), low().head(10)
-    local = private.local_feature_importance(query, total_CFs=10, **options)
-    assert set(local.local_importance[0]) == set(COLUMNS)
-    both = private.feature_importance(query, total_CFs=10, global_importance=False, **options)
-    assert set(both.local_importance[0]) == set(COLUMNS)
-    overall = private.global_feature_importance(ten, total_CFs=10, **options)
-    assert set(overall.summary_importance) == set(COLUMNS)
-    again = type(overall).from_json(overall.to_json())
-    assert again.summary_importance == overall.summary_importance
-
-
-WORKING = {"generate_counterfactuals", "local_feature_importance", "global_feature_importance", "feature_importance"}
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_all_of_dice_works_or_says_what_to_do(method: str, tmp_path: Path) -> None:
-    explainer, private = dice_of(method), private_dice(method)
-    names = {name for name in {*dir(explainer), *vars(explainer)} if not name.startswith("__")}
-    assert names > {"data_interface", "model", "serialize_explainer", "predict_fn", *WORKING}
-    assert {name for name in names if hasattr(private, name)} == WORKING
-    for name in names - WORKING:
-        with pytest.raises(NotForwardedError, match="Ask the explainer itself where you hold it"):
-            getattr(private, name)
-    with pytest.raises(NotForwardedError, match="serialize_explainer"):
-        private.serialize_explainer(tmp_path / "explainer.pkl")
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(NotForwardedError, match="set it before you protect it"):
-        private.data_interface = None
-
-
-@pytest.mark.parametrize("kind", ["frame", "array", "dicts"])
-def test_functions_give_single_values_back_in_their_type(population: Population, kind: str) -> None:
-    def explain(queries: Any) -> Any:
-        found = WANTED.head(len(queries))
-        return {"frame": found, "array": found.to_numpy(dtype=object), "dicts": found.to_dict("records")}[kind]
-
-    private = private_of(SimpleNamespace(generate_counterfactuals=explain), population)
-    answer: Any = private.generate_counterfactuals(QUERIES)
-    if kind == "dicts":
-        pays = [row["pay"] for row in answer]
-    else:
-        pays = (answer["pay"] if kind == "frame" else answer[:, FEATURES.index("pay")]).tolist()
-    assert set(pays) <= set(TRAIN["pay"])
-    assert {type(pay) for pay in pays} == {int}
-
-
-# --- the contract bites ---------------------------------------------------------------------------------------------
-
-ASKED = pd.DataFrame({"age": [2511, 4022, 6133], "income": [3044, 9055, 5566]})
-NAMES = ["age", "income"]
-
-
-class Library:
-    """An explainer whose answers can be told from everything else."""
-
-    version, rows = "1.2", ASKED + 10_000
-
-    def answer(self, queries: pd.DataFrame) -> pd.DataFrame:
-        return queries[NAMES] + 10_000
-
-    def describe(self) -> str:
-        return f"it starts from {self.rows['age'].iloc[0]}"
-
-    def neighbours(self, queries: pd.DataFrame) -> list[Any]:
-        return self.answer(queries).to_numpy().tolist()
-
-
-class Good:
-    """An adapter that keeps every rule; tests break one."""
-
-    name, instance_based, forwarded = "library", True, ("version",)
-
-    def __init__(self) -> None:
-        self.methods: dict[str, Any] = {"answer": self.answer}
-
-    @hookimpl
-    def cfk_adapt(self, explainer: Any) -> Any:
-        self.explainer = explainer
-        return self
-
-    def generate(self, queries: pd.DataFrame) -> CounterfactualBatch:
-        return CounterfactualBatch.one_each(self.explainer.answer(queries), np.ones(len(queries), dtype=bool))
-
-    def answer(self, queries: pd.DataFrame) -> Any:
-        batch = self.generate(queries)
-        return batch, batch.frame, queries
-
-    def restore(self, native: Any, explanations: Any) -> Any:
-        return [entry.to_dict() for entry in explanations]
-
-    def __repr__(self) -> str:
-        return "Good()"
-
-
-class Shown:
-    """A result that shows what it is made of."""
-
-    def __init__(self, native: Any) -> None:
-        self._text = native.to_string()
-
-    def __repr__(self) -> str:
-        return self._text
-
-
-def told(explanations: Any, native: Any, kept: str) -> list[Any]:
-    """Keep the native rows of the entries that are released, or that are withheld."""
-    rows = zip(explanations, native.to_dict("records"), strict=True)
-    return [{**row, **entry.to_dict(), "was": row} if entry.status == kept else entry.to_dict() for entry, row in rows]
-
-
-def takes_more(self: Good, queries: pd.DataFrame, *, needed: int) -> Any:
-    return Good.answer(self, queries)
-
-
-KEEPS = "`restore` keeps values"
-BROKEN: list[tuple[str, Any, str]] = [
-    ("restore", lambda self, native, explanations: native, "gives back what answer returned"),
-    ("restore", lambda self, native, explanations: [*explanations, native], KEEPS),
-    ("restore", lambda self, native, explanations: f"about {native['age'].iloc[1]}", KEEPS),
-    ("restore", lambda self, native, explanations: native.to_numpy()[:0], KEEPS),  # empty, and a view of all rows
-    ("restore", lambda self, native, explanations: lambda: native, KEEPS),
-    ("restore", lambda self, native, explanations: SimpleNamespace(result=[Shown(native)]), KEEPS),
-    ("restore", lambda self, native, found: told(found, native, "suppressed"), "where all was withheld"),
-    ("restore", lambda self, native, found: told(found, native, "released"), "where all was released as something"),
-    ("restore", lambda self, native, found: [float(e.cells()["age"]) for e in found], "`restore` raised"),
-    ("forwarded", ("version", "rows"), "`forwarded` names rows, which leads to values"),
-    ("forwarded", ("neighbours",), "`forwarded` names neighbours, which leads to values"),
-    ("forwarded", ("no_such_name",), "which the explainer does not have"),
-    ("forwarded", "version", "`forwarded` must be a tuple of names"),
-    ("forwarded", ("answer",), "`forwarded` names what is protected: answer"),
-    ("answer", lambda self, queries: self.generate(queries), r"answer must return \(batch, native_result, queries\)"),
-    ("answer", takes_more, "answer raised TypeError; say in `arguments` how it is called"),
-]
-
-
-def other(name: str, value: Any) -> Good:
-    """Return an adapter that keeps every rule but one."""
-    adapter: Good = type("Other", (Good,), {name: value})()
-    return adapter
-
-
-def test_a_good_adapter_passes() -> None:
-    assert len(check_adapter(Library(), ASKED, NAMES, plugins=[Good()]).frame) == 3
-
-
-@pytest.mark.parametrize(("name", "value", "rule"), BROKEN)
-def test_an_adapter_that_leaks_is_told_the_rule_it_breaks(name: str, value: Any, rule: str) -> None:
-    with pytest.raises(AssertionError, match=rule) as broken:
-        check_adapter(Library(), ASKED, NAMES, plugins=[other(name, value)])
-    assert not [value for value in (ASKED + 10_000).to_numpy().ravel() if str(value) in str(broken.value)]
-
-
-def test_methods_are_called_as_the_author_says() -> None:
-    plugins, arguments = [other("answer", takes_more)], {"answer": ([ASKED], {"needed": 1})}
-    check_adapter(Library(), ASKED, NAMES, plugins=plugins, arguments=arguments)
-    with pytest.raises(AssertionError, match="`forwarded` names describe, which leads to values"):
-        check_adapter(
-            Library(), ASKED, NAMES, plugins=[other("forwarded", ("describe",))], arguments={"describe": ([], {})}
-        )
-
-
-def test_training_rows_are_looked_for_where_they_are_given() -> None:
-    class Far(Library):
-        rows = ASKED + 77_000
-
-    plugin = other("forwarded", ("version", "rows"))
-    check_adapter(Far(), ASKED, NAMES, plugins=[plugin])
-    with pytest.raises(AssertionError, match="`forwarded` names rows"):
-        check_adapter(Far(), ASKED, NAMES, plugins=[plugin], rows=ASKED + 77_000)
