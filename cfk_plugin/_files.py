@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,22 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):  # raised here: what was caught must not be its context
         raise InputError(f"{path}: not valid JSON ({fault})")
     return found
+
+
+def read_released(content: bytes, path: Path) -> tuple[dict[str, Any], pd.DataFrame | None]:
+    """Read a file of released explanations: JSON, or the table of a catalogue, which is returned as well."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".parquet"):
+        return parse_json(content, path), None
+    from cfk_plugin.release.publication import content_of
+
+    with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
+        file = BytesIO(content)
+        table = pd.read_parquet(file) if kind == ".parquet" else pd.read_csv(file, dtype=str, keep_default_na=False)
+    try:
+        return content_of(table, lambda text: parse_json(text.encode(), Path("a cell"))), table
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 class _UnfitError(Exception):
@@ -185,14 +202,19 @@ def write_report(path: Path, text: str) -> None:
 
 def write_released(path: Path, explanations: Explanations) -> None:
     """Write explanations as their file name says: CSV, Parquet or JSON."""
-    kind = path.suffix.lower()
+    if path.suffix.lower() == ".json":
+        write_report(path, explanations.to_json(indent=1))
+    else:
+        write_table(path, explanations.to_frame())
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as its file name says: Parquet or CSV."""
     with writing(path):
-        if kind == ".json":
-            path.write_text(explanations.to_json(indent=1), encoding="utf-8")
-        elif kind == ".parquet":
-            explanations.to_frame().to_parquet(path, index=False)
+        if path.suffix.lower() == ".parquet":
+            table.to_parquet(path, index=False)
         else:
-            explanations.to_frame().to_csv(path, index=False)
+            table.to_csv(path, index=False)
 
 
 @contextmanager

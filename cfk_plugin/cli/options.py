@@ -30,5 +30,6 @@ Policy = Annotated[
     Path | None,
     typer.Option(help="JSON with the settings of a policy; options win.", show_default="PrivacyPolicy()"),
 ]
+Ledger = Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")]

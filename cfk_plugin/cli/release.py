@@ -144,7 +144,7 @@ def protect(
     ] = None,
     min_pureness: Annotated[float | None, typer.Option(help="Withhold what is less pure.")] = None,
     max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = None,
-    ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None,
+    ledger: opt.Ledger = None,
     track: opt.Track = False,
     experiment: opt.Experiment = None,
 ) -> int:
@@ -194,6 +194,61 @@ def _show_summary(explanations: Explanations, output: Path | None, err: Console)
 
 
 @command(
+    "catalogue",
+    "cfk catalogue train.csv -s schema.json -m model.joblib --desired low -o catalogue.parquet",
+    kept="nothing was written; what a ledger has on record by now stays there",
+)
+def catalogue(
+    train: opt.Train,
+    schema: opt.SchemaFile,
+    model: opt.Model,
+    desired: opt.Desired = "opposite",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help=".parquet, .csv or .json, for cfk verify.")
+    ] = None,
+    k: opt.K = None,
+    policy: opt.Policy = None,
+    ledger: opt.Ledger = None,
+) -> int:
+    """Publish all explanations that there can be: the catalogue of a policy with guarantee="catalogue".
+
+    Its private values are somebody's; nothing else of the rows is in it. Exit code 1 when it has no entry.
+    """
+    from contextlib import nullcontext
+
+    from cfk_plugin._files import (
+        check_output,
+        load_model,
+        read_policy,
+        read_schema,
+        read_table,
+        wanted,
+        write_released,
+        write_table,
+    )
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.records.ledger import Ledger
+    from cfk_plugin.release.anonymizer import KAnonymizer
+    from cfk_plugin.release.publication import table_of
+
+    if output is None:
+        raise InputError("give --output, the file to write")
+    check_output(output)
+    rules, rows = read_policy(policy, {"k": k, "guarantee": "catalogue"}), read_table(train)
+    population, asked = Population.from_frame(rows, read_schema(schema, rows)), load_model(model)
+    with Ledger(ledger) if ledger else nullcontext() as book:
+        anonymizer = KAnonymizer(policy=rules, ledger=book)
+        anonymizer.fit(population, asked, wanted(desired, asked, rows[list(population.schema.features)]))
+        published = anonymizer.published()
+    if output.suffix.lower() == ".json":
+        write_released(output, published)
+    else:
+        write_table(output, table_of(published.to_json()))
+    _show_summary(published, output, console(stderr=True))
+    return 0 if len(published) else 1
+
+
+@command(
     "verify",
     "cfk verify released.json train.csv -s schema.json --desired low\n"
     "cfk verify released.json train.csv -s schema.json --key release.key.pub\n"
@@ -201,7 +256,7 @@ def _show_summary(explanations: Explanations, output: Path | None, err: Console)
     "cfk verify released.json --key release.key.pub",
 )
 def verify(
-    released: Annotated[Path, typer.Argument(help="Released explanations, JSON.")],
+    released: Annotated[Path, typer.Argument(help="Released explanations, JSON; or a catalogue.")],
     train: Annotated[Path | None, typer.Argument(help="The people to count, CSV or Parquet.")] = None,
     schema: Annotated[Path | None, typer.Option("--schema", "-s", help="As it was for the release.")] = None,
     key: Annotated[Path | None, typer.Option(help="Public key of whoever signed; what is not signed fails.")] = None,
@@ -217,7 +272,7 @@ def verify(
     Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to look: nothing was
     released, the table is another one, or prototypes, which cannot be counted. What was not checked is said.
     """
-    from cfk_plugin._files import load_model, parse_json, read_bytes, read_policy, read_schema, read_table, wanted
+    from cfk_plugin._files import load_model, read_bytes, read_policy, read_released, read_schema, read_table, wanted
     from cfk_plugin.data.population import Population
     from cfk_plugin.release import signing
     from cfk_plugin.release.recount import Judge, examine
@@ -240,7 +295,7 @@ def verify(
     except WrongSignatureError as error:
         console().print(f"[bold]fail[/]: {escape(str(error))}")
         return 1
-    said = parse_json(content, released)
+    said, table = read_released(content, released)
     try:
         require_version(said)
     except InputError as error:
@@ -261,6 +316,7 @@ def verify(
         outcome=desired,
         rerun=rerun,
         signed=key is not None,
+        table=table,
     )
     _show_recount(found, said, population)
     return {"pass": 0, "fail": 1, "review": 3}[found.verdict]

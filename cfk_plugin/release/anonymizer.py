@@ -24,10 +24,12 @@ from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.guarantees import AUTO, GuaranteeState, check, check_rerun, check_sealable, choose
 from cfk_plugin.release.pipeline import Pipeline
+from cfk_plugin.release.publication import publish, table_of
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, PrototypeCounterfactual, Suppressed
 from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
+    from cfk_plugin.protection.catalogue import Catalogue
     from cfk_plugin.records.ledger import Ledger
 
 
@@ -225,12 +227,50 @@ class KAnonymizer(HostOnly):
         InputError, InfeasibleError
             As `transform`.
         """
-        self._check_fitted()
-        if self.guarantee_.catalogue is None:
-            raise PolicyError('explain() answers from the catalogue; it needs guarantee="catalogue"')
+        self._catalogue("explain()")
         call, frame = Request(), require_features(queries, self.population_.schema.features, "queries")
         entries = self.pipeline_.answer(frame, np.arange(len(frame)), progress)
         return self.wrap(entries, None, generator="catalogue", call=call)
+
+    def published(self) -> Explanations:
+        """Return the catalogue whole, entry by entry, in the form in which it can be published.
+
+        Whoever asks all queries there are sees no more. It hides neither the private values of the entries, which are
+        somebody's, nor who may be in the table. What the policy withholds of private values is withheld here; entries
+        that are alike then are one, and their order follows from what they say. All of it goes on record where there
+        is a ledger.
+
+        Returns
+        -------
+        Explanations
+            Entry i is the answer i; none is suppressed.
+
+        Raises
+        ------
+        PolicyError
+            If the guarantee has no catalogue.
+        ModelError, PluginError
+            If the model, or a plugin, fails.
+        """
+        catalogue, call = self._catalogue("published()"), Request()
+        return self.wrap(publish(self.pipeline_.catalogue_entries(catalogue)), None, generator="catalogue", call=call)
+
+    @property
+    def catalogue_(self) -> pd.DataFrame:
+        """`published` as a table, one row per entry, of least information loss first; may be written and given away.
+
+        Columns: the outcome; every feature as text; public figures of the certificate; ``k_desired_at_least`` and
+        ``k_consistent_at_least``, the policy's k, which every entry reaches; and in JSON, for ``cfk verify``, the entry
+        and what all have in common. Exact counts of the last two stay with the data holder: those of two regions that
+        overlap would tell the outcome of whoever is in one of them alone.
+        """
+        return table_of(self.published().to_json())
+
+    def _catalogue(self, asked: str) -> Catalogue:
+        self._check_fitted()
+        if self.guarantee_.catalogue is None:
+            raise PolicyError(f'{asked} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")')
+        return self.guarantee_.catalogue
 
     def seal(self, path: str | Path) -> None:
         """Write population, policy and partition to one file, from which another process protects alike.

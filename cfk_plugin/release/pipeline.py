@@ -38,11 +38,13 @@ from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfac
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, rebuild, refused
 
 if TYPE_CHECKING:
+    from cfk_plugin.protection.catalogue import Catalogue
     from cfk_plugin.records.ledger import Ledger
 
 _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
+_AT_ONCE = 256  # entries of a catalogue that are verified in one go
 _OWN = (*BUILT_IN.values(), ReciprocalProtector)  # protectors whose regions are made of the population's own values
 
 
@@ -124,6 +126,18 @@ class Pipeline(HostOnly):
                 return self._entries(intake, query, at, None, factual, progress)
         except CFKError as error:
             return withheld(query, error)
+
+    def catalogue_entries(self, catalogue: Catalogue) -> Iterator[Entry]:
+        """Yield every entry of the catalogue as it is released, or why it is withheld; a ledger notes it."""
+        for start in range(0, len(catalogue), _AT_ONCE):
+            with failing_closed():
+                rows = catalogue.rows[start : start + _AT_ONCE]
+                intake, own = take_in(self.population.rows(rows), self.population.encoder), self.rows.labels(rows)
+                cells, judge = intake.quasi_identifiers[0], self.goal.judge(None, own)
+                oracle = Oracle(self.model, judge, self.rows, intake.frame, desired_at=cells)
+                batch = Batch(intake, np.arange(len(rows)), own, None, oracle, self.guarantee.sides.of(own))
+                found = [*self._verified(batch)]
+            yield from found
 
     def detect(self, frame: pd.DataFrame, intake: Intake, *, instance_based: bool) -> tuple[Finding | None, ...]:
         """Return a finding per counterfactual, None where there are no rows; plugins may find worse, never better."""

@@ -26,6 +26,7 @@ from cfk_plugin.metrics.uniqueness import PrivateValues
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.publication import wrong_table
 from cfk_plugin.release.released_file import (
     Finding,
     Released,
@@ -77,12 +78,14 @@ def examine(
     outcome: str | None = None,
     rerun: bool = False,
     signed: bool = False,
+    table: pd.DataFrame | None = None,
 ) -> Recount:
     """Check form, consistency, counts and, where a model is given, what it says; stop where nothing can be read.
 
     Without `k`, that of the policy holds; `outcome` names the desired one, `agreed` is the policy that the file must
     have been made under, and with `rerun` the guarantee's regions are built again. Whether a signature was checked is
-    only told.
+    only told. `table` is what the content was read from, where that was the table of a catalogue: its entries are about
+    the people of today, and what they count otherwise fails.
     """
     report = Recount(unfit(content, () if population is None else population.schema.features))
     if report.findings:
@@ -93,6 +96,7 @@ def examine(
         report.findings.append(Finding("policy", "its settings contradict each other"))
         return report
     report.findings += inconsistent(content, policy)
+    report.findings += () if table is None else wrong_table(table, content)
     report.unchecked += _not_asked(
         policy,
         key=signed,
@@ -113,7 +117,8 @@ def examine(
         no_count = "hold prototypes, which no people can be counted for: epsilon is of the way they were made"
         report.findings.append(Finding("explanations", f"{no_count}; see cfk audit epsilon", fails=False))
         return report
-    report.findings += _of_regions(content, population, policy, judge, report, k=k, outcome=outcome, rerun=rerun)
+    options: dict[str, Any] = {"k": k, "outcome": outcome, "rerun": rerun, "of_today": table is not None}
+    report.findings += _of_regions(content, population, policy, judge, report, **options)
     return report
 
 
@@ -127,6 +132,7 @@ def _of_regions(
     k: int | None,
     outcome: str | None,
     rerun: bool,
+    of_today: bool,
 ) -> Iterator[Finding]:
     found, wrong = read(content, population, policy)
     yield from wrong
@@ -140,14 +146,16 @@ def _of_regions(
     for each in found:
         said = each.entry["certificate"]
         report.counts.append(population.people(each.rows))
-        yield from recount(each, population, policy, k)
+        same = population.has_key and said["population"] == population.fingerprint
+        yield from recount(each, population, policy, k, of_today=of_today or same)
         if said["method"] not in known:
             yield Finding(each.where, "certificate.method is the name of no method or plugin that is installed here")
-        if population.has_key and said["population"] != population.fingerprint:
+        if population.has_key and not same:
             yield Finding(each.where, "is about another population, or was made with another key", fails=False)
         yield from _wrong_outcome(each, labels, judge)
         if judge is not None and (grid := judge.grid(each)).size:
             yield from judge.wrong_pureness(each, grid)
+            yield from judge.too_few(each, policy, k)
         elif judge is not None:
             report.unchecked.append(f"pureness of {each.where}: the table has no number in a released bin")
         if again is not None:
@@ -177,7 +185,7 @@ def _labels(population: Population, judge: Judge | None, outcome: str | None) ->
     """Return the outcomes that there are, as text: of the table's target, of the model, and the one that was named."""
     target, found = population.schema.target, population.frame
     labels = [] if target is None or target not in found else found[target].dropna().unique().tolist()
-    labels += [] if judge is None else judge.labels(found).tolist()
+    labels += [] if judge is None else judge.own.tolist()
     named = {outcome} if outcome is not None and outcome != OPPOSITE else set()
     return {to_text(label) for label in labels} | named
 
@@ -197,15 +205,20 @@ def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> It
         yield Finding(found.where, "names an outcome that is none")
 
 
-def recount(found: Released, population: Population, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
-    """Yield what a region does not hold, or its certificate states otherwise; without `k`, that of the policy holds."""
+def recount(
+    found: Released, population: Population, policy: PrivacyPolicy, k: int | None, *, of_today: bool = False
+) -> Iterator[Finding]:
+    """Yield what a region does not hold, or its certificate states otherwise; without `k`, that of the policy holds.
+
+    What it states otherwise may be of other people, unless it is known to be `of_today`.
+    """
     certificate, where = found.entry["certificate"], found.where
     if (people := population.people(found.rows)) < (k or policy.k):
         yield Finding(where, f"{people} people, fewer than {'k' if k is None else k}")
     if certificate["k"] != people:
-        yield Finding(where, f"{people} people, and the certificate says something else", fails=False)
+        yield Finding(where, f"{people} people, and the certificate says something else", fails=of_today)
     if abs(certificate["ncp"] - (loss := ncp(found.region, population))) > NEAR:
-        yield Finding(where, f"ncp is {loss:.6g}, and the certificate says something else", fails=False)
+        yield Finding(where, f"ncp is {loss:.6g}, and the certificate says something else", fails=of_today)
     if not _may_be_pureness(found, population):
         yield Finding(where, "pureness is no share of the region's combinations, or its interval is none of it")
     if policy.rare_values == "withhold":
@@ -324,6 +337,24 @@ class Judge:
         ):
             yield Finding(found.where, "pureness is not what the model says of other combinations")
 
+    def too_few(self, found: Released, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
+        """Yield where fewer than k inside have the outcome, or get it with the private values that are released."""
+        people, least = self.population.people, k or policy.k
+        counts = {}
+        if policy.counts_eligible:
+            counts["have the outcome"] = self._met(found, self.own[found.rows])
+        if policy.guarantee == "catalogue" and len(found.exact) == len(self.population.schema.private):
+            cells = self.population.cells[self.population.cell_of(found.rows)]
+            counts["get the outcome with the private values that are released"] = self._desired(found, cells)
+        for what, possible in counts.items():
+            if (most := max(people(found.rows[good]) for good in possible)) < least:
+                yield Finding(found.where, f"{most} people {what}, fewer than {least}")
+
+    @cached_property
+    def own(self) -> NDArray[Any]:
+        """What the model says of every row of the table."""
+        return self.labels(self.population.frame[list(self.population.schema.features)]).astype(object)
+
     def _desired(self, found: Released, cells: NDArray[np.int32]) -> list[NDArray[np.bool_]]:
         """Say of each combination whether it gets the outcome that the entry names; where none, each it may be."""
         population, at = self.population, len(found.region)
@@ -334,7 +365,9 @@ class Judge:
         person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # replaced
         table = population.conform(pd.DataFrame([{**person, **found.exact}], dtype=object).infer_objects())
         rows = rows_for_cells(population.encoder, table, np.zeros(len(cells), dtype=np.int64), cells)
-        said = self.labels(rows).astype(object)
+        return self._met(found, self.labels(rows).astype(object))
+
+    def _met(self, found: Released, said: NDArray[Any]) -> list[NDArray[np.bool_]]:
         outcome, goal = found.entry["outcome"], Goal(self.desired)
         if outcome is not None and "low" in outcome:
             return [DesiredRange(outcome["low"], outcome["high"])(said)]

@@ -163,7 +163,7 @@ WRONG = {
     "table as model": (PROTECT.replace("model.joblib", "train.csv"), "train.csv: not a model"),
     "unknown MLflow model": (PROTECT.replace("model.joblib", "models:/nope/1"), "MLflow cannot load this model"),
     "model as table": ("protect model.joblib cf.csv -s schema.json -m model.joblib", "not a readable"),
-    "table as released": ("verify train.csv train.csv -s schema.json", "train.csv: not valid JSON"),
+    "table as released": ("verify train.csv train.csv -s schema.json", "train.csv: not a table of `cfk catalogue`"),
     "schema as released": ("verify schema.json train.csv -s schema.json --k 5", "not a file of released"),
     "neither table nor key": ("verify schema.json", "or --key to check the signature alone"),
     "table without schema": ("verify schema.json train.csv", "give the training rows and --schema together"),
