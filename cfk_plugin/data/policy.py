@@ -87,6 +87,10 @@ class PrivacyPolicy:
         attribute (a number: within 5 % of its range), where it is more than `min_lift` times as frequent there as in
         the population. None: not checked.
     min_lift : float, see `alpha`; a value that is as frequent everywhere tells nothing about the region
+    revert : bool, optional
+        Whether answers to queries that come from a catalogue are made nearer: private values become the query's own, or
+        come closer, while the outcome stays the same wherever the entry has it. None: where private values leave as
+        they are (without bins, `rare_values` and `alpha`).
     on_homogeneous : {"coarsen", "suppress"}
         What `alpha` leads to: release the bin where one is declared and passes, else withhold the attribute; or
         withhold the explanation.
@@ -118,6 +122,7 @@ class PrivacyPolicy:
     alpha: float | None = None
     min_lift: float = 1.5
     on_homogeneous: OnHomogeneous = "coarsen"
+    revert: bool | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("k", 2), ("l", 1)):
@@ -131,6 +136,11 @@ class PrivacyPolicy:
                 raise PolicyError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
         if self.guarantee == "nominal" and self.anonymity_set == "eligible":
             raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
+        if self.revert and not self.reverts:
+            raise PolicyError(
+                'revert=True moves answers from a catalogue: it needs guarantee="catalogue", and private values that '
+                f"leave as they are, without {', '.join(_PLAIN)}"
+            )
         for name in ("min_pureness", "max_ncp", "t", "alpha", "near_native"):
             value = getattr(self, name)
             if value is None or (name == "near_native" and value == "auto"):
@@ -160,8 +170,8 @@ class PrivacyPolicy:
         return cls(**{**PRESETS[name], **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return asdict(self)
+        """Return the settings as plain values; `revert` only where it was set, as older policies have none."""
+        return {name: value for name, value in asdict(self).items() if name != "revert" or value is not None}
 
     @cached_property
     def counts_eligible(self) -> bool:
@@ -176,11 +186,18 @@ class PrivacyPolicy:
         return 0.8 if self.guarantee == "catalogue" else 0.0
 
     @cached_property
+    def reverts(self) -> bool:
+        """Whether answers from a catalogue are moved towards the query: `revert`, or what goes with the rest."""
+        as_they_are = all(getattr(self, name) == plain for name, plain in _PLAIN.items())
+        return self.guarantee == "catalogue" and as_they_are and self.revert is not False
+
+    @cached_property
     def sha256(self) -> str:
         """SHA-256 of the settings as canonical JSON: the policy's identity in certificates and runs."""
         return sha256_of(self.to_dict())
 
 
+_PLAIN = {"private_values": "exact", "rare_values": "release", "alpha": None}  # private values leave as they are
 _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(PrivacyPolicy).items() if get_origin(kind) is Literal}
 
 

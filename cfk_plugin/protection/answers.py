@@ -1,11 +1,14 @@
-"""Which entry of a catalogue answers a query, or takes the place of a counterfactual."""
+"""What a catalogue answers: which region and private values go to a query, and how near they are moved to it."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pandas.api import types
 
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import Intake, table_of
@@ -15,62 +18,207 @@ from cfk_plugin.protection.catalogue import Catalogue
 
 _BLOCK = 1 << 22  # distances held at once
 _TIE = 1e-9
-_TRIED = 16  # entries that are looked at in one go, from near to far
+_TRIED, _REVERTED = 16, 8  # nearest entries that are looked at in one go, and how many true answers are moved
+_NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, and nearest combinations looked at
+_HALVINGS = 4
+_MOST_DECIMALS = 6
+_OWN, _ANCHOR = -1, -2  # private values that are no entry's: the query's own, and the explainer's counterfactual's
 
 
-def answer(catalogue: Catalogue, queries: Intake, open_to: Mask) -> Ints:
-    """Return the entry nearest to each query, of those that are true for who asks; -1 where there is none.
+class Answers(NamedTuple):
+    """What some queries are answered with."""
 
-    True is an entry at whose region's point nearest to the query, and with its private values, the model gives the
-    desired outcome. Queries, entries and model decide, and nothing else does.
+    entry: Ints  # of each query; -1 where none is true for who asks
+    private: pd.DataFrame  # the private values of each answer
+
+
+class _Pairs(NamedTuple):
+    """A query, the entry whose region may answer it, and whose private values go with it: an entry's, or others."""
+
+    query: Ints
+    entry: Ints
+    part: Ints
+    distance: Floats
+
+    def take(self, at: Ints) -> _Pairs:
+        return _Pairs(self.query[at], self.entry[at], self.part[at], self.distance[at])
+
+    def joined(self, others: _Pairs) -> _Pairs:
+        return _Pairs(*(np.concatenate(both) for both in zip(self, others, strict=True)))
+
+
+class Anchors(NamedTuple):
+    """An explainer's counterfactuals, one per query, with their groups; -1 for none."""
+
+    counterfactuals: Intake
+    groups: Ints
+
+
+class _Asked(NamedTuple):
+    """Who asks, and where the search begins: at the query itself, or at an explainer's counterfactual."""
+
+    queries: Intake
+    anchors: Anchors | None
+
+    @property
+    def start(self) -> Intake:
+        return self.queries if self.anchors is None else self.anchors.counterfactuals
+
+
+def answer(
+    catalogue: Catalogue,
+    queries: Intake,
+    open_to: Mask,
+    *,
+    revert: bool,
+    anchors: Anchors | None = None,
+) -> Answers:
+    """Return the nearest answer to each query of those that are true for who asks: at the nearest point of the region.
+
+    Answers are entries; to revert adds others and moves them. Any private values may go with a region when they have
+    the outcome at every combination at which the group's weakest entry has it: other entries', the query's own, the
+    explainer's. They then become the query's, or come closer, as long as that stays so. The nearest result is the
+    answer. Whoever was consistent with the weakest entry is consistent with the answer, and nobody's row is looked at.
+
+    With `anchors`, an explainer's counterfactuals, the search begins there: an anchor stays in its own
+    group where that may have its private values, else the nearest answer to it is taken. So everybody in the group,
+    with the private values that left, is given the same region. Truth and moves are the query's all the same.
     """
-    found, step = np.full(len(queries), -1, dtype=np.int64), max(_BLOCK // max(len(catalogue), 1), 1)
+    nobody, asked = np.full(len(queries), -1, dtype=np.int64), _Asked(queries, anchors)
+    found, frames = nobody.copy(), [queries.frame.head(0)]
+    answered, step = [nobody[:0]], max(_BLOCK // max(len(catalogue), 1), 1)
     for start in range(0, len(queries) if len(catalogue) else 0, step):
         waiting = np.arange(start, min(start + step, len(queries)))
-        away = catalogue.distances(queries, waiting, open_to)
-        near = np.argsort(np.round(away / _TIE), axis=1, kind="stable")
-        for first in range(0, len(catalogue), _TRIED):
-            entry = near[waiting - start, first : first + _TRIED]
-            at, place = np.nonzero(np.isfinite(np.take_along_axis(away[waiting - start], entry, axis=1)))
-            if not len(at):
+        for pairs in _candidates(catalogue, asked, waiting, open_to, revert=revert):
+            if (found[waiting] >= 0).all():
                 break
-            query, some = waiting[at], entry[at, place]
-            true = catalogue.is_desired(_points(catalogue, queries, query, some), some)
-            query, first_true = np.unique(query[true], return_index=True)
-            found[query] = some[true][first_true]
-            waiting = waiting[found[waiting] < 0]
-    return found
+            if len(at := np.flatnonzero(found[pairs.query] < 0)):
+                query, entry, frame = _nearest(catalogue, asked, pairs.take(at), revert)
+                found[query] = entry
+                answered, frames = [*answered, query], [*frames, frame]
+    private, line = list(catalogue.partition.population.schema.private), np.argsort(np.concatenate(answered))
+    return Answers(found, pd.concat(frames[1:] or frames, ignore_index=True)[private].take(line).reset_index(drop=True))
 
 
-def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask) -> Ints:
-    """Return the entry nearest to each counterfactual; -1 where none has its outcome."""
+def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups: Ints) -> Ints:
+    """Return the entry that each counterfactual is in its group, or the nearest, whoever asked; -1 where none is."""
     found, step = np.full(len(counterfactuals), -1, dtype=np.int64), max(_BLOCK // max(len(catalogue), 1), 1)
     for start in range(0, len(counterfactuals) if len(catalogue) else 0, step):
         at = np.arange(start, min(start + step, len(counterfactuals)))
-        away = catalogue.distances(counterfactuals, at, open_to)
+        regions, parts = catalogue.distances(counterfactuals, at, open_to)
+        away = regions[:, catalogue.group_at] + parts
         least = away.min(axis=1)
         found[at] = np.where(np.isfinite(least), np.argmax(away <= least[:, None] + _TIE, axis=1), -1)
+    itself = catalogue.own(counterfactuals.codes, groups)
+    return np.where(itself >= 0, itself, found)
+
+
+def _candidates(catalogue: Catalogue, asked: _Asked, query: Ints, open_to: Mask, *, revert: bool) -> Iterator[_Pairs]:
+    """Yield what may answer some queries, in rounds from near to far."""
+    if asked.anchors is not None:
+        yield _in_own_group(catalogue, asked.anchors, query, revert=revert)
+    regions, parts = catalogue.distances(asked.start, query, open_to)
+    away = regions[:, catalogue.group_at] + parts
+    line = _order(away)
+    for first in range(0, len(catalogue), _TRIED):
+        entry = line[:, first : first + _TRIED]
+        distance = np.take_along_axis(away, entry, axis=1)
+        at, place = np.nonzero(np.isfinite(distance))
+        some = _Pairs(query[at], entry[at, place], entry[at, place], distance[at, place])
+        yield some.joined(_mixed(catalogue, asked, query, regions, parts)) if revert and not first else some
+
+
+def _order(distances: Floats) -> Ints:
+    """Return positions from near to far, row by row; of equally near ones the first comes first."""
+    return np.argsort(np.round(distances / _TIE), axis=1, kind="stable")
+
+
+def _in_own_group(catalogue: Catalogue, anchors: Anchors, query: Ints, *, revert: bool) -> _Pairs:
+    """Return anchors in their own groups: with their private values as they are, and as the entry that they are."""
+    groups, nowhere = anchors.groups[query], np.zeros(len(query))
+    weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.codes[query], groups)
+    kept = _Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
+    return kept.joined(_Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
+
+
+def _mixed(catalogue: Catalogue, asked: _Asked, query: Ints, regions: Floats, parts: Floats) -> _Pairs:
+    """Return the nearest combinations of a region and private values that come from elsewhere."""
+    part, nowhere = np.append([_ANCHOR, _OWN], catalogue.distinct), np.zeros(len(query))
+    parts = np.column_stack([nowhere, _gaps(catalogue, asked, query), parts[:, catalogue.distinct]])
+    if asked.anchors is None:  # there is no counterfactual beside the query
+        part, parts = part[1:], parts[:, 1:]
+    group, private = _order(regions)[:, :_NEAR], _order(parts)[:, :_NEAR]
+    total = np.take_along_axis(regions, group, axis=1)[:, :, None] + np.take_along_axis(parts, private, axis=1)[:, None]
+    total = total.reshape(len(query), -1)
+    line = _order(total)[:, :_MIXED]
+    distance = np.take_along_axis(total, line, axis=1)
+    at, place = np.nonzero(np.isfinite(distance))
+    which, width = line[at, place], private.shape[1]
+    entry = catalogue.weakest[group[at, which // width]]
+    pairs = _Pairs(query[at], entry, part[private[at, which % width]], distance[at, place])
+    return pairs.take(np.flatnonzero(~catalogue.is_wide(entry)))
+
+
+def _gaps(catalogue: Catalogue, asked: _Asked, query: Ints) -> Floats:
+    """Return how far the private values of queries are from those of their anchors."""
+    heom, _ = catalogue.private_values
+    frames = (each.frame.take(query) for each in (asked.queries, asked.start))
+    found: Floats = heom.parts(*frames).sum(axis=1)
     return found
 
 
-def _points(catalogue: Catalogue, queries: Intake, query: Ints, entry: Ints) -> pd.DataFrame:
-    """Return the point of each entry's region that is nearest to its query, with the entry's private values."""
-    population, rows = catalogue.partition.population, catalogue.rows[entry]
-    group, of = np.unique(catalogue.partition.group_of_row[rows], return_inverse=True)
-    offered, (codes, numbers) = population.rows(rows), queries.quasi_identifiers
-    columns: dict[str, Any] = {name: offered[name].array for name in population.schema.private}
+def _nearest(catalogue: Catalogue, asked: _Asked, pairs: _Pairs, revert: bool) -> tuple[Ints, Ints, pd.DataFrame]:
+    """Return which queries some pairs answer, with which entry, and how: the nearest result of each query."""
+    pairs = pairs.take(np.lexsort((np.round(pairs.distance / _TIE), pairs.query)))
+    points = _points(catalogue, asked, pairs)
+    good = catalogue.is_desired(points, pairs.entry)
+    other = np.flatnonzero(good & (pairs.part != pairs.entry))
+    good[other] = catalogue.holds(points.take(other), pairs.entry[other])
+    true = np.flatnonzero(good)
+    rank = np.arange(len(true)) - np.searchsorted(pairs.query[true], pairs.query[true])
+    # Of an explainer's counterfactual only what is nearest to it is moved: it decides, and not how far moves go.
+    some = true[rank < (_REVERTED if revert and asked.anchors is None else 1)]
+    query, entry, _, distance = pairs.take(some)
+    points = points.take(some).reset_index(drop=True)
+    if revert:
+        points, gained = _reverted(catalogue, asked.queries, query, entry, points)
+        distance = distance - gained
+    line = np.lexsort((np.round(distance / _TIE), query))
+    best = line[np.unique(query[line], return_index=True)[1]]
+    return query[best], entry[best], points.take(best)
+
+
+def _keeps(catalogue: Catalogue, entry: Ints, rows: pd.DataFrame, at: Ints) -> Mask:
+    """Say of rows, each of ``entry[at]``, whether they have its outcome, here and wherever its group's must hold."""
+    kept = catalogue.is_desired(rows, entry[at])
+    good = np.flatnonzero(kept)
+    kept[good] = catalogue.holds(rows.take(good), entry[at[good]])
+    return kept
+
+
+def _points(catalogue: Catalogue, asked: _Asked, pairs: _Pairs) -> pd.DataFrame:
+    """Return the point of each region that is nearest to the query, with the private values of the pair."""
+    population, queries = catalogue.partition.population, asked.queries
+    offered = population.rows(catalogue.rows[np.maximum(pairs.part, 0)])
+    group, of = np.unique(catalogue.partition.group_of_row[catalogue.rows[pairs.entry]], return_inverse=True)
+    codes, numbers = queries.quasi_identifiers
+    columns: dict[str, Any] = {}
+    for name in population.schema.private:
+        columns[name] = offered[name].array
+        for source, whose in ((queries, _OWN), (asked.start, _ANCHOR)):
+            columns[name] = _either(columns[name], source.frame[name].take(pairs.query).array, pairs.part == whose)
     for j, name in enumerate(population.schema.quasi_identifiers):
-        domain, own = population.domains[name], queries.frame[name].take(query)
+        domain, own = population.domains[name], queries.frame[name].take(pairs.query)
         inside = np.array([domain.inside(catalogue.partition.regions[g][name]) for g in group.tolist()])
-        near, is_own = _nearest_inside(domain, inside, of, codes[query, j], numbers[query, j])
-        columns[name] = _either(domain.restore(near), own, is_own)
+        near, between = _nearest_inside(domain, inside, of, codes[pairs.query, j], numbers[pairs.query, j])
+        columns[name] = _either(domain.restore_array(near), own.array, between)
     return table_of({name: columns[name] for name in population.schema.features})
 
 
-def _either(values: pd.Series, others: pd.Series, is_other: Mask) -> Any:
+def _either(values: Any, others: Any, is_other: Mask) -> Any:
     if not is_other.any():
-        return values.array
-    both = pd.concat([values, others], ignore_index=True).array
+        return values
+    both = pd.concat([pd.Series(values), pd.Series(others)], ignore_index=True).array
     return both.take(np.arange(len(values)) + len(values) * is_other)
 
 
@@ -95,3 +243,91 @@ def _nearest_inside(domain: Domain, inside: Mask, of: Ints, codes: Codes, number
             near = np.where(ranged & known, np.clip(codes, low, high), near)
     is_inside = (codes >= 0) & inside[of, np.where(codes >= 0, codes, 0)]
     return np.where(is_inside, codes, near).astype(np.int32), is_own
+
+
+def _reverted(
+    catalogue: Catalogue, queries: Intake, query: Ints, entry: Ints, points: pd.DataFrame
+) -> tuple[pd.DataFrame, Floats]:
+    """Return points with private values reverted to the queries', and how much nearer that makes them."""
+    heom, _ = catalogue.private_values
+    target = queries.frame.take(query).reset_index(drop=True)
+    wanted = heom.encode(target)
+    gaps = heom.parts(heom.encode(points), wanted)
+    steps = np.where(catalogue.is_movable(entry)[:, None], gaps, 0.0)
+    domains = catalogue.partition.population.domains
+    decimals = {name: _decimals_of(domains[name]) for name in (*heom.numeric, *heom.categorical)}
+    rows = _Rows(points, target, decimals, partial(_keeps, catalogue, entry))
+    for column in np.argsort(-steps, axis=1, kind="stable").T:
+        at = np.flatnonzero(steps[np.arange(len(steps)), column] > 0)
+        if not len(at):
+            break
+        held = rows.put(at, column[at], {name: values.take(at) for name, values in rows.wanted.items()})
+        rows.halve(at[~held], column[at[~held]])
+    nearer = table_of(rows.current)
+    return nearer, gaps.sum(axis=1) - heom.parts(heom.encode(nearer), wanted).sum(axis=1)
+
+
+def _decimals_of(domain: Domain) -> int | None:
+    """Return how many decimals a number may have on its way; None for what moves at once or not at all."""
+    if not domain.is_numeric or domain.is_date:
+        return None
+    if types.is_integer_dtype(domain.dtype):
+        return 0
+    if not types.is_float_dtype(domain.dtype):
+        return None
+    written = (d for d in range(_MOST_DECIMALS) if np.array_equal(np.round(domain.values, d), domain.values))
+    return next(written, _MOST_DECIMALS)
+
+
+class _Rows:
+    """Rows on their way to others, column by column; `holds` says of some, and of which, whether they may stay so."""
+
+    def __init__(
+        self,
+        start: pd.DataFrame,
+        target: pd.DataFrame,
+        decimals: Mapping[str, int | None],
+        holds: Callable[[pd.DataFrame, Ints], Mask],
+    ) -> None:
+        both = {n: pd.concat([start[n], target[n]], ignore_index=True).array for n in map(str, start.columns)}
+        self.current: dict[str, Any] = {name: values[: len(start)].copy() for name, values in both.items()}
+        self.wanted: dict[str, Any] = {name: both[name][len(start) :] for name in decimals}
+        self._names, self._decimals, self._holds = [*decimals], [*decimals.values()], holds
+
+    def put(self, at: Ints, column: Ints, values: Mapping[str, Any]) -> Mask:
+        """Put a value into the column of each row where everything holds with it, and say where that is."""
+        trial = {name: array.take(at) for name, array in self.current.items()}
+        for j in np.unique(column):
+            is_here, name = column == j, self._names[j]
+            trial[name][is_here] = values[name][is_here]
+        held = self._holds(table_of(trial), at)
+        for j in np.unique(column[held]):
+            is_here, name = held & (column == j), self._names[j]
+            self.current[name][at[is_here]] = trial[name][is_here]
+        return held
+
+    def halve(self, at: Ints, column: Ints) -> None:
+        """Move numbers part of the way, on the decimals that their attribute is written with."""
+        begin, end = self._numbers(self.current, at, column), self._numbers(self.wanted, at, column)
+        known = np.flatnonzero(np.isfinite(begin) & np.isfinite(end))
+        at, column, begin, end = at[known], column[known], begin[known], end[known]
+        low, high = np.zeros(len(at)), np.ones(len(at))
+        for _ in range(_HALVINGS if len(at) else 0):
+            middle = (low + high) / 2
+            numbers, values = begin + (end - begin) * middle, {}
+            for j in np.unique(column):
+                numbers[column == j] = np.round(numbers[column == j], self._decimals[j] or 0)
+                dtype = self.current[self._names[j]].dtype
+                values[self._names[j]] = numbers.astype(np.int64) if types.is_integer_dtype(dtype) else numbers
+            held = self.put(at, column, values)
+            low, high = np.where(held, middle, low), np.where(held, high, middle)
+
+    def _numbers(self, values: Mapping[str, Any], at: Ints, column: Ints) -> Floats:
+        """Return the number that each row has in its column; NaN where it is missing or does not go part of the way."""
+        found = np.full(len(at), np.nan)
+        for j in np.unique(column):
+            if self._decimals[j] is not None:
+                is_here = column == j
+                of_rows = pd.Series(values[self._names[j]].take(at[is_here]))
+                found[is_here] = of_rows.to_numpy(np.float64, na_value=np.nan)
+        return found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Goal, Grid, Mask, RowOracle, rows_for_cells
@@ -24,6 +27,7 @@ from cfk_plugin.protection.partition import Partition, by_group
 _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
 _SAMPLE = 400  # combinations of a region at which an entry is tried, where there are more
+_WIDE = 10_000  # combinations of a region above which nothing is reverted: no sample shows that none is lost
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,13 +36,14 @@ class Catalogue(HostOnly):
 
     An entry is a training row: its group's region and its private values, admissible when the model gives the desired
     outcome for at least k members with their own quasi-identifiers and these values, and for enough of the region.
-    Which one answers a query: `cfk_plugin.protection.answers`. It hides neither the private values, which are
+    What it is moved to is in `cfk_plugin.protection.answers`. It hides neither the private values, which are
     somebody's, nor who is in the population.
     """
 
     partition: Partition  # over the rows with a desired prediction
     rows: Ints  # training row of each entry, of least information loss first, whatever the table's order
     consistent: Ints  # per entry: members of its group that the model is consistent with
+    pure: Floats  # per entry: share of its region with its outcome, if only of a sample
     goal: Goal
     model: RowOracle
 
@@ -50,10 +55,12 @@ class Catalogue(HostOnly):
         candidates = _candidates(partition)
         consistent = _consistent_members(partition, candidates, goal, model)
         kept = np.flatnonzero((consistent >= policy.k) & _may_leave(partition, candidates, policy))
-        kept = kept[_pureness(partition, candidates[kept], goal, model) >= policy.least_pureness]
+        share, low = _pureness(partition, candidates[kept], goal, model)
+        kept, share = kept[low >= policy.least_pureness], share[low >= policy.least_pureness]
         losses = np.array([ncp(region, partition.population) for region in partition.regions])
-        order = kept[np.argsort(np.round(losses[partition.group_of_row[candidates[kept]]], 12), kind="stable")]
-        return cls(partition, candidates[order], consistent[order], goal, model)
+        line = np.argsort(np.round(losses[partition.group_of_row[candidates[kept]]], 12), kind="stable")
+        order, share = kept[line], share[line]
+        return cls(partition, candidates[order], consistent[order], share, goal, model)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -62,7 +69,7 @@ class Catalogue(HostOnly):
         return f"{len(self)} entries, {len(self.partition.regions)} groups"
 
     def own(self, codes: Codes, groups: Ints) -> Ints:
-        """Return the row of the entry that a counterfactual is itself; -1 where it is none.
+        """Return the entry that a counterfactual is itself; -1 where it is none.
 
         It is one when its group offers its private values. Released as that entry, rerunning the release for any other
         member of the group, with the private values received, comes out the same.
@@ -70,26 +77,79 @@ class Catalogue(HostOnly):
         wanted = np.column_stack([groups, codes[:, self._private_at]])
         return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)
 
-    def is_desired(self, points: pd.DataFrame, entry: Ints) -> Mask:
-        """Say of points, each of ``entry[i]``, whether the model gives that entry's outcome there."""
-        judge = self.goal.judge(None, self.model.labels(self.rows))
-        starts = range(0, len(points), _ASKED)
-        said = [self.model.ask(points.iloc[start : start + _ASKED]) for start in starts]
-        return judge(np.concatenate(said), entry) if said else np.empty(0, dtype=bool)
+    def is_desired(
+        self, rows: pd.DataFrame, entry: Ints, which: Ints | None = None, cells: Codes | None = None
+    ) -> Mask:
+        """Say whether rows have the outcome of their entries: as they are, or row ``which[i]`` at ``cells[i]``."""
+        judge, encoder = self.goal.judge(None, self._labels), self.partition.population.encoder
+        which = np.arange(len(rows)) if which is None else which
+        said = [np.empty(0, dtype=bool)]
+        for start in range(0, len(which), _ASKED):
+            some = which[start : start + _ASKED]
+            here = None if cells is None else cells[start : start + _ASKED]
+            frame = rows.take(some) if here is None else rows_for_cells(encoder, rows, some, here)
+            said.append(judge(self.model.ask(frame), entry[some]))
+        return np.concatenate(said)
 
-    def distances(self, queries: Intake, at: Ints, open_to: Mask) -> Floats:
-        """Return the distance of some queries to every entry; infinite where its outcome is none for the query.
+    def holds(self, rows: pd.DataFrame, entry: Ints) -> Mask:
+        """Say of rows whether their private values may go with the region of an entry: of its group, all that is asked.
 
-        A region is as far away as its nearest point, and its width on top.
+        That is the outcome at every combination of the region at which the group's weakest entry has it. Of regions
+        with too many combinations to ask for all of them, none may: no sample shows that none is lost.
         """
-        heom, entries = self._values
-        groups, group_at = self._groups
+        groups = self.group_at[entry]
+        cells, kept = [self._must_hold(group) for group in groups.tolist()], ~self.is_wide(entry)
+        which = np.repeat(np.arange(len(rows)), [len(each) for each in cells])
+        if len(which):
+            kept[which[~self.is_desired(rows, self.weakest[groups], which, np.concatenate(cells))]] = False
+        return kept
+
+    def offers(self, private: Mapping[str, Any], group: int) -> bool:
+        """Say whether an answer with a group's region may have been moved to these private values."""
+        entry = self.weakest_of(np.array([group]))
+        return bool(
+            entry[0] >= 0 and self.holds(self.partition.population.rows(self.rows[entry]).assign(**private), entry)[0]
+        )
+
+    def weakest_of(self, groups: Ints) -> Ints:
+        """Return the weakest entry of some groups of the partition; -1 where a group has none."""
+        at = np.minimum(np.searchsorted(self._groups, groups), len(self._groups) - 1)
+        return np.where(self._groups[at] == groups, self.weakest[at], -1)
+
+    def is_movable(self, entry: Ints) -> Mask:
+        """Say of entries whether what a group's answers have to keep is known to be kept from there on."""
+        return np.asarray(self.weakest[self.group_at[entry]] == entry) & ~self.is_wide(entry)
+
+    def is_wide(self, entry: Ints) -> Mask:
+        """Say of entries whether their regions have too many combinations to ask for all of them."""
+        return np.asarray(self._sizes[self.group_at[entry]] > _WIDE)
+
+    def _must_hold(self, group: int) -> Codes:
+        """Return the combinations of a region at which its group's weakest entry has its outcome; found out once."""
+        if group not in self._known:
+            population, entry = self.partition.population, self.weakest[[group]]
+            cells = population.cells[:0] if self._sizes[group] > _WIDE else self._grid(group).all()
+            which = np.zeros(len(cells), dtype=np.int64)
+            self._known[group] = cells[self.is_desired(population.rows(self.rows[entry]), entry, which, cells)]
+        return self._known[group]
+
+    def _grid(self, group: int) -> Grid:
+        region, population = self.partition.regions[self._groups[group]], self.partition.population
+        return Grid.of(region, population, [0] * len(population.schema.quasi_identifiers))
+
+    def distances(self, queries: Intake, at: Ints, open_to: Mask) -> tuple[Floats, Floats]:
+        """Return the distances of some queries to the groups that have entries, and to the entries' private values.
+
+        A region is as far away as its nearest point, and its width on top; where it does not answer, infinitely.
+        """
+        heom, entries = self.private_values
+        groups = self._groups
         codes, numbers = queries.quasi_identifiers
-        distance = self.partition.distance.between(codes[at], numbers[at], groups)[:, group_at] + self._widths
-        if self._private_at:
-            distance += heom.distances(queries.frame.take(at), entries) * len(self._private_at)
-        distance[~open_to[at][:, self.partition.side_of_group[groups][group_at]]] = np.inf
-        return distance
+        regions = self.partition.distance.between(codes[at], numbers[at], groups) + self._widths
+        regions[~open_to[at][:, self.partition.side_of_group[groups]]] = np.inf
+        if not self._private_at:
+            return regions, np.zeros((len(at), len(self)))
+        return regions, heom.distances(queries.frame.take(at), entries) * len(self._private_at)
 
     @cached_property
     def _private_at(self) -> list[int]:
@@ -97,25 +157,55 @@ class Catalogue(HostOnly):
         return [schema.features.index(name) for name in schema.private]
 
     @cached_property
-    def _offered(self) -> dict[bytes, int]:
-        """Group and private codes of every entry, to its row."""
-        codes = self.partition.population.codes[self.rows][:, self._private_at]
-        keys = np.column_stack([self.partition.group_of_row[self.rows], codes])
-        return {key.tobytes(): int(row) for key, row in zip(keys, self.rows, strict=True)}
+    def _labels(self) -> NDArray[Any]:
+        return self.model.labels(self.rows)
 
     @cached_property
-    def _groups(self) -> tuple[Ints, Ints]:
-        """The groups that have entries, and which of them each entry belongs to."""
-        return np.unique(self.partition.group_of_row[self.rows], return_inverse=True)
+    def _known(self) -> dict[int, Codes]:
+        return {}
+
+    @cached_property
+    def _sizes(self) -> Floats:
+        """How many combinations the region of each group has."""
+        return np.array([self._grid(group).size for group in range(len(self._groups))], dtype=np.float64)
+
+    @cached_property
+    def _offered(self) -> dict[bytes, int]:
+        """Group and private codes of every entry, to its number."""
+        codes = self.partition.population.codes[self.rows][:, self._private_at]
+        keys = np.column_stack([self.partition.group_of_row[self.rows], codes])
+        return {key.tobytes(): entry for entry, key in enumerate(keys)}
+
+    @cached_property
+    def _groups(self) -> Ints:
+        """The groups that have entries."""
+        return np.unique(self.partition.group_of_row[self.rows])
+
+    @cached_property
+    def group_at(self) -> Ints:
+        """Which of these groups each entry belongs to."""
+        return np.searchsorted(self._groups, self.partition.group_of_row[self.rows])
 
     @cached_property
     def _widths(self) -> Floats:
         partition = self.partition
         widths = [sum(ncp_by_attribute(region, partition.population).values()) for region in partition.regions]
-        return np.array(widths)[partition.group_of_row[self.rows]]
+        return np.array(widths)[self._groups]
 
     @cached_property
-    def _values(self) -> tuple[Heom, HeomCodes]:
+    def weakest(self) -> Ints:
+        """The entry of each group that asks for the fewest combinations of its region; of equals the first."""
+        line = np.lexsort((self.pure, self.group_at))
+        return line[np.unique(self.group_at[line], return_index=True)[1]]
+
+    @cached_property
+    def distinct(self) -> Ints:
+        """Entries that have all private values of the catalogue, each once."""
+        codes = self.partition.population.codes[self.rows][:, self._private_at]
+        return np.sort(np.unique(codes, axis=0, return_index=True)[1])
+
+    @cached_property
+    def private_values(self) -> tuple[Heom, HeomCodes]:
         """Private values of the entries, and the distance between such values."""
         population = self.partition.population
         private = list(population.schema.private)
@@ -177,8 +267,8 @@ def _consistent_members(partition: Partition, candidates: Ints, goal: Goal, mode
     return counts
 
 
-def _pureness(partition: Partition, candidates: Ints, goal: Goal, model: RowOracle) -> Floats:
-    """Return the share of its group's region where each candidate has its outcome; the lower end, of a sample's."""
+def _pureness(partition: Partition, candidates: Ints, goal: Goal, model: RowOracle) -> tuple[Floats, Floats]:
+    """Return the share of its group's region where each candidate has its outcome, and its lower end if a sample's."""
     population = partition.population
     group = partition.group_of_row[candidates].tolist()
     none = [0] * len(population.schema.quasi_identifiers)
@@ -186,15 +276,16 @@ def _pureness(partition: Partition, candidates: Ints, goal: Goal, model: RowOrac
     cells = {g: grid.sample(_SAMPLE, np.random.default_rng(0)) for g, grid in grids.items()}
     offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
     size = np.array([len(cells[g]) for g in group], dtype=np.int64)
-    low = np.zeros(len(candidates))
+    share, low = np.zeros(len(candidates)), np.zeros(len(candidates))
     for at in _equal_work(size):
         which = np.repeat(at, size[at])
         asked = np.concatenate([cells[group[i]] for i in at.tolist()])
         good = judge(model.ask(rows_for_cells(population.encoder, offered, which, asked)), which)
         for i, hits in zip(at.tolist(), np.split(good, np.cumsum(size[at])[:-1]), strict=True):
-            is_sample = len(hits) < grids[group[i]].size
-            low[i] = clopper_pearson(int(hits.sum()), len(hits))[0] if is_sample else hits.mean()
-    return low
+            share[i] = low[i] = hits.mean()
+            if len(hits) < grids[group[i]].size:
+                low[i], _ = clopper_pearson(int(hits.sum()), len(hits))
+    return share, low
 
 
 def _equal_work(size: Ints) -> list[Ints]:

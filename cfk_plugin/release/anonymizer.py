@@ -172,8 +172,9 @@ class KAnonymizer(HostOnly):
         counterfactuals : DataFrame, shape (n, n_features or more), or sequence of Counterfactual
             Raw feature space, any column order; label, identifier and unknown columns are dropped.
         factuals : DataFrame, shape (n, n_features or more), optional
-            The instance that each counterfactual explains; needed only for ``desired="opposite"``, where without
-            it the model's outcome at the counterfactual counts as the desired one.
+            The instance that each counterfactual explains. Needed for ``desired="opposite"``, where without it the
+            model's outcome at the counterfactual counts as the desired one, and for a catalogue, whose answers are
+            true for who asks and moved towards them only with it.
         instance_based : bool
             Whether the generator returns training rows or lightly changed ones.
         progress : callable, optional
@@ -193,13 +194,13 @@ class KAnonymizer(HostOnly):
         """
         self._check_fitted()
         call, (frame, query) = Request(), as_table(counterfactuals, self.population_.schema.features)
-        labels = None
+        labels, facts = None, None
         if factuals is not None:
             if len(facts := require_features(factuals, self.population_.schema.features, "factuals")) != len(frame):
                 raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
             labels = self.factual_labels(facts) if self.goal_.is_opposite else None
         entries, findings = self.pipeline_.release(
-            frame, query, labels, instance_based=instance_based, progress=progress
+            frame, query, labels, factuals=facts, instance_based=instance_based, progress=progress
         )
         return self.wrap(entries, findings, generator="table", call=call)
 

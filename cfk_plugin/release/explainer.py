@@ -385,8 +385,10 @@ class _Wrapped(HostOnly):
                     _log.warning("explanations withheld: %s", error)
                     return self._withheld(batch.query, "model_failed", call)
             pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
+            asked = select(queries, self.anonymizer.population_.schema.features).take(query)
+            instance_based = self.source.instance_based
             done, kinds = pipeline.release(
-                batch.frame, query, labels, instance_based=self.source.instance_based, progress=progress
+                batch.frame, query, labels, factuals=asked, instance_based=instance_based, progress=progress
             )
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding

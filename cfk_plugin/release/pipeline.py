@@ -29,7 +29,7 @@ from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.metrics.uniqueness import number_of
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.answers import answer, nearest
+from cfk_plugin.protection.answers import Anchors, answer, nearest
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Candidate, Decision
 from cfk_plugin.release.detection import Detector
@@ -49,8 +49,8 @@ _OWN = (*BUILT_IN.values(), ReciprocalProtector)  # protectors whose regions are
 
 
 Labels = NDArray[Any]
-Memory = dict[tuple[bytes, bytes, object], Verdict]
-"""Verdicts by a counterfactual's codes and numbers and what it is after, for the length of one call."""
+Memory = dict[tuple[bytes, bytes, object, int], Verdict]
+"""Verdicts by a counterfactual's codes, numbers, what it is after and the entry behind it, for one call."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,14 +64,15 @@ class Batch(HostOnly):
     oracle: Oracle
     sides: Rows  # which people may be in a group with each; see `OutcomeClasses`
     progress: Progress | None = None
+    entries: Rows | None = None  # training rows behind entries of a catalogue, which may have been reverted
 
     def __len__(self) -> int:
         return len(self.intake)
 
     def take(self, at: Rows) -> Batch:
-        factual = None if self.factual is None else self.factual[at]
+        factual, entries = (None if each is None else each[at] for each in (self.factual, self.entries))
         labels = self.query[at], self.own[at], factual
-        return Batch(self.intake.take(at), *labels, self.oracle.restrict(at), self.sides[at], self.progress)
+        return Batch(self.intake.take(at), *labels, self.oracle.restrict(at), self.sides[at], self.progress, entries)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,23 +101,26 @@ class Pipeline(HostOnly):
         query: Rows,
         factual: Labels | None = None,
         *,
+        factuals: pd.DataFrame | None = None,
         instance_based: bool = False,
         progress: Progress | None = None,
     ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
-        `query` says which query each answers, and `factual` the model's label there.
+        `query` says which query each answers, `factuals` has that query's row where it is known, and `factual` the
+        model's label there.
         """
         try:
             with failing_closed():
-                intake = take_in(frame, self.population.encoder)
+                intake, encoder = take_in(frame, self.population.encoder), self.population.encoder
+                asked = None if factuals is None or self.guarantee.catalogue is None else take_in(factuals, encoder)
                 findings = self.detect(frame, intake, instance_based=instance_based)
-                return self.entries_of(intake, query, factual, progress), findings
+                return self.entries_of(intake, query, factual, progress, asked), findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
 
     def answer(self, frame: pd.DataFrame, query: Rows, progress: Progress | None = None) -> list[Entry]:
-        """Return for each query the nearest entry of the catalogue that is true for who asks."""
+        """Return for each query the catalogue's nearest answer that is true for who asks."""
         try:
             with failing_closed():
                 intake, factual = take_in(frame, self.population.encoder), None
@@ -150,15 +154,20 @@ class Pipeline(HostOnly):
         return tuple(worst(a, b) for a, b in zip(own, others, strict=True))
 
     def entries_of(
-        self, intake: Intake, query: Rows, factual: Labels | None, progress: Progress | None = None
+        self,
+        intake: Intake,
+        query: Rows,
+        factual: Labels | None,
+        progress: Progress | None = None,
+        asked: Intake | None = None,
     ) -> list[Entry]:
-        """Return one entry per counterfactual; with a catalogue each is replaced by the nearest entry of it."""
-        at, own = _sound(intake), None
+        """Return one entry per counterfactual; a catalogue's nearest answer takes its place, true for who `asked`."""
+        at, own = _sound(intake, asked), None
         if len(at):
             own, factual = self.model(intake.take(at).frame).astype(object), None if factual is None else factual[at]
             desired = self.goal.judge(factual, own)(own, np.arange(len(at)))
             at, own, factual = at[desired], own[desired], None if factual is None else factual[desired]
-        return self._entries(intake, query, at, own, factual, progress)
+        return self._entries(intake, query, at, own, factual, progress, asked)
 
     def _entries(
         self,
@@ -168,30 +177,38 @@ class Pipeline(HostOnly):
         own: Labels | None,
         factual: Labels | None,
         progress: Progress | None,
+        asked: Intake | None = None,
     ) -> list[Entry]:
         """Answer the counterfactuals, or queries (which have no `own`), at some positions; others are withheld."""
         made: dict[int, Entry] = {}
+        entries = None
         accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
         if catalogue is not None and len(at):
-            codes, numbers = accepted.codes, accepted.numbers
             open_to = sides.open_to(own, factual, len(at))
-            find = answer if own is None else nearest
-            rows = np.append(catalogue.rows, -1)[find(catalogue, accepted, open_to)]
-            if own is not None:
-                itself = catalogue.own(codes, catalogue.partition.group_of(codes, numbers, sides.of(own)))
-                rows = np.where(itself >= 0, itself, rows)
-            found = rows >= 0
+            revert, private = self.policy.reverts, None
+            if own is None:
+                entry, private = answer(catalogue, accepted, open_to, revert=revert)
+            else:
+                groups = catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own))
+                if asked is None:
+                    entry = nearest(catalogue, accepted, open_to, groups)
+                else:
+                    began = Anchors(accepted, groups)
+                    entry, private = answer(catalogue, asked.take(at), open_to, revert=revert, anchors=began)
+            found = entry >= 0
             made = {i: Suppressed(int(query[i]), "infeasible") for i in at[~found].tolist()}
-            at, rows, factual = at[found], rows[found], None if factual is None else factual[found]
+            at, entries, factual = at[found], catalogue.rows[entry[found]], None if factual is None else factual[found]
             if len(at):
-                accepted, own = take_in(self.population.rows(rows), self.population.encoder), self.rows.labels(rows)
+                frame = self.population.rows(entries)
+                frame = frame if private is None else frame.assign(**{str(n): c.array for n, c in private.items()})
+                accepted, own = take_in(frame, self.population.encoder), self.rows.labels(entries)
         if len(at) and own is not None:
             cells, judge = accepted.quasi_identifiers[0], self.goal.judge(factual, own)
             oracle = Oracle(self.model, judge, self.rows, accepted.frame, desired_at=cells)
-            batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress)
+            batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress, entries)
             made.update(zip(at.tolist(), self._verified(batch), strict=True))
         return [
-            made[i] if i in made else Suppressed(q, *(fault or ("not_desired",)))
+            made[i] if i in made else Suppressed(q, *(fault or (asked and asked.faults[i]) or ("not_desired",)))
             for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
         ]
 
@@ -200,6 +217,8 @@ class Pipeline(HostOnly):
         verdicts = self.decide(batch)
         if self.measures_k_effective:
             verdicts = self._with_k_effective(batch, verdicts)
+        if batch.entries is not None:
+            verdicts = self._with_moves(batch, verdicts)
         same = None if self.goal.is_opposite else self.goal.outcome(self.model)
         for i, (query, verdict) in enumerate(zip(batch.query.tolist(), verdicts, strict=True)):
             if isinstance(verdict, Suppressed):
@@ -224,9 +243,10 @@ class Pipeline(HostOnly):
         """Return a certified region per counterfactual, or a refusal; equal ones of equal goal are solved once."""
         codes, numbers = batch.intake.codes, batch.intake.numbers
         after = (batch.own if batch.factual is None else batch.factual).tolist()  # the label, or away from it
-        keys = [(codes[i].tobytes(), numbers[i].tobytes(), label) for i, label in enumerate(after)]
+        behind = [-1] * len(batch) if batch.entries is None else batch.entries.tolist()
+        keys = [(c.tobytes(), n.tobytes(), *what) for c, n, *what in zip(codes, numbers, after, behind, strict=True)]
         known: Memory = {} if self.memory is None else self.memory
-        new: dict[tuple[bytes, bytes, object], int] = {}
+        new: dict[tuple[bytes, bytes, object, int], int] = {}
         for i, key in enumerate(keys):
             if key not in known:
                 new.setdefault(key, i)
@@ -282,7 +302,11 @@ class Pipeline(HostOnly):
         """
         intake, partition = batch.intake, self.guarantee.partition
         codes, numbers = intake.quasi_identifiers
-        groups = None if partition is None else partition.group_of(intake.codes, intake.numbers, batch.sides)
+        groups = None
+        if partition is not None and batch.entries is not None:
+            groups = partition.group_of_row[batch.entries]
+        elif partition is not None:
+            groups = partition.group_of(intake.codes, intake.numbers, batch.sides)
         # All copies: what a protector does to its task reaches neither verification nor the next attempt.
         lent = copy(policy), codes.copy(), numbers.copy(), batch.oracle
         own = None if groups is None else groups.copy()
@@ -295,6 +319,17 @@ class Pipeline(HostOnly):
         if answer is None and type(self.protector) in _OWN:
             return [*proposals], method, groups
         return [rebuild(p, self.population) for p in proposals], method, groups
+
+    def _with_moves(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
+        """Name on each certificate the private attributes that are no longer those of the entry."""
+        schema, entries = self.population.schema, self.population.codes[batch.entries]
+        at = [schema.features.index(name) for name in schema.private]
+        changed = batch.intake.codes[:, at] != entries[:, at]
+        for i in np.flatnonzero(changed.any(axis=1)).tolist():
+            if isinstance(verdict := verdicts[i], Certified):
+                moved = tuple(name for name, is_moved in zip(schema.private, changed[i], strict=True) if is_moved)
+                verdicts[i] = Certified(verdict.region, verdict.certificate.counted(moved=moved))
+        return verdicts
 
     def regions_of(self, frame: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection alone maps each record to, whatever its outcome; nothing is released."""
@@ -335,8 +370,10 @@ class Pipeline(HostOnly):
         return verdicts
 
 
-def _sound(intake: Intake) -> Rows:
-    return np.flatnonzero([fault is None for fault in intake.faults])
+def _sound(*intakes: Intake | None) -> Rows:
+    """Return positions that are without a fault in all of the tables."""
+    faults = zip(*(intake.faults for intake in intakes if intake is not None), strict=True)
+    return np.flatnonzero([not any(each) for each in faults])
 
 
 def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome) -> GeneralizedCounterfactual:
@@ -422,7 +459,9 @@ class LedgerGuard(HostOnly):
 
     def _handles(self) -> list[str]:
         """Return the handle of each record; one that is on record under its earlier handle keeps that."""
-        frame, schema = self.batch.intake.frame, self.pipeline.population.schema
+        batch, population = self.batch, self.pipeline.population
+        schema = population.schema
+        frame = batch.intake.frame if batch.entries is None else population.rows(batch.entries)
         columns = [[natural(value) for value in frame[name]] for name in schema.features]
         found = []
         for row in zip(*columns, strict=True):

@@ -411,10 +411,15 @@ class Rerun:
         if (people := self._population.people(mapped)) < self._policy.k:
             yield Finding(found.where, f"{people} people are mapped to its region, fewer than k")
         yield from undiverse(found, self._population, self._policy, mapped)
-        if self._policy.guarantee == "catalogue" and not any(
-            _said(found.entry, self._population) in self._offered(group) for group in groups
-        ):
+        if self._policy.guarantee == "catalogue" and not any(self._gives(found, group) for group in groups):
             yield Finding(found.where, "its region with these private values is no entry of the catalogue")
+
+    def _gives(self, found: Released, group: int) -> bool:
+        """Say whether an entry of a group has these private values, or may have been moved to them."""
+        if not found.entry.get("moved"):
+            return _said(found.entry, self._population) in self._offered(group)
+        catalogue = self._anonymizer.guarantee_.catalogue
+        return catalogue is not None and self._policy.reverts and catalogue.offers(found.exact, group)
 
     def _offered(self, group: int) -> list[str]:
         """Return what the catalogue releases with the region of a group, by asking for each of its entries."""

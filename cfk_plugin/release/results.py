@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from numbers import Number
@@ -51,16 +51,21 @@ def sentence(
     phrases: Mapping[str, Phrase] | None = None,
     labels: Mapping[str, str] | None = None,
     withheld: Sequence[str] = (),
+    moved: Collection[str] = (),
 ) -> str:
     """Write a counterfactual explanation as one sentence; attributes that need no change are left out."""
     known, named = phrases or {}, labels or {}
+    other = {name: part for name, part in parts.items() if not part_contains(part, factual[name])}
     changes = [
         _change(part, factual[name], known.get(name) or Phrase.default(name), named.get(name))
-        for name, part in parts.items()
-        if not part_contains(part, factual[name])
+        for name, part in other.items()
     ]
-    unsaid = [name.replace("_", " ") for name in withheld]
-    remark = f" ({_listed(unsaid)} {'is' if len(unsaid) == 1 else 'are'} withheld)" if unsaid else ""
+    remarks = [
+        f"{_listed([name.replace('_', ' ') for name in names])} {'is' if len(names) == 1 else 'are'} {what}"
+        for what, names in (("withheld", withheld), ("moved towards yours", [name for name in other if name in moved]))
+        if names
+    ]
+    remark = f" ({'; '.join(remarks)})" if remarks else ""
     if not changes:
         return f"Nothing in these attributes needs to change for the desired outcome{remark}."
     return f"If you {_listed(changes)}, the outcome would be the desired one{remark}."
@@ -310,6 +315,7 @@ class _ReleasedEntry:
     __slots__ = ()
     status = "released"
     query: int
+    certificate: Certificate | PrototypeCertificate
     labels: Mapping[str, str] = MappingProxyType({})
     withheld: tuple[str, ...] = ()
     _figures: tuple[str, ...]  # what a run has of the certificate, in columns ...
@@ -342,7 +348,8 @@ class _ReleasedEntry:
         -------
         str
         """
-        return sentence(self.parts(), factual, phrases, self.labels, self.withheld)
+        moved = getattr(self.certificate, "moved", ())
+        return sentence(self.parts(), factual, phrases, self.labels, self.withheld, moved)
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return what a run has of it, and may leave."""
@@ -481,6 +488,9 @@ class Certificate(HostOnly):
         Whether the majority of the rows inside are predicted the desired outcome (a tie counts as yes).
     binned, withheld : tuple of str
         Private attributes that are released as their bin, and not at all; the others are released exactly.
+    moved : tuple of str
+        Private attributes whose values were moved from the catalogue's entry towards the query; see
+        `PrivacyPolicy.revert`.
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
@@ -513,6 +523,7 @@ class Certificate(HostOnly):
     majority: bool | None
     binned: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
     ncp_parts: tuple[float, ...] = ()
     disclosure: float | None = None
     # Of this release, not of the region: released again, the certificate is the same one.
@@ -613,6 +624,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             "region": self.region.to_dict(),
             "released": {name: _private_json(value) for name, value in self.released.items()},
             "withheld": list(self.withheld),
+            **({"moved": list(self.certificate.moved)} if self.certificate.moved else {}),
             "certificate": self.certificate.public(),
         }
 

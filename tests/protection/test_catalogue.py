@@ -177,13 +177,16 @@ def plain(private: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("model", "desired"), GOALS)
-def test_an_answer_is_the_nearest_entry_that_is_true_for_who_asks(model: Any, desired: Any) -> None:
+@pytest.mark.parametrize("revert", [False, True])
+def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entry_is(
+    model: Any, desired: Any, revert: bool
+) -> None:
     train = table(0)
-    anonymizer = fitted(train, model, desired)
+    anonymizer = fitted(train, model, desired, revert=revert)
     entries = brute_force_entries(anonymizer, train, model, desired)
     queries = pd.concat([table(50).head(20), train.head(10)], ignore_index=True)[[*QUASI, *PRIVATE]]
     queries.loc[:4, "age"] = [0, 200, 17, 90, 44]
-    own = model(queries)
+    own, reverted = model(queries), 0
     for i, (found, query) in enumerate(zip(anonymizer.explain(queries), queries.to_dict("records"), strict=True)):
         offers = [e for e in entries if e.label is None or e.label != own[i]]
         true = [e for e in offers if met(model, desired, e.label, nearest_point(e.region, query, train), e.private)[0]]
@@ -191,11 +194,24 @@ def test_an_answer_is_the_nearest_entry_that_is_true_for_who_asks(model: Any, de
             assert found == Suppressed(i, "infeasible")
             continue
         assert isinstance(found, GeneralizedCounterfactual)
-        nearest = min(plain_distance(query, e, train) for e in true)
-        best = [e for e in true if plain_distance(query, e, train) <= nearest + 1e-9]
-        assert (found.region, plain(found.released)) in [(e.region, plain(e.private)) for e in best]
+        behind = [e for e in offers if e.region == found.region]
+        given, points = (
+            Entry(found.region, plain(found.released), None, behind[0].loss),
+            combinations(found.region, train),
+        )
+        assert any(
+            met(model, desired, e.label, nearest_point(e.region, query, train), given.private)[0]
+            and not (
+                met(model, desired, e.label, points, e.private) > met(model, desired, e.label, points, given.private)
+            ).any()
+            for e in behind
+        )
+        distance, nearest = plain_distance(query, given, train), min(plain_distance(query, e, train) for e in true)
+        assert distance <= nearest + 1e-9 if revert else distance == pytest.approx(nearest)
+        reverted += plain(found.released) not in [plain(e.private) for e in entries]
         assert min(found.certificate.k_effective or 0, found.certificate.k_consistent) >= K
         assert found.certificate.pureness >= PURE
+    assert reverted > len(queries) / 2 if revert else not reverted
 
 
 def nearest_point(region: Region, query: dict[str, Any], train: pd.DataFrame) -> pd.DataFrame:
@@ -220,7 +236,7 @@ def test_an_answer_is_a_function_of_query_entries_and_model(monkeypatch: pytest.
     assert catalogue is not None
     population, offered = anonymizer.population_, set(catalogue.rows.tolist())
     intake, sides = take_in(queries, population.encoder), np.ones((len(queries), 1), dtype=bool)
-    before, read = answer(catalogue, intake, sides), Population.rows
+    before, read = answer(catalogue, intake, sides, revert=True), Population.rows
 
     def entries_alone(self: Population, rows: Any) -> pd.DataFrame:
         assert {*rows.tolist()} <= offered
@@ -228,9 +244,35 @@ def test_an_answer_is_a_function_of_query_entries_and_model(monkeypatch: pytest.
 
     monkeypatch.setattr(Population, "rows", entries_alone)
     monkeypatch.setattr(Population, "members", None)
-    again = answer(replace(catalogue), intake, sides)
-    assert again.tolist() == before.tolist()
-    assert min(again) >= 0
+    again = answer(replace(catalogue), intake, sides, revert=True)
+    assert (again.entry == before.entry).all()
+    pd.testing.assert_frame_equal(again.private, before.private)
+
+
+@pytest.mark.parametrize("revert", [False, True])
+def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_everybody_in_it(revert: bool) -> None:
+    train = table(3, 90)
+    anonymizer = fitted(train, revert=revert)
+    regions = anonymizer.regions_of(train)
+    asks, found = train[two(train) == "no"].head(12), table(30, 60)
+    found = found[two(found) == "yes"].head(12).reset_index(drop=True)
+    moved = 0
+    for entry, query, raw in zip(
+        anonymizer.transform(found, asks), asks.to_dict("records"), found.to_dict("records"), strict=True
+    ):
+        assert isinstance(entry, GeneralizedCounterfactual)
+        assert two(nearest_point(entry.region, query, train).assign(**entry.released))[0] == "yes"
+        mapped = (two(train) == "yes") & [region == entry.region for region in regions]
+        everybody = train[mapped].assign(**entry.released)
+        again = anonymizer.transform(everybody, pd.DataFrame([query] * len(everybody)))
+        assert {each.region for each in again.released} == {entry.region}
+        assert len(again.released) == entry.certificate.k_effective >= K
+        changed = {
+            name for name in PRIVATE if plain(entry.released)[name] not in (plain(raw)[name], plain(query)[name])
+        }
+        assert set(entry.to_dict().get("moved", [])) <= set(PRIVATE if revert else [])
+        moved += revert and len(changed) < len(PRIVATE)
+    assert moved > len(found) / 2 or not revert
 
 
 @pytest.mark.parametrize("model", [two, three])
@@ -312,6 +354,13 @@ def test_a_failing_model_withholds_everything() -> None:
     assert [entry.reason for entry in anonymizer.explain(table(4).head(3)).suppressed] == ["model_failed"] * 3
     with pytest.raises(ModelError):
         fitted(table(4), model, "opposite")
+
+
+def test_values_that_are_judged_are_not_reverted() -> None:
+    for judged in ({"rare_values": "withhold"}, {"alpha": 0.5}):
+        with pytest.raises(PolicyError, match="without"):
+            PrivacyPolicy(guarantee="catalogue", revert=True, **judged)
+        assert not PrivacyPolicy(guarantee="catalogue", **judged).reverts
 
 
 def test_explaining_without_a_catalogue_is_refused() -> None:
