@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.dp import DPC, DPPrototypes
-from cfk_plugin.errors import PolicyError
+from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.hookspecs import AdaptContext, Protector
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.records.logger import RunLogger, logger_of
@@ -37,6 +37,7 @@ def protect(
     track: bool | RunLogger = False,
     groups: str | None = None,
     candidates: int = 1,
+    anchor: Literal["explainer", "query"] = "explainer",
     seed: int = 0,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
@@ -74,6 +75,10 @@ def protect(
         How many counterfactuals `explain` asks the explainer for per query; it releases the best of them, by the
         policy's objective with distance to the query + NCP in the place of NCP. k holds as for one. Of the built-in
         explainers `NearestUnlikeNeighbour` and DiCE's can be asked for several. Not with the catalogue.
+    anchor : {"explainer", "query"}
+        Where a catalogue's answers begin: at the explainer's counterfactual, so that what you wrapped decides; or at
+        the query, so that an answer is a function of the query, the catalogue and the model. The explainer is then
+        not asked, and only ``explain`` is left of it.
     seed : int
         For protectors that draw random numbers.
 
@@ -88,6 +93,8 @@ def protect(
         although `track` asks for them, `candidates` is no whole number from 1, or there is no use for several.
     """
     candidates = check_number(candidates)
+    if anchor not in ("explainer", "query"):
+        raise InputError(f'anchor must be "explainer" or "query", got {anchor!r}')
     if (logger := logger_of(track)) is not None:
         logger.check()
     context = AdaptContext(population.schema.features, population.schema.target)
@@ -97,13 +104,17 @@ def protect(
         if named := [n for n, value in given.items() if value is not None] + ["candidates"] * (candidates > 1):
             raise PolicyError(f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave it out")
         source = load_plugins(plugins).adapt(explainer, context)
-        return ProtectedExplainer(explainer, source, method.fit(population, model, desired), track, groups)
+        fitted = method.fit(population, model, desired)
+        return ProtectedExplainer(explainer, source, fitted, track, groups, is_asked=False)
     anonymizer = KAnonymizer(
         policy=policy, method=method, plugins=plugins, reference=reference, ledger=ledger, seed=seed
     )
     anonymizer.fit(population, model=model, desired=desired)
+    if anchor != "explainer" and anonymizer.guarantee_.catalogue is None:
+        raise PolicyError('anchor="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")')
     source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes))
-    return ProtectedExplainer(explainer, source, anonymizer, track, groups, candidates)
+    is_asked = anchor == "explainer"
+    return ProtectedExplainer(explainer, source, anonymizer, track, groups, candidates, is_asked=is_asked)
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:

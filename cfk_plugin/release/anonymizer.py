@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedEr
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.partition import partition_to_arrays
+from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.guarantees import AUTO, GuaranteeState, check, check_rerun, check_sealable, choose
@@ -204,17 +206,30 @@ class KAnonymizer(HostOnly):
         )
         return self.wrap(entries, findings, generator="table", call=call)
 
-    def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None) -> Explanations:
-        """Answer queries with the nearest entry of the catalogue that is true for who asks, without an explainer.
+    def explain(
+        self,
+        queries: pd.DataFrame,
+        *,
+        progress: Progress | None = None,
+        track: bool | RunLogger = False,
+        groups: str | None = None,
+    ) -> Explanations:
+        """Answer queries with the nearest answer of the catalogue that is true for who asks, without an explainer.
 
         True: at the point of its region nearest to the query, with its private values, the model gives the desired
-        outcome. Needs ``guarantee="catalogue"``. Whoever asks again and again sees the catalogue, and no more.
+        outcome. Needs ``guarantee="catalogue"``. An answer is a function of the query, the catalogue's entries and the
+        model, and of nothing else: whoever asks again and again sees the catalogue and, where answers are moved
+        (`PrivacyPolicy.revert`), where the model's outcome changes.
 
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
         progress : callable, optional
             Called with (done, total).
+        track : bool or RunLogger
+            Whether the result is logged to MLflow, in the background.
+        groups : str, optional
+            Column by which runs tell groups of people apart; see `Explanations.by_group`.
 
         Returns
         -------
@@ -229,9 +244,13 @@ class KAnonymizer(HostOnly):
             As `transform`.
         """
         self._catalogue("explain()")
-        call, frame = Request(), require_features(queries, self.population_.schema.features, "queries")
-        entries = self.pipeline_.answer(frame, np.arange(len(frame)), progress)
-        return self.wrap(entries, None, generator="catalogue", call=call)
+        frame = require_features(queries, self.population_.schema.features, "queries")
+        call, query = Request.of(queries, groups), np.arange(len(frame))
+        if self.ledger is not None and not may_observe(len(frame), track):  # nor on record as left
+            entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
+        else:
+            entries = self.pipeline_.answer(frame, query, progress)
+        return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
 
     def published(self) -> Explanations:
         """Return the catalogue whole, entry by entry, in the form in which it can be published.

@@ -155,7 +155,7 @@ def _check_candidates(anonymizer: KAnonymizer) -> None:
 
 
 class Prototypes(Protocol):
-    """What answers in an explainer's place, fitted: `DPPrototypes`."""
+    """What answers in an explainer's place, fitted: `DPPrototypes`, or a `KAnonymizer` with a catalogue."""
 
     def explain(
         self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
@@ -184,8 +184,10 @@ class ProtectedExplainer(HostOnly):
         track: bool | RunLogger = False,
         groups: str | None = None,
         candidates: int = 1,
+        *,
+        is_asked: bool = True,
     ) -> None:
-        kind: Any = _Wrapped if isinstance(anonymizer, KAnonymizer) else _Replaced
+        kind: Any = _Wrapped if is_asked else _Replaced
         _WRAPPED[self] = kind(explainer, source, anonymizer, track, groups, candidates)
 
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
@@ -404,24 +406,23 @@ class _Wrapped(HostOnly):
 
 
 class _Replaced(_Wrapped):
-    """An explainer whose answers are replaced by prototypes.
+    """An explainer that is not asked any more, and forwards nothing.
 
-    It is not asked any more, and forwards nothing: what it finds depends on training rows without any noise, so
-    differential privacy leaves no use for it.
+    Prototypes answer in its place, as what it finds depends on training rows without any noise; or a catalogue that is
+    to begin at the query.
     """
 
     def forwarded(self) -> tuple[str, ...]:
         return ()
 
-    def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:  # noqa: ARG002
+    def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
         if options:
-            raise InputError(f"prototypes answer each query once; leave out {', '.join(options)}")
-        return self.anonymizer.explain(queries, track=self.track, groups=self.groups)
+            raise InputError(f"each query is answered once, without the explainer; leave out {', '.join(options)}")
+        known = {"progress": progress} if isinstance(self.anonymizer, KAnonymizer) else {}
+        return self.anonymizer.explain(queries, track=self.track, groups=self.groups, **known)
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:  # noqa: ARG002
-        raise AdapterError(
-            f"what {name} finds depends on training rows, and prototypes must not depend on it; use explain()"
-        )
+        raise AdapterError(f"{name} asks the explainer, whose answers are replaced here; use explain()")
 
 
 _WRAPPED: WeakKeyDictionary[ProtectedExplainer, _Wrapped] = WeakKeyDictionary()

@@ -22,9 +22,10 @@ from cfk_plugin import (
     Region,
     Schema,
     Suppressed,
+    protect,
 )
 from cfk_plugin.data.intake import take_in
-from cfk_plugin.errors import ModelError, NotFittedError, PolicyError, PopulationError
+from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.answers import answer
 
@@ -273,6 +274,22 @@ def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_every
         assert set(entry.to_dict().get("moved", [])) <= set(PRIVATE if revert else [])
         moved += revert and len(changed) < len(PRIVATE)
     assert moved > len(found) / 2 or not revert
+
+
+def test_an_explainer_whose_answers_begin_at_the_query_is_not_asked() -> None:
+    def explainer(_: pd.DataFrame) -> pd.DataFrame:
+        raise AssertionError
+
+    train = table(5)
+    settings: dict[str, Any] = {"model": two, "desired": "yes", "population": fitted(train).population_}
+    catalogue = PrivacyPolicy(k=K, guarantee="catalogue")
+    private = protect(explainer, policy=catalogue, anchor="query", **settings)
+    queries = train[two(train) == "no"].head(5)
+    assert [*private.explain(queries)] == [*fitted(train).explain(queries)]
+    with pytest.raises(PolicyError, match="catalogue"):
+        protect(explainer, policy=PrivacyPolicy(k=K, guarantee="reciprocal"), anchor="query", **settings)
+    with pytest.raises(InputError, match="anchor"):
+        protect(explainer, policy=catalogue, anchor="model", **settings)
 
 
 @pytest.mark.parametrize("model", [two, three])
