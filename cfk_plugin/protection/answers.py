@@ -25,7 +25,7 @@ _MOST_DECIMALS = 6
 _OWN, _ANCHOR = -1, -2  # private values that are no entry's: the query's own, and the explainer's counterfactual's
 
 
-class Answers(NamedTuple):
+class CatalogueAnswers(NamedTuple):
     """What some queries are answered with."""
 
     entry: Ints  # of each query; -1 where none is true for who asks
@@ -72,10 +72,10 @@ def answer(
     *,
     revert: bool,
     anchors: Anchors | None = None,
-) -> Answers:
+) -> CatalogueAnswers:
     """Return the nearest answer to each query of those that are true for who asks: at the nearest point of the region.
 
-    Answers are entries; to revert adds others and moves them. Any private values may go with a region when they have
+    CatalogueAnswers are entries; to revert adds others and moves them. Any private values may go with a region when they have
     the outcome at every combination at which the group's weakest entry has it: other entries', the query's own, the
     explainer's. They then become the query's, or come closer, as long as that stays so. The nearest result is the
     answer. Whoever was consistent with the weakest entry is consistent with the answer, and nobody's row is looked at.
@@ -97,7 +97,9 @@ def answer(
                 found[query] = entry
                 answered, frames = [*answered, query], [*frames, frame]
     private, line = list(catalogue.partition.population.schema.private), np.argsort(np.concatenate(answered))
-    return Answers(found, pd.concat(frames[1:] or frames, ignore_index=True)[private].take(line).reset_index(drop=True))
+    return CatalogueAnswers(
+        found, pd.concat(frames[1:] or frames, ignore_index=True)[private].take(line).reset_index(drop=True)
+    )
 
 
 def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups: Ints) -> Ints:
