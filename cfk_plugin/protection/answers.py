@@ -75,7 +75,7 @@ def answer(
 ) -> CatalogueAnswers:
     """Return the nearest answer to each query of those that are true for who asks: at the nearest point of the region.
 
-    CatalogueAnswers are entries; to revert adds others and moves them. Any private values may go with a region when they have
+    Answers are entries; to revert adds others and moves them. Any private values may go with a region when they have
     the outcome at every combination at which the group's weakest entry has it: other entries', the query's own, the
     explainer's. They then become the query's, or come closer, as long as that stays so. The nearest result is the
     answer. Whoever was consistent with the weakest entry is consistent with the answer, and nobody's row is looked at.

@@ -255,7 +255,7 @@ class KAnonymizer(HostOnly):
     def published(self) -> Explanations:
         """Return the catalogue whole, entry by entry, in the form in which it can be published.
 
-        All answers to queries are made of it and the model. It hides neither the private values of the entries, which are
+        All answers are made of it and the model. It hides neither the private values of the entries, which are
         somebody's, nor who may be in the table. What the policy withholds of private values is withheld here; entries
         that are alike then are one, and their order follows from what they say. All of it goes on record where there
         is a ledger.
