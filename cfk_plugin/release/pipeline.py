@@ -17,16 +17,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import Rows, bin_of, bin_part
+from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.intake import Intake, take_in
-from cfk_plugin.data.model import Goal, LabelModel, Oracle, Outcome, RowOracle, rows_for_cells
+from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
-from cfk_plugin.metrics.uniqueness import number_of
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.answers import Anchors, answer, nearest
@@ -34,8 +33,8 @@ from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Candidate, Decision
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.guarantees import GuaranteeState
-from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
-from cfk_plugin.release.verification import Certified, Verdict, Verifier, rebuild, refused
+from cfk_plugin.release.results import Certificate, Entry, Suppressed
+from cfk_plugin.release.verification import Certified, Verdict, Verifier, entry_of, rebuild, refused
 
 if TYPE_CHECKING:
     from cfk_plugin.protection.catalogue import Catalogue
@@ -374,33 +373,6 @@ def _sound(*intakes: Intake | None) -> Rows:
     """Return positions that are without a fault in all of the tables."""
     faults = zip(*(intake.faults for intake in intakes if intake is not None), strict=True)
     return np.flatnonzero([not any(each) for each in faults])
-
-
-def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome) -> GeneralizedCounterfactual:
-    certificate, encoder = verdict.certificate, accepted.encoder
-    domains, found = encoder.domains, verdict.region.parts
-    parts = {name: found[name] for name in encoder.schema.features if name in found}
-    trees = [name for name in parts if domains[name].attribute.hierarchy is not None]
-    labels = {name: node for name in trees if (node := domains[name].label(parts[name])) is not None}
-    released = private_values(certificate, accepted, row)
-    return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, certificate.withheld, outcome)
-
-
-def private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
-    """Return what leaves of the private attributes of one counterfactual, in the forms that its certificate names."""
-    encoder, released = intake.encoder, {}
-    for at, name in enumerate(encoder.schema.features):
-        if name in encoder.schema.quasi_identifiers or name in certificate.withheld:
-            continue
-        if name in certificate.binned:
-            domain = encoder.domains[name]
-            which = bin_of(domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
-            if which is None:
-                raise ValueError(f"column {name!r}: a value falls into no bin")
-            released[name] = bin_part(domain, which)
-        else:
-            released[name] = natural(intake.values[at][row])
-    return released
 
 
 def failing_closed() -> AbstractContextManager[None]:

@@ -15,19 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain
-from cfk_plugin.data.model import Grid, Oracle
+from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, bin_of, bin_part
+from cfk_plugin.data.intake import Intake
+from cfk_plugin.data.model import Grid, Oracle, Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.region import Interval, Part, Region, natural
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PluginError, quiet
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
-from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease
-from cfk_plugin.release.results import Certificate, Suppressed
+from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
+from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
 
 _REMEMBERED, _FEW_ROWS = 256, 10_000  # regions whose recount is remembered, and how many rows may be inside
 _log = logging.getLogger("cfk_plugin")
@@ -298,6 +299,34 @@ def _well_formed(part: Part, domain: Domain) -> bool:
     if domain.attribute.kind == "ordinal":
         return part.levels is not None and set(part.levels) <= set(domain.values)
     return part.levels is None and not any(isinstance(end, str) for end in (part.low, part.high))
+
+
+def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome) -> GeneralizedCounterfactual:
+    """Return what leaves of a certified counterfactual."""
+    certificate, encoder = verdict.certificate, accepted.encoder
+    domains, found = encoder.domains, verdict.region.parts
+    parts = {name: found[name] for name in encoder.schema.features if name in found}
+    trees = [name for name in parts if domains[name].attribute.hierarchy is not None]
+    labels = {name: node for name in trees if (node := domains[name].label(parts[name])) is not None}
+    released = _private_values(certificate, accepted, row)
+    return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, certificate.withheld, outcome)
+
+
+def _private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
+    """Return what leaves of the private attributes of one counterfactual, in the forms that its certificate names."""
+    encoder, released = intake.encoder, {}
+    for at, name in enumerate(encoder.schema.features):
+        if name in encoder.schema.quasi_identifiers or name in certificate.withheld:
+            continue
+        if name in certificate.binned:
+            domain = encoder.domains[name]
+            which = bin_of(domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
+            if which is None:
+                raise ValueError(f"column {name!r}: a value falls into no bin")
+            released[name] = bin_part(domain, which)
+        else:
+            released[name] = natural(intake.values[at][row])
+    return released
 
 
 # Only exact types are read, each once: a subclass could say one thing when it is verified and another when released.
