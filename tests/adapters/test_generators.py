@@ -82,7 +82,9 @@ def test_each_keeps_the_contract_of_adapters_and_can_be_protected(name: str) -> 
     explainer = made(name)
     check_adapter(explainer, QUERIES, list(TRAIN.columns), deterministic=True)
     population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "region"]))
-    private = protect(explainer, model=MODEL, population=population, policy=PrivacyPolicy(k=5), desired="yes")
+    private = protect(
+        explainer, model=MODEL, population=population, policy=PrivacyPolicy(guarantee="reciprocal", k=5), desired="yes"
+    )
     assert len(private.explain(QUERIES)) == 2
 
 

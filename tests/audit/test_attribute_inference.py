@@ -74,7 +74,9 @@ def rows(table: pd.DataFrame) -> Explain:
 def reciprocal(table: pd.DataFrame, **declared: Any) -> Explain:
     people = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=QUASI, **declared))
     explainer = NearestUnlikeNeighbour(table, model, True)
-    return protect(explainer, model=model, population=people, desired=True, policy=PrivacyPolicy(k=10)).explain
+    return protect(
+        explainer, model=model, population=people, desired=True, policy=PrivacyPolicy(guarantee="reciprocal", k=10)
+    ).explain
 
 
 def ranked(table: pd.DataFrame) -> Explain:

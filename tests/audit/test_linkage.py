@@ -409,7 +409,9 @@ def test_bins_withheld_and_missing_values_are_attacked_as_well() -> None:
         }
     )
     schema = Schema.from_frame(frame, quasi_identifiers=["age", "town"], bins={"pay": [0, 50, 100]})
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=6, private_values="bins", rare_values="withhold"))
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(guarantee="reciprocal", k=6, private_values="bins", rare_values="withhold")
+    )
     anonymizer.fit(Population.from_frame(frame, schema), lambda rows: rows["pay"].isna() < 2, True)
     found = run_linkage_audit(Setting(anonymizer, frame.head(20), holdout=frame.tail(20)))
     assert (found.released, found.verdict, found["linkage"].n, found["linkage"].main.n) == (20, "pass", 20, 20)

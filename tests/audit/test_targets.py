@@ -71,7 +71,7 @@ MODEL = forest(10)
 SCHEMA = measured_schema(EVERYBODY, QUASI)
 OWNERS: dict[str, Target] = {
     "raw": RawOwner("raw", MODEL, nearest),
-    "reciprocal": ProtectedOwner("reciprocal", MODEL, nearest, QUASI, rules=PrivacyPolicy(k=5)),
+    "reciprocal": ProtectedOwner("reciprocal", MODEL, nearest, QUASI, rules=PrivacyPolicy(guarantee="reciprocal", k=5)),
     "catalogue": ProtectedOwner("catalogue", MODEL, None, QUASI, rules=PrivacyPolicy(k=5, guarantee="catalogue")),
     "dp": PrototypeOwner("dp", MODEL, SCHEMA, rows=2_000, repeatable=True),
     "reverted": PrototypeOwner("reverted", MODEL, SCHEMA, revert=True, rows=2_000, repeatable=True),
@@ -246,7 +246,11 @@ def test_several_or_fewer_answers_are_refused_and_suppressed_ones_are_missing() 
     with pytest.raises(InputError, match="one each"):
         RawOwner("raw", PayModel(), lambda *_: twice).train(sample, 0).explain(queries)
     owner = ProtectedOwner(
-        "half", PayModel(), lambda *_: lambda asked: asked.assign(pay=[90, 10, 90]), ("age",), rules=PrivacyPolicy(k=3)
+        "half",
+        PayModel(),
+        lambda *_: lambda asked: asked.assign(pay=[90, 10, 90]),
+        ("age",),
+        rules=PrivacyPolicy(guarantee="reciprocal", k=3),
     )
     answers = owner.train(sample, 0).explain(queries)
     assert not answers.found[1]

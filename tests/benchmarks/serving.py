@@ -39,7 +39,7 @@ K = 10
 def commands(table: Case, folder: Path) -> dict[str, list[str]]:
     """Log and seal everything; return the commands of the servers."""
     explainer, model = Explainer(table.queries, table.counterfactuals), Timed(table.model)
-    policy = PrivacyPolicy(k=K)
+    policy = PrivacyPolicy(guarantee="reciprocal", k=K)
     with mlflow.start_run():
         raw = mlflow.pyfunc.log_model(name="raw", python_model=Unprotected(explainer), pip_requirements=[]).model_uri
         settings: dict[str, Any] = {"model": model, "population": table.population, "desired": table.desired}

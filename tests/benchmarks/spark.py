@@ -114,7 +114,9 @@ def count_from_spark(table: Path, cores: int) -> Cost:
 def sealed(folder: Path, rows: int, k: int) -> Path:
     """Fit and seal an anonymizer; neither side's time has it."""
     population = Population.from_frame(people(rows, 0), schema(), key=KEY)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k)).fit(population, model=earns_enough, desired=1)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=k)).fit(
+        population, model=earns_enough, desired=1
+    )
     anonymizer.seal(folder / "population.cfk")
     return folder / "population.cfk"
 

@@ -350,7 +350,14 @@ def test_wrong_input_is_refused(tmp_path: Any, public: DPPrototypes) -> None:
         (
             PolicyError,
             "promise no k",
-            lambda: protect(rich, model=rich, population=PEOPLE, desired="yes", method="dp", policy=PrivacyPolicy(k=5)),
+            lambda: protect(
+                rich,
+                model=rich,
+                population=PEOPLE,
+                desired="yes",
+                method="dp",
+                policy=PrivacyPolicy(guarantee="reciprocal", k=5),
+            ),
         ),
     ):
         with pytest.raises(error, match=said or None):

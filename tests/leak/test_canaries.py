@@ -261,7 +261,7 @@ class Native:
 WAYS: dict[str, dict[str, Any]] = {
     **{name: {"policy": policy} for name, policy in POLICIES.items()},
     **{name: {"policy": POLICIES["nominal"], "method": name} for name in ("grasp", "mondrian")},
-    "eligible": {"policy": PrivacyPolicy(k=5, anonymity_set="eligible")},
+    "eligible": {"policy": PrivacyPolicy(guarantee="reciprocal", k=5, anonymity_set="eligible")},
 }
 
 
@@ -323,7 +323,7 @@ def test_dice(watch: Watch) -> None:
         outcome_name="outcome",
     )
     explainer = dice_ml.Dice(data, dice_ml.Model(model=tree, backend="sklearn"), method="kdtree")
-    private = protect(explainer, model=tree, population=people, policy=PrivacyPolicy(k=5))
+    private = protect(explainer, model=tree, population=people, policy=PrivacyPolicy(guarantee="reciprocal", k=5))
     queries = known.loc[QUERIES.index].head(2)
     options = {"total_CFs": 2, "posthoc_sparsity_algorithm": "binary"}  # the other one takes steps of 1 over the range
     result = watch.run(lambda: private.explain(queries, **options))

@@ -244,7 +244,7 @@ def test_protect_takes_a_ledger(ledger: Ledger) -> None:
         lambda queries: wanted.head(len(queries)).reset_index(drop=True),
         model=model,
         population=population_of(FRAME),
-        policy=PrivacyPolicy(k=K),
+        policy=PrivacyPolicy(guarantee="reciprocal", k=K),
         desired="yes",
         ledger=ledger,
     )

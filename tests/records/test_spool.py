@@ -400,7 +400,7 @@ def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
         model=lambda rows: rows["salary"] > 5,
         desired=True,
         population=population,
-        policy=PrivacyPolicy(k=7),
+        policy=PrivacyPolicy(guarantee="reciprocal", k=7),
         ledger=ledger,
         track=True,
     )

@@ -151,7 +151,7 @@ def test_calls_at_the_wrong_time_or_with_too_few_factuals_are_refused() -> None:
 @pytest.mark.parametrize("k", [1, 0, -3, "ten", 2.5, None, True, float("nan"), [10]])
 def test_k_is_a_whole_number_from_2(k: Any) -> None:
     with pytest.raises(PolicyError, match="k must be a whole number >= 2"):
-        PrivacyPolicy(k=k)
+        PrivacyPolicy(guarantee="reciprocal", k=k)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

@@ -124,7 +124,7 @@ def test_bounds_are_compared_with_ncp_and_pureness_alone() -> None:
     again = choose_candidates(limited, candidates, query, queries)
     assert again.chosen.tolist() == choice.chosen.tolist()
     assert all(again.entries[i].status == "released" for i in again.chosen)
-    crossed = PrivacyPolicy(objective="ncp", max_ncp=ceiling / 2, min_pureness=1.0)
+    crossed = PrivacyPolicy(guarantee="reciprocal", objective="ncp", max_ncp=ceiling / 2, min_pureness=1.0)
     assert best_of(crossed, choice.entries, choice.distances, query, len(queries)).tolist() == choice.chosen.tolist()
     # One candidate of a query is chosen whatever becomes of it.
     strict, *_ = scene(5, guarantee="nominal", max_ncp=0.0)
@@ -276,7 +276,7 @@ def test_what_has_no_use_for_candidates_is_refused(tmp_path: Path) -> None:
     for options in ({"policy": PrivacyPolicy(k=5, guarantee="catalogue")}, {"method": "dp", "policy": None}):
         with pytest.raises(PolicyError, match="candidates"):
             protected(candidates=2, **options)
-    KAnonymizer(policy=PrivacyPolicy(k=5)).fit(POPULATION, model, 1).seal(tmp_path / "sealed")
+    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(POPULATION, model, 1).seal(tmp_path / "sealed")
     with pytest.raises(InputError, match="ranges of all features"):
         protected(population=Population.open(tmp_path / "sealed"), policy=None, candidates=2)
 

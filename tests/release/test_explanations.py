@@ -148,7 +148,11 @@ class Own:
 
 
 def protected(what: Any = explainer, **settings: Any) -> Any:
-    settings = {"policy": PrivacyPolicy(k=4), "plugins": [import_module("cfk_adapters.function")], **settings}
+    settings = {
+        "policy": PrivacyPolicy(guarantee="reciprocal", k=4),
+        "plugins": [import_module("cfk_adapters.function")],
+        **settings,
+    }
     return protect(what, model=model, population=POPULATION, desired=True, **settings)
 
 

@@ -34,8 +34,8 @@ TRAIN = table()
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=QUASI)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 POLICIES = {
-    "reciprocal": PrivacyPolicy(k=K),
-    "eligible": PrivacyPolicy(k=K, anonymity_set="eligible"),
+    "reciprocal": PrivacyPolicy(guarantee="reciprocal", k=K),
+    "eligible": PrivacyPolicy(guarantee="reciprocal", k=K, anonymity_set="eligible"),
     "catalogue": PrivacyPolicy(k=K, guarantee="catalogue"),
 }
 
@@ -80,8 +80,11 @@ def recount(result: Explanations, anonymizer: KAnonymizer, could_be: np.ndarray 
 
 
 def test_the_default_guarantee_is_reciprocal_and_needs_no_method() -> None:
-    assert (PrivacyPolicy().guarantee, PrivacyPolicy().anonymity_set) == ("reciprocal", "population")
-    assert not PrivacyPolicy().counts_eligible
+    assert (PrivacyPolicy(guarantee="reciprocal").guarantee, PrivacyPolicy(guarantee="reciprocal").anonymity_set) == (
+        "reciprocal",
+        "population",
+    )
+    assert not PrivacyPolicy(guarantee="reciprocal").counts_eligible
     assert PrivacyPolicy(guarantee="catalogue").counts_eligible
     with pytest.raises(PolicyError, match="eligible"):
         PrivacyPolicy(guarantee="nominal", anonymity_set="eligible")

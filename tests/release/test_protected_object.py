@@ -68,7 +68,7 @@ TRAIN = table()
 CUT = int(TRAIN["pay"].median()) + 17
 QUERIES = TRAIN[TRAIN["pay"] <= CUT].head(3)
 WANTED = TRAIN[TRAIN["pay"] > CUT].head(3)
-POLICY = PrivacyPolicy(k=5)
+POLICY = PrivacyPolicy(guarantee="reciprocal", k=5)
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:

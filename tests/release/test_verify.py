@@ -428,7 +428,7 @@ def test_another_table_or_key_is_noticed_by_who_has_the_key(folder: Path) -> Non
 def few(queries: list[int], folder: Path) -> Any:
     train = people()[["age", "salary", "job"]]
     population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5))
     anonymizer.fit(population, model=lambda rows: rows["salary"] > 0, desired=True)
     rows = train.head(len(queries)).to_dict("records")
     return anonymizer.transform([Counterfactual(query, row) for query, row in zip(queries, rows, strict=True)])

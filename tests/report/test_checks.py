@@ -89,7 +89,7 @@ def test_a_region_that_the_recount_refused_fails_its_protector(judge: Any) -> No
 
 
 STRICT = dataclasses.replace(reported.POLICY, l=3, t=0.2)
-TEN = PrivacyPolicy(k=10, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
+TEN = PrivacyPolicy(guarantee="reciprocal", k=10, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
 TENS = dict.fromkeys(("k", "k_desired", "k_effective", "k_intersection"), 10)
 NOMINAL = PrivacyPolicy(k=12, guarantee="nominal", min_pureness=0.5, max_ncp=0.5)
 WOMEN = np.arange(100) % 2 == 1
@@ -161,7 +161,10 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     ),
     "no limits": (
         {},
-        {"policy": PrivacyPolicy(k=12, anonymity_set="eligible"), "said": {"thresholds": {"group_gap": 0.3}}},
+        {
+            "policy": PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible"),
+            "said": {"thresholds": {"group_gap": 0.3}},
+        },
         dict.fromkeys(("attribute_disclosure", "pureness", "ncp"), "review"),
     ),
 }
@@ -298,7 +301,10 @@ FINDINGS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
     "one attribute by chance": ([zip_code(0.075)], {}),
     "linkage by chance": ([audit("linkage", main=1 / 12 - 0.011, control=0.0)], {}),
     "linkage of more than one in k": ([audit("linkage", main=1 / 12 + 0.02, control=0.0)], {"attack_linkage": "fail"}),
-    "another policy": ([audit("linkage", policy=PrivacyPolicy(k=2).to_dict())], {"attack_linkage": "review"}),
+    "another policy": (
+        [audit("linkage", policy=PrivacyPolicy(guarantee="reciprocal", k=2).to_dict())],
+        {"attack_linkage": "review"},
+    ),
     "another population": ([audit("linkage", population="0" * 64)], {"attack_linkage": "review"}),
     "no explainer in use": ([audit("extraction", main=0.9, **RAW)], {"attack_extraction": "review"}),
     "no policy": ([audit("attribute_inference", policy=None)], {"attack_attribute_inference": "review"}),

@@ -17,7 +17,7 @@ from cfk_plugin.report.data import ReportData
 
 pytestmark = pytest.mark.usefixtures("store")
 FEW, HIDDEN = "1–10", "hidden"
-TEN = PrivacyPolicy(k=10)
+TEN = PrivacyPolicy(guarantee="reciprocal", k=10)
 SHIFTS = {"membership_cfd": 0.0, "membership_loss": 1.0}
 FORMS = ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card")
 
@@ -179,7 +179,9 @@ def test_a_class_of_seven_people_cannot_be_told(edition: Any) -> None:
     """Seven people are in a class of fewer than k, before protection: neither they nor the other 193 are counted."""
     table = pd.DataFrame({"age": [30] * 7 + [40] * 93 + [50] * 100, "salary": range(200)})
     population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=20)).fit(population, lambda rows: rows["salary"] > 5, True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=20)).fit(
+        population, lambda rows: rows["salary"] > 5, True
+    )
     run_id = anonymizer.transform(table.tail(60)).log(experiment="tests")
     report = PrivacyReport.of_runs(run_id, edition=edition)
     assert report.data.population["below_k"].band == "1–10 people"
@@ -191,8 +193,11 @@ def test_a_class_of_seven_people_cannot_be_told(edition: Any) -> None:
 
 FOR = {
     "nominal": ({"inversion", "model filter", "query steering"}, PrivacyPolicy(k=12, guarantee="nominal")),
-    "reciprocal": ({"model filter", "query steering"}, PrivacyPolicy(k=12)),
-    "eligible": ({"model filter", "query steering"}, PrivacyPolicy(k=12, anonymity_set="eligible")),
+    "reciprocal": ({"model filter", "query steering"}, PrivacyPolicy(guarantee="reciprocal", k=12)),
+    "eligible": (
+        {"model filter", "query steering"},
+        PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible"),
+    ),
     "catalogue": (set(), PrivacyPolicy(k=12, guarantee="catalogue")),
 }
 WORDS = {

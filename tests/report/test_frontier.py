@@ -134,7 +134,9 @@ def test_ks_are_sorted_once_each_and_may_be_of_numpy(population: Population) -> 
 
 
 def test_a_sealed_population_is_tried_from_its_own_k(population: Population, tmp_path: Path) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=12, objective="ncp")).fit(population, model, True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=12, objective="ncp")).fit(
+        population, model, True
+    )
     anonymizer.seal(tmp_path / "bundle")
     sealed = Population.open(tmp_path / "bundle")
     found = frontier(RAW, population=sealed, model=model, desired=True)
@@ -175,7 +177,7 @@ def test_json_and_table_are_whole_and_have_no_value_of_a_row(population: Populat
 
 def test_opposite_asks_the_factuals(population: Population) -> None:
     factuals = TABLE[~model(TABLE)].head(12).reset_index(drop=True)
-    policy = PrivacyPolicy(k=5)
+    policy = PrivacyPolicy(guarantee="reciprocal", k=5)
     found = frontier(
         RAW, population=population, model=model, desired="opposite", policy=policy, ks=[5], factuals=factuals
     )
@@ -206,7 +208,7 @@ def test_plugins_are_not_told_of_releases(population: Population, monkeypatch: p
 
     load = anonymizer.load_plugins
     monkeypatch.setattr(anonymizer, "load_plugins", lambda plugins: load([*plugins, Listening()]))
-    KAnonymizer(policy=PrivacyPolicy(k=3)).fit(population, model, True).transform(RAW.head(2))
+    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=3)).fit(population, model, True).transform(RAW.head(2))
     assert Listening.told == 2
     measured(population, ks=[3])
     assert Listening.told == 2
@@ -294,13 +296,15 @@ def test_no_protection_is_a_training_row(found: dict[str, Baseline]) -> None:
 def test_a_raw_counterfactual_that_does_not_flip_is_not_pure() -> None:
     population = Population.from_frame(TEN, OF_AGE)
     mixed = pd.concat([RICH.head(3), TEN[~rich(TEN)].head(1)])
-    policy = PrivacyPolicy(k=2)
+    policy = PrivacyPolicy(guarantee="reciprocal", k=2)
     costs = frontier(mixed, population=population, model=rich, desired=True, policy=policy, ks=[2], compare=True)
     assert costs.baselines[-1].pureness_mean.value == 0.75
 
 
 def test_without_rows_nothing_is_compared(tmp_path) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2)).fit(Population.from_frame(TEN, OF_AGE), rich, True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=2)).fit(
+        Population.from_frame(TEN, OF_AGE), rich, True
+    )
     anonymizer.seal(tmp_path / "population.cfk")
     sealed = Population.open(tmp_path / "population.cfk")
     with pytest.raises(InputError, match="need the training rows"):

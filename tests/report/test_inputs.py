@@ -185,8 +185,8 @@ RERUNS = {"k_effective_min", "attack_inversion_own", "attack_inversion_released"
     ("policy", "kept"),
     [
         (PrivacyPolicy(k=12, guarantee="nominal"), set()),
-        (PrivacyPolicy(k=12), RERUNS),
-        (PrivacyPolicy(k=12, anonymity_set="eligible"), RERUNS | {"k_desired_min"}),
+        (PrivacyPolicy(guarantee="reciprocal", k=12), RERUNS),
+        (PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible"), RERUNS | {"k_desired_min"}),
         (PrivacyPolicy(k=12, guarantee="catalogue"), RERUNS | {"k_desired_min", "attack_model_filter"}),
     ],
 )

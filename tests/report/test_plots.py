@@ -34,7 +34,7 @@ def population() -> Population:
 
 @pytest.fixture(scope="module")
 def explanations(population: Population) -> Explanations:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=7))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=7))
     anonymizer.fit(population, model=accepts, desired=True)
     return anonymizer.transform(population.frame.tail(30))
 
@@ -268,7 +268,7 @@ def test_groups_that_cannot_be_drawn_are_refused(given: Any, axes: int, message:
 
 
 def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=7)).fit(population, accepts, True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=7)).fit(population, accepts, True)
     found = anonymizer.transform(population.frame)
     groups = np.repeat(["first", "second"], 40)
     result = group_gaps(found, groups, ["k", "suppressed"])

@@ -104,7 +104,7 @@ def test_a_report_is_of_what_was_released(store: str) -> None:
     random = np.random.default_rng(3)
     rows = pd.DataFrame({"age": random.integers(20, 60, 90), "city": random.choice(list("ABC"), 90), "pay": range(90)})
     population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, max_ncp=0.15), seed=2).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5, max_ncp=0.15), seed=2).fit(
         population, lambda f: f["pay"] > 9, True
     )
     found = anonymizer.transform(rows.tail(30))

@@ -161,7 +161,7 @@ def test_an_epsilon_is_judged_by_its_audit_and_its_budget(
 
 # --- from a release and logged attacks to a verdict ---
 
-POLICY = PrivacyPolicy(k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.9)
+POLICY = PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.9)
 CANARY = 61_803.5
 
 

@@ -170,9 +170,11 @@ def logged(k: int = K, **options: Any) -> Any:
         "population": population(),
         "desired": 1,
         "code_paths": [__file__],  # so that the server finds the explainer and the model, too
-        "policy": PrivacyPolicy(k=k),
+        "policy": PrivacyPolicy(guarantee="reciprocal", k=k),
     }
-    return log_protected_model(NearestInAge(patients()), **settings | {"policy": PrivacyPolicy(k=k)} | options)
+    return log_protected_model(
+        NearestInAge(patients()), **settings | {"policy": PrivacyPolicy(guarantee="reciprocal", k=k)} | options
+    )
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,9 @@ def by_cfk(folder: Path, *options: str) -> list[str]:
     """Register explainer and model, and seal the population; return the command that protects the explainer."""
     explainer, model = register_unprotected()
     bundle = folder / "population.cfk"
-    KAnonymizer(policy=PrivacyPolicy(k=K)).fit(population(), model=accepts, desired=1).seal(bundle)
+    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=K)).fit(population(), model=accepts, desired=1).seal(
+        bundle
+    )
     command = ["cfk_plugin.cli", "serve", explainer, "--bundle", str(bundle), "--model", model, "--desired", "1"]
     return [*command, "--most", "50", *options]
 

@@ -28,7 +28,7 @@ from cfk_plugin.serving.autolog import CALLS, GIVEN_OUT
 dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
 nice = pytest.importorskip("nice", reason="needs `pip install --no-deps NICEx==0.2.3`")
 
-POLICY = PrivacyPolicy(k=5)
+POLICY = PrivacyPolicy(guarantee="reciprocal", k=5)
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,9 @@ def protected(store: str) -> str:
 def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, Any]) -> None:
     run_id, result = plain
     explainer = NearestInAge(patients())
-    here = protect(explainer, model=accepts, population=population(), desired=1, policy=PrivacyPolicy(k=6))
+    here = protect(
+        explainer, model=accepts, population=population(), desired=1, policy=PrivacyPolicy(guarantee="reciprocal", k=6)
+    )
     summary = here.explain(QUERIES).summary()
     for name in ("k_min", "k_effective_min", "ncp_mean", "pureness_mean", "native_rate", "released", "suppressed"):
         assert result.metrics[f"cfk/{name}"] == summary[name]
@@ -140,7 +142,7 @@ def test_a_protected_model_is_measured_from_its_records(protected: str, plain: t
 
 def test_a_protected_model_that_withholds_everything_is_measured(store: str) -> None:
     with mlflow.start_run():
-        info = logged(6, policy=PrivacyPolicy(k=6, max_ncp=0.0))
+        info = logged(6, policy=PrivacyPolicy(guarantee="reciprocal", k=6, max_ncp=0.0))
         result = evaluate_protected(info.model_uri)
     assert (result.metrics["cfk/released"], result.metrics["cfk/suppressed_rate"]) == (0, 1)
     assert "cfk/k_min" not in result.metrics

@@ -142,7 +142,7 @@ def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
         made.append(policy.k)
         return protect(NearestInAge(PEOPLE), model=accepts, population=whole, policy=policy, desired=1)
 
-    answer = handler.RequestHandler(whole, PrivacyPolicy(k=K), make, 10).answer
+    answer = handler.RequestHandler(whole, PrivacyPolicy(guarantee="reciprocal", k=K), make, 10).answer
     for k in range(K, whole.n_people + 1):
         assert all(record["k"] >= k for record in answer([GOOD], {"k": k}))
     assert made == [5, 10, 20, 40, 60]
@@ -165,7 +165,7 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
     assert any(path.name == "population.cfk" for path in files)
     assert not [path.name for path in files if b"SENTINEL0" in path.read_bytes()]
     tags = mlflow.models.get_model_info(info.model_uri).metadata
-    assert tags["cfk.policy_sha256"] == PrivacyPolicy(k=K).sha256
+    assert tags["cfk.policy_sha256"] == PrivacyPolicy(guarantee="reciprocal", k=K).sha256
 
 
 def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
@@ -223,7 +223,9 @@ def _refuse(row: str) -> None:
 def command(tmp_path: Path) -> Callable[..., list[str]]:
     """Return what makes the command that serves an explainer and a model from files."""
     bundle = tmp_path / "population.cfk"
-    KAnonymizer(policy=PrivacyPolicy(k=K)).fit(population(), model=accepts, desired=1).seal(bundle)
+    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=K)).fit(population(), model=accepts, desired=1).seal(
+        bundle
+    )
 
     def serve(model: Any, desired: str, explainer: Any = None) -> list[str]:
         joblib.dump(model, tmp_path / "model.joblib")

@@ -58,7 +58,7 @@ def use(uri: str | None) -> None:
 def test_version_and_model_carry_the_tags(registry: Any) -> None:
     client = MlflowClient()
     found = client.get_model_version(NAME, "1").tags
-    policy = PrivacyPolicy(k=K)
+    policy = PrivacyPolicy(guarantee="reciprocal", k=K)
     assert set(found) == TAGS
     assert (found["cfk.policy_sha256"], found["cfk.k"]) == (policy.sha256, str(K))
     assert found["cfk.guarantee"] == "reciprocal"

@@ -114,7 +114,7 @@ def is_well(server: Server) -> bool:
 
 
 def test_the_server_releases_what_the_library_releases_as_records(server: Server) -> None:
-    policy = PrivacyPolicy(k=K)
+    policy = PrivacyPolicy(guarantee="reciprocal", k=K)
     here = protect(NearestInAge(PEOPLE), model=accepts, population=population(), policy=policy, desired=1)
     found = records(server, split())
     for record, entry in zip(found, here.explain(QUERIES).released, strict=True):

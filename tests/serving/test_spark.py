@@ -278,7 +278,9 @@ def test_jobs_that_share_a_ledger_give_a_record_one_region(population: Populatio
     df, url = on_spark(spark, asked(), tmp_path), str(tmp_path / "ledger.db")
 
     def job(k: int) -> list[dict[str, Any]]:
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k)).fit(population, model=accepts, desired=1)
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=k)).fit(
+            population, model=accepts, desired=1
+        )
         shared: dict[str, Any] = {"ledger": url, "ledger_key": b"a secret of the ledger"}
         return plain(protect_spark(df, anonymizer, keep=["id"], key=KEY, **shared))
 
@@ -297,7 +299,9 @@ def test_jobs_that_share_a_ledger_give_a_record_one_region(population: Populatio
 
 def plain_with_broken_ledger(df: Any, population: Population, folder: Path) -> list[dict[str, Any]]:
     """Take the ledger away between the driver's look at it and the job."""
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model=accepts, desired=1)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=4)).fit(
+        population, model=accepts, desired=1
+    )
     url = folder / "gone.db"
     Ledger(url, key=b"a secret of the ledger", create=True).close()
     result = protect_spark(df, anonymizer, keep=["id"], key=KEY, ledger=str(url), ledger_key=b"a secret of the ledger")
@@ -366,7 +370,9 @@ def test_models_that_fail_while_fitting_on_spark_tell_no_row_and_what_is_to_be_i
 
 def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_path: Path) -> None:
     good, df = fitted(population, accepts), on_spark(spark, asked(), tmp_path)
-    with_ledger = KAnonymizer(policy=PrivacyPolicy(k=4), ledger=Ledger(tmp_path / "ledger.db", create=True))
+    with_ledger = KAnonymizer(
+        policy=PrivacyPolicy(guarantee="reciprocal", k=4), ledger=Ledger(tmp_path / "ledger.db", create=True)
+    )
     refused: list[tuple[Any, type[Exception], str, dict[str, Any]]] = [
         (good, InputError, "would leave as they are", {"keep": ["age"]}),
         (good, InputError, "columns that df does not have", {"keep": ["who"]}),
