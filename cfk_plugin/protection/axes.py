@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -14,6 +13,8 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.schema import Hierarchy
+from cfk_plugin.protection.compiled import inner
+from cfk_plugin.protection.compiled import jit as jit  # noqa: PLC0414 - as one may import it from here
 
 INTERVAL, NOMINAL, TREE = 0, 1, 2
 
@@ -21,14 +22,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.int32]
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _NO_NODES = np.empty(0, np.int64)
-
-
-def jit(function: _F) -> _F:
-    """Compile a kernel: cached on disk, and free of the interpreter lock so that threads run in parallel."""
-    compiled: Any = numba.njit(cache=True, nogil=True)(function)
-    return cast("_F", compiled)
 
 
 class Axis(NamedTuple):
@@ -105,7 +99,7 @@ class AxisArrays(NamedTuple):
         )
 
 
-@jit
+@inner
 def tree_cost(axes: AxisArrays, j: int, leaf: int, code: int) -> float:
     """Cost of the lowest node that covers both leaves."""
     if leaf == code:
@@ -117,7 +111,7 @@ def tree_cost(axes: AxisArrays, j: int, leaf: int, code: int) -> float:
     return float(axes.weight[j] * (axes.node_high[node] - axes.node_low[node] + 1) / axes.card[j])
 
 
-@jit
+@inner
 def box_distance(axes: AxisArrays, j: int, anchor: int, place: float, low: int, high: int) -> float:
     """Least cost, on axis ``j``, of the hull of the anchor and one code of a range."""
     kind, weight, missing = axes.kind[j], float(axes.weight[j]), axes.missing[j]
@@ -145,7 +139,6 @@ def box_distance(axes: AxisArrays, j: int, anchor: int, place: float, low: int, 
 
 # A spatial index over the distinct cells of a population: which cells are cheap to reach from an anchor.
 
-_LEAF_SIZE = 24
 _SAMPLE = 127
 
 
@@ -169,14 +162,20 @@ class CellIndex(NamedTuple):
     original: Ints  # the caller's number of each cell in tree order
 
     @classmethod
-    def build(cls, codes: Codes, weight: Ints, axes: AxisArrays) -> CellIndex:
-        cells = np.ascontiguousarray(codes, np.int32)
-        order = np.arange(len(cells), dtype=np.int64)
-        start, stop, child, low, high = _grow(cells, order, axes)
+    def build(cls, codes: Codes, weight: Ints, axes: AxisArrays, leaf: int = 24) -> CellIndex:
+        """Split until a node has at most `leaf` cells."""
+        cells = np.ascontiguousarray(codes, np.int32).view()
+        cells.flags.writeable = False  # always, as a kernel is compiled for one of both
+        order, room = np.arange(len(cells), dtype=np.int64), max(2 * len(cells), 1)
+        start, stop, child = np.zeros((3, room), np.int64)
+        low, high = np.zeros((2, room, cells.shape[1]), np.int32)
+        used = _grow(cells, order, axes, leaf, start, stop, child, low, high)
+        start, stop, child = (array[:used].copy() for array in (start, stop, child))
+        low, high = (array[:used].copy() for array in (low, high))
         return cls(axes, CellTree(cells[order], weight[order], start, stop, child, low, high), order)
 
 
-@jit
+@inner
 def _widest(axes: AxisArrays, low: Codes, high: Codes) -> int:
     """Axis on which a box costs most, -1 for a box of one value."""
     best, axis = -1.0, -1
@@ -197,15 +196,14 @@ def _widest(axes: AxisArrays, low: Codes, high: Codes) -> int:
     return axis
 
 
-@jit
+@inner
 def _divide(cells: Codes, order: Ints, start: int, stop: int, j: int, top: int) -> int:
     """Reorder a node's rows about a sampled median of axis ``j``; both sides are non-empty."""
     step = max(1, (stop - start) // _SAMPLE)
     sample = np.empty((stop - start + step - 1) // step, np.int32)
     for s in range(sample.size):
         sample[s] = cells[order[start + s * step], j]
-    sample.sort()
-    pivot = min(sample[sample.size // 2], top - 1)
+    pivot = min(_median(sample), top - 1)
     left, right = start, stop - 1
     while True:
         while cells[order[left], j] <= pivot:
@@ -217,35 +215,74 @@ def _divide(cells: Codes, order: Ints, start: int, stop: int, j: int, top: int) 
         order[left], order[right] = order[right], order[left]
 
 
+@inner
+def _median(sample: Codes) -> int:
+    """Return the upper median; the sample is reordered."""
+    first, last, middle = 0, sample.size - 1, sample.size // 2
+    while first < last:
+        pivot, left, right = sample[middle], first, last
+        while left <= right:
+            while sample[left] < pivot:
+                left += 1
+            while sample[right] > pivot:
+                right -= 1
+            if left <= right:
+                sample[left], sample[right] = sample[right], sample[left]
+                left, right = left + 1, right - 1
+        if right < middle:
+            first = left
+        if left > middle:
+            last = right
+    return int(sample[middle])
+
+
 @jit
-def _grow(cells: Codes, order: Ints, axes: AxisArrays) -> tuple[Ints, Ints, Ints, Codes, Codes]:
-    """Split until a node is small or holds one cell; returns the arrays of `CellTree` after ``weight``."""
+def _grow(
+    cells: Codes,
+    order: Ints,
+    axes: AxisArrays,
+    leaf: int,
+    start: Ints,
+    stop: Ints,
+    child: Ints,
+    low: Codes,
+    high: Codes,
+) -> int:
+    """Split until a node is small or holds one cell; fills the arrays of `CellTree` and returns how many there are."""
     m, q = cells.shape
-    room = max(2 * m, 1)
-    start, stop, child = np.zeros(room, np.int64), np.zeros(room, np.int64), np.full(room, -1, np.int64)
-    low, high = np.zeros((room, q), np.int32), np.zeros((room, q), np.int32)
     stop[0] = m
     used, t = 1, 0
     while t < used:
         a, b = start[t], stop[t]
-        if b > a:
-            low[t], high[t] = cells[order[a]], cells[order[a]]
-        for s in range(a + 1, b):
+        for s in range(a, b):
             row = order[s]
             for j in range(q):
-                low[t, j] = min(low[t, j], cells[row, j])
-                high[t, j] = max(high[t, j], cells[row, j])
-        axis = _widest(axes, low[t], high[t]) if b - a > _LEAF_SIZE else -1
+                code = cells[row, j]
+                if s == a or code < low[t, j]:
+                    low[t, j] = code
+                if s == a or code > high[t, j]:
+                    high[t, j] = code
+        axis = _widest(axes, low[t], high[t]) if b - a > leaf else -1
+        child[t] = -1
         if axis >= 0:
             middle = _divide(cells, order, a, b, axis, high[t, axis])
             child[t] = used
             start[used], stop[used], start[used + 1], stop[used + 1] = a, middle, middle, b
             used += 2
         t += 1
-    return start[:used].copy(), stop[:used].copy(), child[:used].copy(), low[:used].copy(), high[:used].copy()
+    return used
 
 
-@jit
+@inner
+def _longer(array: Any) -> Any:
+    """Return an array with room for twice as many."""
+    longer = np.empty(2 * array.size, array.dtype)
+    for i in range(array.size):
+        longer[i] = array[i]
+    return longer
+
+
+@inner
 def reach(axes: AxisArrays, anchor: Codes, place: Floats, low: Codes, high: Codes, t: int, limit: float) -> float:
     """Least cost of the hull of the anchor and a cell of box ``t``, or any number >= limit."""
     cost = 0.0
@@ -256,7 +293,7 @@ def reach(axes: AxisArrays, anchor: Codes, place: Floats, low: Codes, high: Code
     return cost
 
 
-@jit
+@inner
 def _sift(cost: Floats, cell: Ints, size: int) -> None:
     """Restore the max-heap after its root was replaced."""
     at = 0
@@ -293,7 +330,7 @@ def nearest(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, peop
             if far < near:
                 a, b, near, far = b, a, far, near
             if top + 2 > todo.size:
-                todo, todo_cost = np.append(todo, todo), np.append(todo_cost, todo_cost)
+                todo, todo_cost = _longer(todo), _longer(todo_cost)
             todo[top], todo_cost[top], todo[top + 1], todo_cost[top + 1] = b, far, a, near
             top += 2
             continue
@@ -302,7 +339,7 @@ def nearest(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, peop
             if cost >= radius or tree.weight[i] == 0:
                 continue
             if size == heap_cost.size:
-                heap_cost, heap_cell = np.append(heap_cost, heap_cost), np.append(heap_cell, heap_cell)
+                heap_cost, heap_cell = _longer(heap_cost), _longer(heap_cell)
             at = size
             size += 1
             held += tree.weight[i]
@@ -333,28 +370,32 @@ def ball(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, limit: 
             continue
         if tree.child[t] >= 0:
             if top + 2 > todo.size:
-                todo = np.append(todo, todo)
+                todo = _longer(todo)
             todo[top], todo[top + 1] = tree.child[t] + 1, tree.child[t]
             top += 2
             continue
         for i in range(tree.start[t], tree.stop[t]):
             if reach(axes, anchor, place, tree.codes, tree.codes, i, limit) < limit and tree.weight[i] > 0:
                 if size == found.size:
-                    found = np.append(found, found)
+                    found = _longer(found)
                 found[size] = i
                 size += 1
     return found[:size].copy()
 
 
-@jit
 def within(axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float) -> tuple[Codes, Floats]:
     """Select the given cells whose hull with the anchor costs less than ``limit``; by cost, with the costs."""
-    cost = np.empty(cells.shape[0])
-    for i in range(cells.shape[0]):
-        cost[i] = reach(axes, anchor, place, cells, cells, i, limit)
-    order = np.argsort(cost, kind="mergesort")
+    cost = np.empty(len(cells))
+    _costs(axes, anchor, place, cells, limit, cost)
+    order = np.argsort(cost, kind="stable")
     order = order[: np.searchsorted(cost[order], limit)]
     return cells[order], cost[order]
+
+
+@jit
+def _costs(axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float, cost: Floats) -> None:
+    for i in range(cost.size):
+        cost[i] = reach(axes, anchor, place, cells, cells, i, limit)
 
 
 # Between values and codes: what compiled search needs of a population, and regions from what it returns.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, AxisArrays, Codes, Floats, Ints, jit, tree_cost
+from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, AxisArrays, Codes, Floats, Ints, tree_cost
+from cfk_plugin.protection.compiled import inner, jit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,17 +58,25 @@ class Hull(NamedTuple):
     slot: Ints
 
 
-@jit
 def localise(
     tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, rows: Ints, banned: Codes, near: Floats
 ) -> Local:
     """Lay out the cells ``rows`` of the index, the forbidden cells and, last, the anchor."""
-    q, n = anchor.size, rows.size
-    total = n + banned.shape[0] + 1
+    q, n = len(anchor), len(rows)
+    total = n + len(banned) + 1
     mode, unit, wide = np.zeros(q, np.int8), np.zeros(q), np.zeros(q, np.bool_)
-    x, code = np.zeros((total, q)), np.zeros((total, q), np.int64)
-    weight = np.zeros(total, np.int64)
-    for j in range(q):
+    x, code, weight = np.zeros((total, q)), np.zeros((total, q), np.int64), np.zeros(total, np.int64)
+    p = Local(mode, axes.weight, unit, wide, x, code, weight, near, n, int(axes.offset[q]))
+    _lay_out(p, tree, axes, anchor, place, rows, banned)
+    return p
+
+
+@jit
+def _lay_out(
+    p: Local, tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, rows: Ints, banned: Codes
+) -> None:
+    mode, unit, wide, x, code, n, total = p.mode, p.unit, p.wide, p.place, p.code, p.cells, p.weight.size
+    for j in range(anchor.size):
         kind, base, missing = axes.kind[j], axes.offset[j], axes.missing[j]
         if kind == NOMINAL:
             mode[j], unit[j] = SET, axes.weight[j] / axes.card[j]
@@ -83,29 +92,22 @@ def localise(
             else:
                 x[i, j] = axes.position[base + c] if c >= 0 else place[j]
     for i in range(n):
-        weight[i] = tree.weight[rows[i]]
-    return Local(mode, axes.weight, unit, wide, x, code, weight, near, n, axes.offset[q])
+        p.weight[i] = tree.weight[rows[i]]
 
 
-@jit
 def first_hull(p: Local, depth: int) -> Hull:
     """Room for hulls down to ``depth``; depth 0 holds the anchor alone."""
-    q = p.mode.size
-    low, high = np.zeros((depth, q)), np.zeros((depth, q))
-    size, gap = np.ones((depth, q), np.int64), np.zeros((depth, q), np.bool_)
+    q, v, is_set = len(p.mode), p.place[-1], p.mode == SET
+    low, high, gap = np.zeros((depth, q)), np.zeros((depth, q)), np.zeros((depth, q), np.bool_)
     added, member = np.full((depth, q), -1, np.int64), np.zeros(p.codes, np.bool_)
-    for j in range(q):
-        v = p.place[-1, j]
-        if p.mode[j] == SET:
-            member[p.code[-1, j]] = True
-        elif np.isnan(v):
-            low[0, j], high[0, j], gap[0, j] = np.inf, -np.inf, True
-        else:
-            low[0, j], high[0, j] = v, v
-    return Hull(low, high, size, gap, added, member, np.full(p.codes, -1))
+    member[p.code[-1, is_set]] = True
+    gap[0] = ~is_set & np.isnan(v)
+    low[0] = np.where(is_set, 0.0, np.where(gap[0], np.inf, v))
+    high[0] = np.where(is_set, 0.0, np.where(gap[0], -np.inf, v))
+    return Hull(low, high, np.ones((depth, q), np.int64), gap, added, member, np.full(p.codes, -1))
 
 
-@jit
+@inner
 def joined(p: Local, hull: Hull, d: int, i: int, limit: float) -> tuple[float, bool]:
     """Cost of the hull at depth ``d`` once row ``i`` joins (or a number >= limit), and whether it is inside.
 
@@ -141,7 +143,7 @@ def joined(p: Local, hull: Hull, d: int, i: int, limit: float) -> tuple[float, b
     return cost, inside
 
 
-@jit
+@inner
 def engulfs(p: Local, hull: Hull, d: int, i: int, b: int) -> bool:
     """Whether the hull at depth ``d``, once row ``i`` joins, contains row ``b``."""
     for j in range(p.mode.size):
@@ -159,7 +161,7 @@ def engulfs(p: Local, hull: Hull, d: int, i: int, b: int) -> bool:
     return True
 
 
-@jit
+@inner
 def extend(p: Local, hull: Hull, d: int, i: int) -> None:
     """Make depth ``d + 1`` the hull of depth ``d`` and row ``i``."""
     e = d + 1
@@ -179,7 +181,7 @@ def extend(p: Local, hull: Hull, d: int, i: int) -> None:
         hull.low[e, j], hull.high[e, j], hull.size[e, j], hull.gap[e, j] = low, high, size, gap
 
 
-@jit
+@inner
 def retract(p: Local, hull: Hull, d: int) -> None:
     """Leave depth ``d``: take back the values that it added to SET axes."""
     for j in range(p.mode.size):
@@ -187,17 +189,21 @@ def retract(p: Local, hull: Hull, d: int) -> None:
             hull.member[hull.added[d, j]] = False
 
 
-@jit
 def headcount(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, span: Ints, rows: Ints) -> int:
     """Weight of the cells ``rows`` that lie in the hull of the anchor and the cells ``span``."""
-    nobody = np.empty((0, anchor.size), np.int32)
+    nobody = np.empty((0, len(anchor)), np.int32)
     p = localise(tree, axes, anchor, place, np.append(span, rows), nobody, np.empty(0))
-    hull = first_hull(p, span.size + 1)
-    for d in range(span.size):
+    return _held(p, first_hull(p, len(span) + 1), len(span))
+
+
+@jit
+def _held(p: Local, hull: Hull, span: int) -> int:
+    """Weight of the rows after the first ``span`` that lie in the hull of these."""
+    for d in range(span):
         extend(p, hull, d, d)
     held = 0
-    for i in range(span.size, p.cells):
-        if joined(p, hull, span.size, i, np.inf)[1]:
+    for i in range(span, p.cells):
+        if joined(p, hull, span, i, np.inf)[1]:
             held += p.weight[i]
     return held
 
@@ -247,7 +253,7 @@ def coordinates(axes: AxisArrays, cells: Codes) -> Floats:
     return x
 
 
-@jit
+@inner
 def begin(axes: AxisArrays, hull: GroupHull, x: Floats, i: int) -> None:
     """Make it the hull of row ``i`` alone, which costs nothing."""
     hull.token[0] += 1
@@ -264,7 +270,7 @@ def begin(axes: AxisArrays, hull: GroupHull, x: Floats, i: int) -> None:
             hull.low[j], hull.high[j], hull.gap[j] = np.inf, -np.inf, True
 
 
-@jit
+@inner
 def joined_group_hull(axes: AxisArrays, hull: GroupHull, x: Floats, i: int, limit: float) -> float:
     """Cost of the hull once row ``i`` joins, or any number >= limit."""
     cost = 0.0
@@ -292,7 +298,7 @@ def joined_group_hull(axes: AxisArrays, hull: GroupHull, x: Floats, i: int, limi
     return cost
 
 
-@jit
+@inner
 def prices(axes: AxisArrays, hull: GroupHull, x: Floats, rows: int, cost: Floats) -> None:
     """Write for each of the first rows what `joined_group_hull` returns, an axis at a time."""
     cost[:rows] = 0.0
@@ -318,7 +324,7 @@ def prices(axes: AxisArrays, hull: GroupHull, x: Floats, rows: int, cost: Floats
                 cost[i] += weight * (axes.node_high[node] - axes.node_low[node] + 1) / card
 
 
-@jit
+@inner
 def extend_group_hull(axes: AxisArrays, hull: GroupHull, x: Floats, i: int) -> None:
     for j in range(axes.kind.size):
         v = x[i, j]
@@ -335,7 +341,7 @@ def extend_group_hull(axes: AxisArrays, hull: GroupHull, x: Floats, i: int) -> N
         hull.low[j], hull.high[j] = min(hull.low[j], v), max(hull.high[j], v)
 
 
-@jit
+@inner
 def _cover(axes: AxisArrays, j: int, node: int, leaf: int) -> int:
     """Lowest node above (or at) a node that covers a leaf."""
     while leaf < axes.node_low[node] or leaf > axes.node_high[node]:

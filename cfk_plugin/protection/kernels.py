@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cfk_plugin.protection.axes import Floats, Ints, jit
+from cfk_plugin.protection.axes import Floats, Ints
+from cfk_plugin.protection.compiled import inner, jit
 from cfk_plugin.protection.hull import SET, Hull, Local, engulfs, extend, first_hull, joined, retract
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Stack(NamedTuple):
     cost: Floats
 
 
-@jit
+@inner
 def _bound(p: Local, hull: Hull, s: Stack, d: int, need: int, limit: float) -> float:
     """Least cost of a completion from the candidates left; buries those that a blocker rules out."""
     weight = 0
@@ -72,14 +73,19 @@ def _bound(p: Local, hull: Hull, s: Stack, d: int, need: int, limit: float) -> f
     return np.inf
 
 
-@jit
+@inner
 def _top(sums: Ints, used: int, count: int, need: int) -> int:
     """Sum of the ``count`` largest of the first ``used`` sums, as far as ``need``."""
     if count == 0:
         return 0
     if count == 1:
-        return int(np.max(sums[:used]))
-    tally = np.zeros(need + 1, np.int64)
+        most = 0
+        for v in range(used):
+            most = max(most, sums[v])
+        return most
+    tally = np.empty(need + 1, np.int64)
+    for w in range(need + 1):
+        tally[w] = 0
     for v in range(used):
         tally[min(sums[v], need)] += 1
     total = 0
@@ -92,7 +98,7 @@ def _top(sums: Ints, used: int, count: int, need: int) -> int:
     return total
 
 
-@jit
+@inner
 def _dispersed(p: Local, hull: Hull, s: Stack, d: int, j: int, need: int, limit: float) -> bool:
     """Whether the weight is spread over too many values of SET axis ``j`` for any completion below ``limit``.
 
@@ -127,7 +133,8 @@ def _dispersed(p: Local, hull: Hull, s: Stack, d: int, j: int, need: int, limit:
         most = fewest if fewest <= 16 else fewest + fewest // 4
         price = unit * (size + fewest) if size + fewest > 1 else 0.0
         gained, any_left = 0, False
-        sums[:used] = 0
+        for v in range(used):
+            sums[v] = 0
         for t in range(count):
             if rest[t] + price < limit + TOLERANCE / 64:
                 any_left = True
@@ -142,7 +149,7 @@ def _dispersed(p: Local, hull: Hull, s: Stack, d: int, j: int, need: int, limit:
     return not possible
 
 
-@jit
+@inner
 def hopeless(p: Local, hull: Hull, s: Stack, d: int, need: int, limit: float) -> bool:
     """Whether no completion from the candidates left costs less than ``limit``."""
     settled = _bound(p, hull, s, d, need, limit) >= limit
@@ -156,7 +163,7 @@ DONE, PAUSED, FULL, SHALLOW = 0, 1, 2, 3
 DEPTH, NODES, BEST_WEIGHT, BEST_SIZE = 0, 1, 2, 3
 
 
-@jit
+@inner
 def _fine(p: Local, hull: Hull, d: int, i: int, penalty: float, cost: float, limit: float) -> float:
     """Cost of a hull plus the penalty of every forbidden cell inside, or any number >= limit."""
     total = cost
@@ -170,7 +177,7 @@ def _fine(p: Local, hull: Hull, d: int, i: int, penalty: float, cost: float, lim
     return total
 
 
-@jit
+@inner
 def _fill(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, penalty: float, limit: float) -> int:
     """Take the candidates of frame ``d`` from ``rows``; returns their weight, absorbs those inside."""
     at, weight, fined = s.first[d], 0, 0.0 < penalty < np.inf
@@ -191,7 +198,7 @@ def _fill(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, pe
     return weight
 
 
-@jit
+@inner
 def _sort(s: Stack, d: int) -> None:
     a, b = s.first[d], s.last[d]
     item, key = s.item[a:b].copy(), s.key[a:b].copy()
@@ -201,7 +208,7 @@ def _sort(s: Stack, d: int) -> None:
         s.seen[a + t] = s.block_first[d]
 
 
-@jit
+@inner
 def _block(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, limit: float) -> None:
     """Keep the blockers that can matter at frame ``d``: in reach, and not implied by another one."""
     at = s.block_first[d]
@@ -220,38 +227,52 @@ def _block(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, limit: float) -> 
     s.block_last[d] = at
 
 
-@jit
 def begin(p: Local, need: int, cap: float, penalty: float, nodes: int) -> tuple[Hull, Stack]:
     """First frame of a search for regions that cost less than ``cap``, with ``nodes`` spent already."""
-    depth, room = min(need, 32) + 1, 4 * p.weight.size + 64
+    depth, room = min(need, 32) + 1, 4 * len(p.weight) + 64
     hull = first_hull(p, depth)
+    item, seen, block = (np.empty(room, np.int64) for _ in range(3))
+    first, last, following, block_first, block_last, held = (np.zeros(depth, np.int64) for _ in range(6))
+    chosen, counter, cost = np.full(depth, -1, np.int64), np.zeros(4, np.int64), np.full(1, cap)
     s = Stack(
-        np.empty(room, np.int64), np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64),
-        np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64),
-        np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64),
-        np.full(depth, -1, np.int64), np.zeros(4, np.int64), np.full(1, cap),
-    )  # fmt: skip
-    s.counter[DEPTH], s.counter[NODES] = -1, nodes
-    anchor = p.weight.size - 1
-    base = joined(p, hull, 0, anchor, np.inf)[0]
+        item, np.empty(room), seen, block, first, last, following, block_first, block_last, held, chosen, counter, cost
+    )
+    counter[DEPTH], counter[NODES] = -1, nodes
+    _open(p, hull, s, 0, np.arange(len(p.weight)), np.zeros(p.cells), need, penalty)
+    return hull, s
+
+
+@jit
+def _open(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, free: Floats, need: int, penalty: float) -> None:
+    """Fill the first frame; ``rows`` counts all rows, and ``free`` is what a cell costs before: nothing.
+
+    ``d`` is 0: as a literal in here it would have all that it is given to compiled twice.
+    """
+    anchor, cap = p.weight.size - 1, s.cost[0]
+    base = joined(p, hull, d, anchor, np.inf)[0]
     if 0.0 < penalty < np.inf:
-        base = _fine(p, hull, 0, anchor, penalty, base, np.inf)
+        base = _fine(p, hull, d, anchor, penalty, base, np.inf)
     if penalty == np.inf:
         for b in range(p.cells, anchor):
-            if joined(p, hull, 0, b, np.inf)[1]:
-                return hull, s
+            if joined(p, hull, d, b, np.inf)[1]:
+                return
     if base >= cap:
-        return hull, s
-    rows = np.arange(p.cells)
-    weight = _fill(p, hull, s, 0, rows, np.zeros(p.cells), penalty, cap)
-    if s.held[0] >= need:
-        s.cost[0], s.counter[BEST_WEIGHT] = base, s.held[0]
-    elif s.held[0] + weight >= need:
+        return
+    weight = _fill(p, hull, s, d, rows[: p.cells], free, penalty, cap)
+    if s.held[d] >= need:
+        s.cost[0], s.counter[BEST_WEIGHT] = base, s.held[d]
+    elif s.held[d] + weight >= need:
         if penalty == np.inf:
-            _block(p, hull, s, 0, np.arange(p.cells, anchor), cap)
-        _sort(s, 0)
-        s.counter[DEPTH] = 0
-    return hull, s
+            _block(p, hull, s, d, rows[p.cells : anchor], cap)
+        _sort(s, d)
+        s.counter[DEPTH] = d
+
+
+@inner
+def _copy(source: Ints, count: int, to: Ints) -> None:
+    """Copy the first items, without the seconds that it takes to compile what says that shapes differ."""
+    for t in range(count):
+        to[t] = source[t]
 
 
 @jit
@@ -297,7 +318,7 @@ def explore(
         weight = _fill(p, hull, s, e, rows, keys, penalty, limit)
         if s.held[e] >= need:
             s.cost[0], s.counter[BEST_WEIGHT], s.counter[BEST_SIZE] = cost, s.held[e], e
-            best[:e] = s.chosen[:e]
+            _copy(s.chosen, e, best)
         elif s.held[e] + weight >= need:
             s.block_first[e] = s.block_last[d] + 1
             _block(p, hull, s, e, s.block[s.block_first[d] : s.block_last[d]], limit)

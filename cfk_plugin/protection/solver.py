@@ -82,7 +82,7 @@ def solve(
     """
     axes = index.axes
     banned = [np.empty((0, anchors.shape[1]), np.int32)] * len(anchors) if forbidden is None else forbidden
-    codes = [np.ascontiguousarray(cells, np.int32) for cells in (anchors, *banned)]
+    codes = [np.array(cells, np.int32, order="C") for cells in (anchors, *banned)]  # writable: compiled for that alone
     low, high = np.where(axes.kind == INTERVAL, -1, 0), np.diff(axes.offset)
     if any(np.any((cells < low) | (cells >= high)) for cells in codes):  # kernels would read elsewhere in memory
         raise ValueError("a code lies outside its quasi-identifier")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cfk_plugin.protection.axes import NOMINAL, TREE, AxisArrays, Codes, Floats, tree_cost
+from cfk_plugin.protection.axes import NOMINAL, TREE, AxisArrays, Codes, Floats
 
 
 def hull_cost(axes: AxisArrays, codes: Codes, anchor: Codes, place: Floats) -> float:
@@ -16,7 +16,11 @@ def hull_cost(axes: AxisArrays, codes: Codes, anchor: Codes, place: Floats) -> f
         if axes.kind[j] == NOMINAL:
             total += weight * values.size / int(axes.card[j]) if values.size > 1 else 0.0
         elif axes.kind[j] == TREE:
-            total += max(tree_cost(axes, j, int(anchor[j]), int(v)) for v in values)
+            nodes = slice(axes.node_offset[j], axes.node_offset[j + 1])
+            first, last = axes.node_low[nodes], axes.node_high[nodes]
+            covers = (first <= values.min()) & (last >= values.max())
+            leaves = (last - first + 1)[covers].min()
+            total += weight * leaves / int(axes.card[j]) if values.size > 1 else 0.0
         else:
             numbers = axes.position[base + values[(values >= 0) & (values != axes.missing[j])]]
             if anchor[j] < 0:

@@ -1,0 +1,130 @@
+"""Kernels: functions that numba compiles, once for each machine where there is a place to keep them.
+
+They are kept in ``NUMBA_CACHE_DIR``, or else beside the package, in the user's cache folder, or in a folder of the
+user's own among temporary files: in the first of these that can be written. What is there is read also where it cannot
+be written, as in a read-only container. Without such a place each process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from uuid import uuid4
+
+import numba
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_HERE = Path(__file__).parent
+_numba: Any = numba  # much of it is declared nowhere
+_dumps: Any = dumps
+_rebuild: Any = CompileResult._rebuild
+_log = logging.getLogger("cfk_plugin")
+
+
+def jit(function: _F) -> _F:
+    """Compile a kernel: kept on disk, and free of the interpreter lock so that threads run in parallel."""
+    kernel = _numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
+    kernel._cache = _Kept(f"{function.__module__}.{function.__qualname__}")
+    return cast("_F", kernel)
+
+
+def inner(function: _F) -> _F:
+    """Compile what only kernels call, as a part of them: without what calls from Python need, which takes longest."""
+    kernel = _numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return cast("_F", kernel)
+
+
+class _Kept(NullCache):
+    """A file per signature and machine; numba's own cache fails where nothing can be written."""
+
+    def __init__(self, kernel: str) -> None:
+        self._kernel = kernel
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return a kernel that was compiled before, or None."""
+        target_context.refresh()
+        name = self._file(sig, target_context.codegen())
+        for folder in _folders():
+            with suppress(Exception):  # whatever is wrong with a file: the kernel can be compiled anew
+                stamp, reduced = pickle.loads((folder / name).read_bytes())  # noqa: S301 - the user's own file
+                if stamp == _stamp():
+                    return _rebuild(target_context, *reduced)
+        _say_that_it_compiles()
+        return None
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        """Keep a kernel in the first folder that can be written."""
+        name, content = self._file(sig, cres.library.codegen), _dumps((_stamp(), cres._reduce()))
+        for folder in _folders():
+            written = folder / f"{name}.{uuid4().hex[:8]}"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                written.write_bytes(content)
+                written.replace(folder / name)
+            except OSError:
+                with suppress(OSError):
+                    written.unlink()
+            else:
+                return
+        _say_that_none_is_kept()
+
+    def _file(self, sig: Any, codegen: Any) -> str:
+        about = repr((sig, codegen.magic_tuple(), numba.__version__, sys.version_info[:2]))
+        return f"{self._kernel}-{hashlib.sha256(about.encode()).hexdigest()[:16]}.nbc"
+
+
+@cache
+def _stamp() -> str:
+    """Return what changes with the source of any kernel: each contains those that it calls."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()
+
+
+def _folders() -> Iterator[Path]:
+    if _numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR
+        named = Path(_numba.config.CACHE_DIR) / "cfk_plugin"
+        yield named
+        if os.access(named, os.W_OK):
+            return
+    yield _HERE / "__pycache__"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "cfk_plugin"
+    with suppress(OSError):
+        yield _own_temporary()
+
+
+def _own_temporary() -> Path:
+    """Return a folder that nobody else can write to: what is read from it is run."""
+    user = os.getuid() if hasattr(os, "getuid") else "kernels"
+    folder = Path(tempfile.gettempdir()) / f"cfk_plugin-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or (os.name == "posix" and (found.st_uid != user or found.st_mode & 0o077)):
+        raise PermissionError("somebody else's folder")
+    return folder
+
+
+@cache
+def _say_that_it_compiles() -> None:
+    if sys.stderr is not None and (sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")):
+        text = "compiling what searches for groups, once on this machine: some seconds (`cfk warm-up` does it ahead)"
+        sys.stderr.write(f"cfk_plugin: {text}\n")
+
+
+@cache
+def _say_that_none_is_kept() -> None:
+    _log.warning(
+        "no folder for compiled kernels can be written, so each process compiles them anew for some seconds; name one "
+        "in NUMBA_CACHE_DIR, or run `cfk warm-up` while the package's own folder can be written"
+    )
