@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cfk_plugin.data.policy import PrivacyPolicy
+import numpy as np
+import pandas as pd
+
+from cfk_plugin._compiled import KERNELS
+from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp import DPC, DPPrototypes
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.hookspecs import AdaptContext, Protector
 from cfk_plugin.plugins import load_plugins
+from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.records.logger import RunLogger, logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import ProtectedExplainer, check_number
@@ -115,6 +123,30 @@ def protect(
     source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes))
     is_asked = anchor == "explainer"
     return ProtectedExplainer(explainer, source, anonymizer, track, groups, candidates, is_asked=is_asked)
+
+
+def warm_up() -> frozenset[Path | None]:
+    """Compile what protection needs, for every later process of this machine; `cfk warm-up` does the same.
+
+    Without it the first process that protects does, for some seconds.
+
+    Returns
+    -------
+    frozenset of Path or None
+        The folders in which it is kept; None among them where something is not, as no folder can be written.
+    """
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(random.integers(0, (30, 4, 9), (90, 3)), columns=["age", "place", "pay"])
+    schema = Schema.from_frame(table, quasi_identifiers=["age", "place"], nominal=["place"])
+    population = Population.from_frame(table, schema)
+    settings: list[tuple[Guarantee, str | Protector]]
+    settings = [("reciprocal", "auto"), ("nominal", "exact"), ("nominal", ExactProtector(node_limit=1))]
+    with warnings.catch_warnings(action="ignore"):
+        for guarantee, method in settings:
+            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee), method=method)
+            anonymizer.fit(population, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True)
+            anonymizer.transform(table[table["pay"] > 4].head(5))
+    return frozenset(kernel._cache.folder for kernel in KERNELS if kernel.signatures)
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:

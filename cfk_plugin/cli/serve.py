@@ -87,6 +87,20 @@ def serve(
     return run(answer, host, port, Limits(timeout, threads, read_timeout), console(stderr=True))
 
 
+@command("warm-up", "cfk warm-up\nNUMBA_CACHE_DIR=/opt/kernels cfk warm-up")
+def warm_up() -> int:
+    """Compile what protection needs, once for this machine or image, so that no first request waits for it.
+
+    Exit code 1 where it cannot be kept, as no folder can be written.
+    """
+    from cfk_plugin._protect import warm_up
+
+    folders = warm_up()
+    for folder in sorted(filter(None, folders)):
+        console().print(f"compiled kernels are kept in {folder}", markup=False, soft_wrap=True)
+    return 1 if None in folders else 0
+
+
 def _outcome(text: str, model: Any, population: Population) -> Any:
     """Return the label that is meant.
 

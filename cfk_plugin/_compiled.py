@@ -27,10 +27,11 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parent / "protection"  # where kernels are
 _numba: Any = numba  # much of it is declared nowhere
 _dumps: Any = dumps
 _rebuild: Any = CompileResult._rebuild
+KERNELS: list[Any] = []  # what Python calls
 _log = logging.getLogger("cfk_plugin")
 
 
@@ -38,6 +39,7 @@ def jit(function: _F) -> _F:
     """Compile a kernel: kept on disk, and free of the interpreter lock so that threads run in parallel."""
     kernel = _numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
     kernel._cache = _Kept(f"{function.__module__}.{function.__qualname__}")
+    KERNELS.append(kernel)
     return cast("_F", kernel)
 
 
@@ -51,7 +53,7 @@ class _Kept(NullCache):
     """A file per signature and machine; numba's own cache fails where nothing can be written."""
 
     def __init__(self, kernel: str) -> None:
-        self._kernel = kernel
+        self._kernel, self.folder = kernel, cast("Path | None", None)  # where it was found, or put
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return a kernel that was compiled before, or None."""
@@ -61,6 +63,7 @@ class _Kept(NullCache):
             with suppress(Exception):  # whatever is wrong with a file: the kernel can be compiled anew
                 stamp, reduced = pickle.loads((folder / name).read_bytes())  # noqa: S301 - the user's own file
                 if stamp == _stamp():
+                    self.folder = folder
                     return _rebuild(target_context, *reduced)
         _say_that_it_compiles()
         return None
@@ -78,6 +81,7 @@ class _Kept(NullCache):
                 with suppress(OSError):
                     written.unlink()
             else:
+                self.folder = folder
                 return
         _say_that_none_is_kept()
 

@@ -12,7 +12,7 @@ import numba
 import pytest
 from numba.core import event
 
-from cfk_plugin.protection import compiled
+from cfk_plugin import _compiled as compiled
 
 
 class Count(event.Listener):  # type: ignore[misc]
@@ -89,7 +89,7 @@ def refuse(event, args):
 
 sys.addaudithook(refuse)
 
-from cfk_plugin.protection.compiled import jit
+from cfk_plugin._compiled import jit
 
 @jit
 def total(a, b):
