@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy, promised
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import Estimate, auc_interval, balanced_interval, bootstrap, clopper_pearson
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
@@ -188,20 +188,19 @@ class Check:
         return {"name": self.name, "value": self.value, "needed": self.needed, "holds": self.holds}
 
 
-def promised(policy: PrivacyPolicy) -> tuple[str, ...]:
-    """Return the figures that must not be below k."""
-    names = ["linkage/k_min"]
-    if policy.guarantee in ("reciprocal", "catalogue"):
-        names += ["inversion_own/k_effective_min", "inversion_own/everyone_k_effective_min"]
-    if policy.guarantee == "catalogue":
-        names.append("model_filter/k_consistent_min")
-    return tuple(names)
+_PROMISED = {
+    "linkage/k_min": "k",
+    "inversion_own/k_effective_min": "k_effective",
+    "inversion_own/everyone_k_effective_min": "k_effective",
+    "model_filter/k_consistent_min": "k_consistent",
+}
+"""Figure to the count of people that it is, of those that a policy may promise."""
 
 
 def checks(policy: PrivacyPolicy, results: Mapping[str, AuditResult]) -> tuple[Check, ...]:
     """Return every promised number with what was found."""
-    found = []
-    for name in promised(policy):
+    found, counts = [], promised(policy.to_dict())
+    for name in (name for name, count in _PROMISED.items() if count in counts):
         attack, figure = name.split("/", 1)
         value = results[attack].figures.get(figure) if attack in results else None
         found.append(Check(name, None if value is None or math.isnan(value) else value, policy.k))

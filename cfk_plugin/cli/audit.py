@@ -105,6 +105,9 @@ def audit_linkage(
     guarantee: options.Guarantee = None,
     method: options.Method = "auto",
     policy: options.Policy = None,
+    objective: options.Objective = None,
+    min_pureness: options.MinPureness = None,
+    max_ncp: options.MaxNcp = None,
     attacks: Annotated[str | None, typer.Option(help="Names with commas between; all without it.")] = None,
     limit: Annotated[int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)] = 100,
     simulations: Annotated[int, typer.Option(help="Runs per candidate of a randomised method.", min=1)] = 20,
@@ -122,7 +125,8 @@ def audit_linkage(
 
     check_report(output)
     names = _names("--attacks", attacks, ATTACKS)
-    case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, k=k, guarantee=guarantee)
+    changes = {"k": k, "guarantee": guarantee, "objective": objective, "min_pureness": min_pureness, "max_ncp": max_ncp}
+    case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, **changes)
     others = None if holdout is None else read_table(holdout)
     anonymizer = KAnonymizer(policy=case.policy, method=method, seed=seed)
     anonymizer.fit(case.population, model=case.model, desired=case.desired)

@@ -19,6 +19,11 @@ Guarantee = Annotated[
     str | None, typer.Option(help="reciprocal, catalogue or nominal.", show_default="the policy's, reciprocal")
 ]
 Method = Annotated[str, typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's.")]
+Objective = Annotated[
+    str | None, typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness")
+]
+MinPureness = Annotated[float | None, typer.Option(help="Withhold what is less pure.", show_default="the guarantee's")]
+MaxNcp = Annotated[float | None, typer.Option(help="Withhold what loses more information.")]
 K = Annotated[
     int | None,
     typer.Option("--k", help="Least number of people behind an explanation.", show_default="the policy's, 10"),

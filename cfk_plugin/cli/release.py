@@ -139,11 +139,9 @@ def protect(
     guarantee: opt.Guarantee = None,
     method: opt.Method = "auto",
     policy: opt.Policy = None,
-    objective: Annotated[
-        str | None, typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness")
-    ] = None,
-    min_pureness: Annotated[float | None, typer.Option(help="Withhold what is less pure.")] = None,
-    max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = None,
+    objective: opt.Objective = None,
+    min_pureness: opt.MinPureness = None,
+    max_ncp: opt.MaxNcp = None,
     ledger: opt.Ledger = None,
     track: opt.Track = False,
     experiment: opt.Experiment = None,

@@ -44,6 +44,14 @@ NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Guarantee to the attacks that it does not stop; see the threat model in the documentation."""
 
 
+def promised(settings: Mapping[str, Any]) -> frozenset[str]:
+    """Return the counts of people that a policy's settings promise not to be below k."""
+    guarantee = settings.get("guarantee")
+    found = ["k"] + ["k_effective"] * (guarantee in ("reciprocal", "catalogue"))
+    found += ["k_desired"] * (guarantee == "catalogue" or settings.get("anonymity_set") == "eligible")
+    return frozenset(found + ["k_consistent"] * (guarantee == "catalogue"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
     """The rules that a released explanation has to meet; checked again after protection, by other code.
@@ -69,7 +77,8 @@ class PrivacyPolicy:
     pureness_weight : float, weight of impurity for ``objective="weighted"``
     min_pureness, max_ncp : float in [0, 1], optional
         Explanations that are less pure (lower end of the interval, where sampled) or lose more are suppressed. Without
-        a `min_pureness`, entries of a catalogue are at least 0.8 pure, and others as they are (`least_pureness`).
+        a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal" and none for "nominal"
+        (`least_pureness`); 0 takes it away.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
@@ -183,7 +192,7 @@ class PrivacyPolicy:
         """Pureness below which nothing is released: `min_pureness`, or what the guarantee has without one."""
         if self.min_pureness is not None:
             return self.min_pureness
-        return 0.8 if self.guarantee == "catalogue" else 0.0
+        return _FLOORS[self.guarantee]
 
     @cached_property
     def reverts(self) -> bool:
@@ -198,6 +207,10 @@ class PrivacyPolicy:
 
 
 _PLAIN = {"private_values": "exact", "rare_values": "release", "alpha": None}  # private values leave as they are
+
+# What a region says shall hold for more people than not. One that is made around a counterfactual holds its own point.
+_FLOORS: Mapping[Guarantee, float] = {"catalogue": 0.8, "reciprocal": 0.5, "nominal": 0.0}
+
 _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(PrivacyPolicy).items() if get_origin(kind) is Literal}
 
 

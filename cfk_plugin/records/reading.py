@@ -342,6 +342,7 @@ _KINDS = {
 }
 """Columns that are read of explanations, in order, and what they hold; of a recount everything else is read."""
 _NEEDED = ("step", "timestamp", "status")
+_EXPECTED = ("reason", "k", "ncp", "pureness", "pureness_low", "pureness_high")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -387,7 +388,7 @@ def read_shard(name: str, own: Path, recount: Path | None, where: str, period: P
 def frame_of(shards: Sequence[Shard], where: str) -> pd.DataFrame:
     """Return the rows of files as one frame: numbers as float64, flags as nullable booleans, text as categories.
 
-    Columns that a file lacks are null in its rows; categories are sorted.
+    Columns that a file lacks are null in its rows; those that are expected are always there. Categories are sorted.
     """
     import pyarrow as pa
 
@@ -395,6 +396,8 @@ def frame_of(shards: Sequence[Shard], where: str) -> pd.DataFrame:
         table = pa.concat_tables([shard.table for shard in shards], promote_options="default")
     except pa.ArrowException:
         raise TrackingError(f"{where}: a column is of one type in some files and of another in others") from None
+    for missing in set(_EXPECTED) - set(table.column_names):  # no file has it, or none a type for it
+        table = table.append_column(missing, pa.nulls(len(table), pa.string() if missing == "reason" else pa.float64()))
     kept = [name for name in _KINDS if name in table.column_names]
     table = table.select(kept + [name for name in table.column_names if name not in _KINDS]).unify_dictionaries()
     frame: pd.DataFrame = table.to_pandas(

@@ -16,6 +16,10 @@ SCHEMA_VERSION = 1
 """Version of the names and the layout of a run; tag ``cfk.schema_version``."""
 
 
+FLOOR = "cfk.least_pureness"
+"""Parameter of a run: the pureness below which nothing was released. Early runs do not say."""
+
+
 class Loggable(Protocol):
     def to_record(self) -> RunRecord: ...
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import RunRecord, recount_table, table
+from cfk_plugin.records.record import FLOOR, RunRecord, recount_table, table
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally
 
 if TYPE_CHECKING:
@@ -201,7 +201,10 @@ class RunWriter:
             plan(run_id=run_id, first_step=before.asked)
         _log_files(client, run_id, records, before.asked)
         _log_values(client, run_id, records, before.asked)
-        _log_summary(client, run_id, records, after)  # last: from here on the records count
+        params = dict(records[0].params)
+        if before.asked and FLOOR not in data.params:  # the floor is not that of what such a run holds from before
+            params.pop(FLOOR, None)
+        _log_summary(client, run_id, records, after, params)  # last: from here on the records count
         self._tally = after
         return run_id
 
@@ -276,10 +279,12 @@ def _log_values(client: MlflowClient, run_id: str, records: Sequence[RunRecord],
     write(client, run_id, metrics=values)
 
 
-def _log_summary(client: MlflowClient, run_id: str, records: Sequence[RunRecord], tally: Tally) -> None:
+def _log_summary(
+    client: MlflowClient, run_id: str, records: Sequence[RunRecord], tally: Tally, params: Mapping[str, str]
+) -> None:
     last = records[-1]
     values = [Value(name, value, tally.asked, last.created) for name, value in tally.metrics.items()]
-    write(client, run_id, metrics=values, params=last.params, tags={**last.tags, "cfk.verdict": tally.verdict})
+    write(client, run_id, metrics=values, params=params, tags={**last.tags, "cfk.verdict": tally.verdict})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

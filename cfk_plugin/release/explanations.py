@@ -18,8 +18,8 @@ from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
 from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.records.record import FLOOR, RunRecord
 from cfk_plugin.records.record import SCHEMA_VERSION as RUN_VERSION
-from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.tally import FIELDS, figures, rates
 from cfk_plugin.release.results import (
     Entry,
@@ -269,11 +269,12 @@ class Explanations(HostOnly, Sequence[Entry]):
 
     def to_json(self, indent: int | None = None) -> str:
         """Return what may leave as JSON, by query; the format is the JSON Schema `explanations-2.schema.json`."""
-        asked = Counter(entry.query for entry in self._entries)
+        asked, policy = Counter(entry.query for entry in self._entries), self.policy
         return json.dumps(
             {
                 "schema_version": SCHEMA_VERSION,
-                "policy": self.policy.to_dict(),
+                "policy": policy.to_dict(),
+                **({} if isinstance(policy, PrototypePolicy) else {"least_pureness": policy.least_pureness}),
                 "columns": list(self.columns),
                 "asked": [{"query": query, "explanations": asked[query]} for query in sorted(asked)],
                 "explanations": [entry.to_dict() for entry in sorted(self._entries, key=lambda entry: entry.query)],
@@ -328,7 +329,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             more, marks = policy.settings(certificate)
         else:
             prints = sorted({entry.certificate.population for entry in self.generalized})
-            more = {"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee)}
+            more = {"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee), FLOOR: str(policy.least_pureness)}
             marks = {"cfk.population_fingerprint": provenance.get("population") or ",".join(prints)}
         return RunRecord(
             params=params | more,

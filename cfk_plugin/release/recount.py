@@ -30,6 +30,7 @@ from cfk_plugin.release.publication import wrong_table
 from cfk_plugin.release.released_file import (
     Finding,
     Released,
+    floor_of,
     inconsistent,
     policy_of,
     read,
@@ -105,6 +106,8 @@ def examine(
         model=judge is not None,
         rerun=rerun,
     )
+    if isinstance(policy, PrivacyPolicy) and "least_pureness" not in content:
+        report.unchecked.append("the floor of pureness that held, which the file does not say")
     if agreed is not None and agreed != policy:
         report.findings.append(Finding("policy", "is not the one that was given"))
     if all(entry["status"] == "suppressed" for entry in content["explanations"]):
@@ -140,7 +143,7 @@ def _of_regions(
     if judge is not None and rerun and policy.guarantee == "nominal":
         report.unchecked.append("that a search finds these regions again: its counterfactuals are not in the file")
     elif judge is not None and rerun:
-        again = Rerun(judge, policy)
+        again = Rerun(judge, replace(policy, min_pureness=floor_of(content)))
     known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
     labels = _labels(population, judge, outcome)
     for each in found:

@@ -100,9 +100,18 @@ def policy_of(content: Mapping[str, Any]) -> Policy | None:
         return None
 
 
+def floor_of(content: Mapping[str, Any]) -> float:
+    """Return the pureness below which nothing was released; files of before say it where the policy named one."""
+    found: float = content.get("least_pureness", content["policy"].get("min_pureness") or 0.0)
+    return found
+
+
 def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding]:
     """Yield what contradicts itself in a file of the right form; no population is needed to see it."""
     yield from _of_numbering(content)
+    floor = floor_of(content)
+    if "least_pureness" in content and floor != getattr(policy, "least_pureness", None):
+        yield Finding("least_pureness", "is not the policy's")
     certificates = {}
     for i, entry in enumerate(content["explanations"]):
         where = f"explanation {i}"
@@ -119,7 +128,7 @@ def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding
         if any(certificate[name] != first[name] for certificate in certificates.values()):
             yield Finding(f"certificate.{name}", "is not the same everywhere")  # prototypes are of one fit
     for where, said in certificates.items():
-        wrong = _of_region(said, policy) if isinstance(policy, PrivacyPolicy) else _of_prototype(said, policy)
+        wrong = _of_region(said, policy, floor) if isinstance(policy, PrivacyPolicy) else _of_prototype(said, policy)
         yield from (Finding(f"{where}, certificate", problem) for problem, holds in wrong.items() if holds)
 
 
@@ -137,7 +146,7 @@ def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("asked", "queries are not numbered 0, 1, 2, ...: this is a part of what was asked", fails=False)
 
 
-def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy) -> dict[str, bool]:
+def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> dict[str, bool]:
     """Say what a certificate of a region may say that cannot be, whatever the region, and which of it this one does."""
     low, share, high = (said[name] for name in ("pureness_low", "pureness", "pureness_high"))
     fixed = policy.guarantee != "nominal"  # then nothing was searched for, and nothing is proved
@@ -153,8 +162,7 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy) -> dict[str, bool
         "pureness is outside of its own interval, or exact with one": not low <= share <= high
         or (said["exact"] and not low == share == high),
         "pureness of a region that was fixed beforehand is never 0": fixed and share == 0,
-        "pureness_low is below the policy's min_pureness": policy.min_pureness is not None
-        and low < policy.min_pureness,
+        "pureness_low is below the floor that held": low < floor,
         "ncp is above the policy's max_ncp": policy.max_ncp is not None and said["ncp"] > policy.max_ncp,
     }
 

@@ -185,8 +185,8 @@ class Verifier(HostOnly):
         members: dict[int, NDArray[np.int32]] = {}
         exact: dict[int, bool] = {}
         for i, count in counts.items():
-            axes = [  # a number that no row has is a combination of its own
-                np.append(axis, np.int32(domain.size)) if code == UNKNOWN else axis
+            axes = [  # a number that no row has is one more; not of a group's region, which is judged alike for all
+                np.append(axis, np.int32(domain.size)) if code == UNKNOWN and self._mapped_rows is None else axis
                 for axis, domain, code in zip(count.grid.codes, self._domains, own[i].tolist(), strict=True)
             ]
             axes += parts[i].axes

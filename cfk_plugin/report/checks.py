@@ -9,6 +9,8 @@ from math import ceil, isclose, log
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from cfk_plugin.records.tally import PER_EXPLANATION, figures, metric_of
 from cfk_plugin.report.data import (
     NOT_MEASURED,
@@ -24,7 +26,7 @@ from cfk_plugin.report.data import (
     load,
 )
 from cfk_plugin.report.disclosure import Audited, Kind, kind_of
-from cfk_plugin.report.inputs import Asked, HumanInputs
+from cfk_plugin.report.inputs import Asked, HumanInputs, is_promised
 from cfk_plugin.report.runs import Compared, compared, whole
 
 if TYPE_CHECKING:
@@ -81,6 +83,10 @@ class JudgedCase:
         """What audits ran."""
         return [found.attack for found in self.audited]
 
+    def audit_of(self, attack: Attack) -> Mapping[str, Any]:
+        """Return the audit that ran an attack, as it was logged."""
+        return next(found.audit for found in self.audited if found.attack is attack)
+
     @property
     def of_prototypes(self) -> bool:
         """Whether the report speaks of prototypes: a run has a policy without k."""
@@ -103,7 +109,7 @@ class JudgedCase:
 
     def settings(self, name: str) -> list[Any]:
         """Return the different values that a setting has in the policies of the runs, None left out."""
-        found = [(run.policy or {}).get(name) for run in self.pooled.runs]
+        found = [run.setting(name) for run in self.pooled.runs]
         return sorted({value for value in found if value is not None}, key=str)
 
     def asked(self, name: str, setting: str | None = None, strictest: Callable[[list[Any]], Any] = max) -> Asked:
@@ -114,10 +120,19 @@ class JudgedCase:
         values = self.settings(setting) if setting else []
         return Asked(strictest(values), OWN_POLICY) if values else Asked()
 
+    @property
+    def policies(self) -> list[Mapping[str, Any]]:
+        """The settings of the policies, of every run that has some."""
+        return [run.policy for run in self.pooled.runs if run.policy is not None]
+
+    def promises(self, check: str, run: int) -> bool:
+        """Say whether the policy of a run promises that a check holds; one that is not known is taken to."""
+        policy = self.pooled.runs[run].policy
+        return policy is None or is_promised(check, [policy])
+
     def accepted(self, check: str) -> bool:
         """Say whether people declared that a risk is accepted."""
-        policies = [run.policy for run in self.pooled.runs if run.policy is not None]
-        return self.inputs.accepted(check, policies) is not None
+        return self.inputs.accepted(check, self.policies) is not None
 
 
 # --- what a release tells of people ---
@@ -143,11 +158,17 @@ def _k_min(case: JudgedCase, _: float | None) -> Judgment:
 
 
 def _left(column: str, case: JudgedCase, _: float | None) -> Judgment:
-    """Judge whether k people are left for somebody who knows or does more than look people up."""
+    """Judge whether k people are left for somebody who knows or does more than look people up.
+
+    Only what the policy of a run promises can fail; anything else needs a person's judgement.
+    """
     name = f"{column}_min"
     if len(below := case.pooled.below(column)):
-        least, evidence = Amount(value=int(below[column].min())), case.pooled.evidence(below)
-        return Judgment("review" if case.accepted(name) else "fail", least, evidence)
+        broken = below[[case.promises(name, run) for run in below["run"]]]
+        least = Amount(value=int((broken if len(broken) else below)[column].min()))
+        evidence = case.pooled.evidence(broken if len(broken) else below)
+        why = "accepted" if case.accepted(name) else "not_promised"
+        return Judgment("fail", least, evidence) if len(broken) else Judgment("review", least, evidence, why)
     return Judgment("pass", case.figure(name)) if case.pooled.complete(column) else _unknown(case)
 
 
@@ -213,14 +234,19 @@ def draws_needed(floor: float) -> int:
 def _pureness(case: JudgedCase, floor: float | None) -> Judgment:
     """Judge by the lower end of the interval whether the advice holds in every region."""
     measured, regions = case.figure("pureness_min"), case.pooled.regions
-    if not case.pooled.complete("pureness"):
+    if not (case.pooled.complete("pureness") and case.pooled.complete("pureness_low")):
         return Judgment("not_measured")
     if floor is None:
         return Judgment("review", measured, why="no_floor")
-    failing = regions[(regions["pureness"] < floor).to_numpy()]
+    chosen = case.thresholds["pureness"].value  # else each run is judged by the floor that held in it
+    held = [run.setting("min_pureness") if chosen is None else chosen for run in case.pooled.runs]
+    floors = np.array(held, dtype=float)[regions["run"].to_numpy()]
+    failing = regions[(regions["pureness"] < floors).to_numpy()]
     if len(failing):
         return Judgment("fail", measured, case.pooled.evidence(failing))
-    short = regions[(regions["pureness_low"] < floor).to_numpy()]
+    if np.isnan(floors).any():
+        return Judgment("review", measured, why="no_floor_somewhere")
+    short = regions[(regions["pureness_low"] < floors).to_numpy()]
     if len(short):
         needed = f"{draws_needed(floor)} draws without one failure are needed" if 0 < floor < 1 else "ask exactly"
         return Judgment("review", measured, case.pooled.evidence(short), "few_draws", {"needed": needed})
@@ -398,6 +424,8 @@ def _attacks(case: JudgedCase) -> list[Line]:
 
 def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Line:
     """Judge an attack, and what it found of single attributes."""
+    if kept := _kept(case, attack):
+        return kept
     asked = case.asked("attack_over_control")
     if attack.family == _BY_CHANCE and (k := case.asked_k):
         asked = Asked(1 / k, "1 / k of the policy: the chance that k-anonymity admits")
@@ -418,6 +446,24 @@ def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Lin
     return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack", kind)
 
 
+def _kept(case: JudgedCase, attack: Attack) -> Line | None:
+    """Judge the people whom an attack left, as the audit does, where the guarantee promises a number of them."""
+    told = [check for check in case.audit_of(attack).get("checks", ()) if check["name"].partition("/")[0] == attack.id]
+    known = [check for check in told if check["value"] is not None]
+    if not known:
+        return None
+    least, needed = min(check["value"] for check in known), max(case.asked_k or 0, *(each["needed"] for each in known))
+    evidence = (attack.run,) if attack.run else ()
+    finding = Judgment("pass", why="enough") if attack.covers else Judgment("review", why="other")
+    if not attack.concerns:
+        finding = Judgment("review", why="elsewhere")
+    elif least < needed:
+        finding = Judgment("fail", why="fewer")
+    finding = finding._replace(measured=Amount(value=least), evidence=evidence)
+    asked = Asked(needed, "k of the policy: the guarantee promises it")
+    return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack", "class_size")
+
+
 def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float) -> Judgment | None:
     """Return what speaks against the release, if anything does."""
     reached, bound = (attack.figure(name) for name in ("balanced_accuracy_low", "bound_tight"))
@@ -430,6 +476,10 @@ def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float
     of_family = attack.family in OF_MODELS and case.accepted(f"attack_{attack.family}")
     if of_family or case.accepted(f"attack_{attack.id}"):
         return Judgment("review", why="accepted")
+    own = case.audit_of(attack).get("policy")
+    policies = case.policies if own is None else [own]
+    if attack.family == _BY_CHANCE and policies and not is_promised(f"attack_{attack.id}", policies):
+        return Judgment("review", why="not_promised")
     return Judgment("fail")
 
 
@@ -507,6 +557,7 @@ _OF_REGIONS = (
     CheckRule("k_min", 5, _asked_k, _k_min),
     CheckRule("k_desired_min", 5, _asked_k, partial(_left, "k_desired")),
     CheckRule("k_effective_min", 5, _asked_k, partial(_left, "k_effective")),
+    CheckRule("k_consistent_min", 5, _asked_k, partial(_left, "k_consistent")),
     CheckRule("k_intersection", 6, _asked_k, _k_intersection),
     CheckRule("native_leak", 5, _zero("invariant of the product"), _native_leak),
     CheckRule("l_diversity", 5, _set("", "l"), partial(_keeps, "l_min", 1)),

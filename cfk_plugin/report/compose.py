@@ -128,7 +128,7 @@ def _words(data: ReportData) -> dict[str, Any]:
         "unchanged": data.changes is not None and not data.changes,
         "generators": _on_record(", ".join(policy["generators"])),
         "model": _on_record(data.environment.get("model")),
-        "receiver": data.metric("k_min").measured and receiver_sentence(data.metric("pureness_mean").value),
+        "receiver": receiver_sentence(data),
         "populations": populations if populations > 1 else "",
         "techniques": policy["techniques"],
         "deviations": " ".join(policy["deviations"]),

@@ -93,6 +93,11 @@ def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
         yield _quantile(name, seconds, percent, RELEASES, "wall time of a call / explanations")
 
 
+def finite(value: Any) -> float | None:
+    """Return a number; None for a missing one."""
+    return None if pd.isna(value) else float(value)
+
+
 def _of_risk(pooled: Pooled) -> Iterator[Metric]:
     k = pooled.values("k")
     for column in ("k", "k_desired", "k_consistent", "k_effective", "k_private", "private_matches"):
@@ -138,7 +143,7 @@ def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     yield _quantile("ncp_p95", ncp, 95, UTILITY, "quantile")
     worst = pooled.regions.sort_values(["pureness", "pureness_low"]).head(1) if len(pureness) else pd.DataFrame()
     ends = {"value": "pureness", "low": "pureness_low", "high": "pureness_high"}
-    least = {end: float(worst[name].iloc[0]) for end, name in ends.items() if len(worst)}
+    least = {end: finite(worst[name].iloc[0]) for end, name in ends.items() if len(worst)}
     yield _figure("pureness_min", VALIDITY, "exact, or Clopper–Pearson, 95 %", **least, n=len(pureness))
     yield _figure("pureness_low", VALIDITY, "mean of lower ends", value=_over(low, np.mean), n=len(low))
     yield _share("flips", int((pureness > 0.5).sum()), len(pureness), VALIDITY)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from cfk_plugin.data.policy import PRESETS as POLICIES
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy, promised
 from cfk_plugin.errors import InputError
 from cfk_plugin.report.data import Placeholder, Signature, load
 
@@ -204,6 +204,7 @@ _NUMBERS: Mapping[str, tuple[Callable[[float], bool], str]] = {
 ACCEPTABLE = (
     "k_desired_min",
     "k_effective_min",
+    "k_consistent_min",
     "attack_inversion_own",
     "attack_inversion_released",
     "attack_model_filter",
@@ -295,7 +296,7 @@ class HumanInputs:
     def accepted(self, check: str, policies: Iterable[Mapping[str, Any]]) -> str | None:
         """Return why people accept that a check does not hold."""
         known = list(policies)
-        if not known or any(check in promised(policy) for policy in known):
+        if not known or is_promised(check, known):
             return None
         return self.accepted_risks.get(check)
 
@@ -312,13 +313,18 @@ class HumanInputs:
         )
 
 
-def promised(policy: Mapping[str, Any]) -> frozenset[str]:
-    """Return the checks of `ACCEPTABLE` that a policy promises to hold, from its settings."""
-    eligible = policy.get("guarantee") == "catalogue" or policy.get("anonymity_set") == "eligible"
-    effective = policy.get("guarantee") in ("reciprocal", "catalogue")
-    reruns = ["k_effective_min", "attack_inversion_own", "attack_inversion_released"] * effective
-    asks = ["attack_model_filter"] * (policy.get("guarantee") == "catalogue")
-    return frozenset(["k_desired_min"] * eligible + reruns + asks)
+_OF_COUNTS: Mapping[str, tuple[str, ...]] = {
+    "k": ("attack_linkage",),
+    "k_desired": ("k_desired_min",),
+    "k_effective": ("k_effective_min", "attack_inversion_own", "attack_inversion_released"),
+    "k_consistent": ("k_consistent_min", "attack_model_filter"),
+}
+"""Count of people to the checks that hold where a policy promises it."""
+
+
+def is_promised(check: str, policies: Iterable[Mapping[str, Any]]) -> bool:
+    """Say whether a policy, of some as their settings, promises that a check holds."""
+    return any(check in _OF_COUNTS.get(count, ()) for policy in policies for count in promised(policy))
 
 
 def placeholders(inputs: HumanInputs) -> tuple[Placeholder, ...]:

@@ -31,7 +31,7 @@ from cfk_plugin.report.data import (
     Verdict,
 )
 from cfk_plugin.report.disclosure import HIDDEN, Control, Kind, kind_of, shown_attack
-from cfk_plugin.report.figures import LATENCIES, distributions, figures, groups
+from cfk_plugin.report.figures import LATENCIES, distributions, figures, finite, groups
 from cfk_plugin.report.inputs import Asked, HumanInputs, placeholders, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
 
@@ -555,7 +555,7 @@ def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ..
         {
             "id": name,
             "k": Amount(value=int(row["k"])),
-            "ncp": Amount(value=float(row["ncp"])),
+            "ncp": Amount(value=finite(row["ncp"])),
             "pureness": _with_interval(row),
             "optimality": _optimality(row),
             "status": "released",
@@ -565,7 +565,7 @@ def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ..
 
 
 def _with_interval(row: pd.Series) -> Amount:
-    value, low, high = (float(row[name]) for name in ("pureness", "pureness_low", "pureness_high"))
+    value, low, high = (finite(row[name]) for name in ("pureness", "pureness_low", "pureness_high"))
     return Amount(value=value) if row.get("exact") else Amount(value=value, low=low, high=high)
 
 

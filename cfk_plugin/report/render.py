@@ -143,8 +143,8 @@ def amounts_of(check: CheckResult) -> tuple[str, str]:
 
 
 _SPACE = re.compile(r"\s+")
-_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
-"""What XML forbids, other control characters, and marks that turn the direction of reading."""
+_NOT_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
+"""What XML forbids, other control characters but the end of a line, and marks that turn the direction of reading."""
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$@])")
 _ADDRESS = re.compile(r"://|\bwww\.", re.IGNORECASE)  # GitHub makes links of bare addresses
@@ -276,7 +276,7 @@ def render_html(document: Document, *, print_edition: bool = False) -> str:
     """
     edition, edition_means = _EDITIONS[document.edition]
     data = document.data.encode()
-    return (
+    page = (
         _environment()
         .get_template("report.html.j2")
         .render(
@@ -285,11 +285,12 @@ def render_html(document: Document, *, print_edition: bool = False) -> str:
             edition_means=edition_means,
             verdict=_STATUS_WORDS[document.verdict],
             print_edition=print_edition,
-            running=Markup(_running_titles(f"{edition} · {document.title}")),  # noqa: S704 - escaped for CSS
+            running=Markup(_running_titles(f"{edition} · {one_line(document.title)}")),  # noqa: S704 - escaped for CSS
             data=b64encode(data).decode("ascii"),
             size=f"{max(1, round(len(data) / 1000)):,} kB",
         )
     )
+    return _NOT_TEXT.sub("", page)
 
 
 def _running_titles(title: str) -> str:
@@ -359,6 +360,7 @@ def render_markdown(document: Document) -> str:
     parts = [
         f"# {markdown(document.title)}",
         f"**Verdict: {document.verdict}.** {markdown(document.headline)}",
+        "\n".join(f"* Not covered: {markdown(text)}" for text in document.not_covered),
         "\n".join(f"* {markdown(name)}: {markdown(value)}" for name, value in document.facts),
     ]
     for section in document.sections:
@@ -504,4 +506,4 @@ def render_cell(data: ReportData) -> str:
     lines = [f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in row)}</tr>" for row in rows]
     head = "<tr><th>status</th><th>check</th><th>measured</th><th>asked</th></tr>"
     title = escape_html(str(data.report["title"]))
-    return f"<p><strong>{title}: {data.verdict}</strong></p><table>{head}{''.join(lines)}</table>"
+    return _NOT_TEXT.sub("", f"<p><strong>{title}: {data.verdict}</strong></p><table>{head}{''.join(lines)}</table>")

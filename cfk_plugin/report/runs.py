@@ -36,7 +36,7 @@ from cfk_plugin.records.reading import (
     runs_in,
     summaries_of,
 )
-from cfk_plugin.records.record import SCHEMA_VERSION
+from cfk_plugin.records.record import FLOOR, SCHEMA_VERSION
 from cfk_plugin.report.data import GUESSES, NOT_MEASURED, OF_MODELS, Amount, Attack, Family
 from cfk_plugin.report.disclosure import Audited
 
@@ -80,6 +80,15 @@ class RunEvidence:
         found = sha256_of(self.policy)
         stated = self.rows["policy_hash"].dropna() if "policy_hash" in self.rows else ()
         return self.tags.get("cfk.policy_sha256") == found and all(value == found for value in set(stated))
+
+    def setting(self, name: str) -> Any:
+        """Return a setting of the policy; for `min_pureness` the floor that held, where the run says so."""
+        if name != "min_pureness" or FLOOR not in self.params:
+            return (self.policy or {}).get(name)
+        try:
+            return float(self.params[FLOOR]) or None
+        except ValueError:
+            raise TrackingError(f"run {self.run_id}: parameter {FLOOR} is no number") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

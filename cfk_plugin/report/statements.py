@@ -25,6 +25,7 @@ from cfk_plugin.report.data import (
     Policies,
     PolicyInForce,
     PopulationSummary,
+    ReportData,
     Status,
     load,
 )
@@ -259,15 +260,26 @@ def techniques(methods: Collection[str], guarantees: Collection[str], *, withhel
     return tuple(text for text, used in uses.items() if used)
 
 
-def receiver_sentence(share: float | None) -> str:
-    """Return what may be told to the person who receives an explanation with ranges; a share is rounded down."""
-    told = "The values are given as ranges so that they do not describe another customer"
-    if share is None:
+def receiver_sentence(data: ReportData) -> str:
+    """Return what may be told to whoever receives an explanation: what holds for every one of this report, or nothing.
+
+    It is about generalised values alone: private values are released as they are, and may be somebody's.
+    """
+    fits = any(check.id == "k_min" and check.status == "pass" for check in data.checks)
+    asked = [each["settings"]["k"] for each in data.policy["policies"] if "k" in each["settings"]]
+    if not (fits and asked) or data.releases["prototypes"].value != 0:
+        return ""
+    named = [each["name"] for each in data.attributes if each["role"] == "quasi-identifier"][:_MOST_NAMES]
+    listed = " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:]))) or "the values that others may know"
+    who = "people" if data.population["subject_key"] else "records"
+    told = f"The explanation gives {listed} in a form that at least {min(asked):,} {who} in the data fit"
+    pure = data.metric("pureness_min")
+    least = pure.value if pure.low is None else pure.low
+    if not least:
         return f"{told}."
-    if share == 1:
-        return f"{told}; all combinations inside these ranges lead to the other decision."
-    percent = math.floor(100 * share + 1e-9)
-    return f"{told}; about {percent} % of combinations inside these ranges lead to the other decision."
+    share = "all" if least == 1 else f"at least {math.floor(100 * least + 1e-9)} % of the"
+    sure = "" if least == pure.value else " (an estimate)"
+    return f"{told}; {share} combinations of values inside{sure} lead to the decision that it names."
 
 
 # --- what runs say ---

@@ -175,6 +175,26 @@ def test_a_policy_file_a_seed_a_limit_and_factuals_count(mlflow_store: str) -> N
     assert run.data.tags["cfk.audit"] == "linkage"
 
 
+@pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
+def test_the_report_judges_what_the_audit_judges_as_it_does(guarantee: str, mlflow_store: str) -> None:
+    """Released and attacked by the same command line, objective included; nothing of it fails in the report."""
+    from cfk_plugin import PrivacyReport
+
+    files, rules = f"train.csv cf.csv {OF_MODEL} --desired yes", f"--k 5 --guarantee {guarantee} --objective ncp"
+    made = CliRunner().invoke(app, f"protect {files} {rules} --experiment both -o released.json".split())
+    assert made.exit_code in (0, 3), made.output
+    cfk(f"linkage {files} {rules} --experiment both -o out.json")
+    promised = {check["name"]: check for check in report()["checks"]}
+    assert report()["policy"] == json.loads(Path("released.json").read_text(encoding="utf-8"))["policy"]
+    data = PrivacyReport.of_experiment("both").data
+    lines = {line.id: line for line in data.checks}
+    assert data.verdict == "review"
+    for attack in {name.partition("/")[0] for name in promised}:
+        least = min(check["value"] for name, check in promised.items() if name.startswith(f"{attack}/"))
+        line = lines[f"attack_{attack}"]
+        assert (line.status, line.measured.value, line.threshold.value) == ("pass", least, 5)
+
+
 # --- epsilon ---------------------------------------------------------------------------------------------------------
 
 EPSILON = "epsilon towns.csv -s towns.json --claimed 1 --canary canary.json --runs 40"

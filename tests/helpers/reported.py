@@ -62,7 +62,7 @@ def rows(n: int = 100, policy: PrivacyPolicy = POLICY, **columns: Any) -> pd.Dat
         "gap": np.nan,
         "policy_hash": policy.sha256,
         "k_desired": 12 + place % 20,
-        "k_consistent": 5,
+        "k_consistent": 12 + place % 5,
         "k_effective": 12 + place % 10,
         "k_private": 1,
         "private_matches": 3,
@@ -152,6 +152,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     metrics |= {"k.min": regions["k"].min(), "ncp.mean": regions["ncp"].mean()} if len(regions) else {}
     metrics |= changes.pop("metrics", {})
     params = {"k": policy.k, "method": "reciprocal", "guarantee": policy.guarantee, "groups": "sex"}
+    params |= {"least_pureness": policy.least_pureness}
     tags = {"policy_sha256": policy.sha256, "population_fingerprint": "f" * 64, "verdict": "pass"}
     environment = {"python": "3.11.7", "packages": {"numpy": "2.4.6"}, "plugins": [], "seed": 0, "ledger": "sqlite"}
     experiment = client.get_experiment_by_name("tests")
@@ -159,7 +160,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     client.log_batch(
         info.run_id,
         [Metric(f"cfk.{name}", float(value), START.value // 1_000_000, 0) for name, value in metrics.items()],
-        [Param(f"cfk.{name}", str(value)) for name, value in (params | changes.pop("params", {})).items()],
+        [Param(f"cfk.{name}", str(v)) for name, v in (params | changes.pop("params", {})).items() if v is not None],
         [RunTag(f"cfk.{name}", value) for name, value in tags.items()],
     )
     folder = Path(info.artifact_uri.removeprefix("file://")) / "cfk"

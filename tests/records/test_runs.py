@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -91,7 +93,8 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     result = explanations(findings=["native", "near-native", "synthetic"])
     run, summary = run_of(result.log()), result.summary()
     assert run.info.status == "FINISHED"
-    assert run.data.params == {"cfk.k": "5", "cfk.method": "exact", "cfk.guarantee": "nominal", "cfk.generator": "dice"}
+    params = {"cfk.k": "5", "cfk.method": "exact", "cfk.guarantee": "nominal", "cfk.generator": "dice"}
+    assert run.data.params == params | {"cfk.least_pureness": "0.0"}
     tags = {name: value for name, value in run.data.tags.items() if name.startswith("cfk.")}
     assert len(tags.pop("cfk.stream")) == 16
     assert tags == {
@@ -306,6 +309,14 @@ def test_records_of_before_are_logged_as_they_are(mlflow_store: str) -> None:
 
 
 # --- which run -------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_begun_without_its_floor_gets_none(mlflow_store: str) -> None:
+    """What it holds from before was released without one."""
+    record = explanations().to_record()
+    before = replace(record, params={name: of for name, of in record.params.items() if "pureness" not in name})
+    run_id = RunLogger().log(SimpleNamespace(to_record=lambda: before))
+    assert run_of(explanations().log(run_id=run_id)).data.params == before.params
 
 
 def test_the_active_run_is_used_and_left_running_and_a_name_asks_for_one_nested_in_it(mlflow_store: str) -> None:

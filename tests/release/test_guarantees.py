@@ -88,7 +88,7 @@ def test_the_default_guarantee_is_reciprocal_and_needs_no_method() -> None:
     assert PrivacyPolicy(guarantee="catalogue").counts_eligible
     with pytest.raises(PolicyError, match="eligible"):
         PrivacyPolicy(guarantee="nominal", anonymity_set="eligible")
-    result = KAnonymizer().fit(POPULATION, model=risk, desired="low").transform(LOW.head(10))
+    result = fitted(PrivacyPolicy(min_pureness=0)).transform(LOW.head(10))
     certificates = [entry.certificate for entry in result.generalized]
     assert {(c.method, c.guarantee, c.optimal) for c in certificates} == {("reciprocal", "reciprocal", False)}
     assert len(certificates) == 10
@@ -270,3 +270,40 @@ def test_what_cannot_be_diverse_is_withheld() -> None:
     assert explained(l=5).summary()["reasons"] == {"l_diversity": 3}
     with pytest.raises(InfeasibleError, match="3 of 3 explanations are withheld: l_diversity"):
         explained(l=5, on_infeasible="raise")
+
+
+# --- the floor of a region that was fixed beforehand --------------------------------------------------------------
+
+
+def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:
+    raw, floors = LOW.reset_index(drop=True), {}
+    for name, changes in {"default": {}, "none": {"min_pureness": 0}, "half": {"min_pureness": 0.5}}.items():
+        policy = PrivacyPolicy(guarantee="reciprocal", k=K, **changes)
+        assert policy.least_pureness == (0 if name == "none" else 0.5)
+        floors[name] = fitted(policy).transform(raw)
+    pure = [entry.certificate.pureness_low if entry.status == "released" else 0 for entry in floors["none"]]
+    assert 0 < min(filter(None, pure)) < 0.5
+    for name in ("default", "half"):
+        assert [entry.status == "released" for entry in floors[name]] == [low >= 0.5 for low in pure]
+        assert {entry.reason for entry in floors[name].suppressed} == {"pureness_below_floor"}
+    assert PrivacyPolicy(guarantee="nominal").least_pureness == 0
+    assert PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256  # settings as they were given
+
+
+@pytest.mark.parametrize("name", ["reciprocal", "eligible"])
+def test_the_floor_decides_alike_for_everybody_of_a_group(name: str) -> None:
+    """Who assumes each member in turn, with the same private values, sees it withheld for all or for none."""
+    anonymizer, rng = shared(name), np.random.default_rng(4)
+    moved = {column: TRAIN[column] + rng.uniform(-0.5, 0.5, len(TRAIN)).round(3) for column in QUASI[:2]}
+    asked = pd.concat([LOW, TRAIN.assign(**moved)[LABELS == "low"]], ignore_index=True)  # rows, and numbers of no row
+    regions, everybody = anonymizer.regions_of(asked), anonymizer.regions_of(TRAIN)
+    reached = set()
+    for i, entry in list(enumerate(anonymizer.transform(asked)))[::5]:
+        group = TRAIN[[region == regions[i] for region in everybody]]
+        group = group.assign(**asked.loc[i, PRIVATE].to_dict())
+        others = anonymizer.transform(group[risk(group) == "low"])
+        outcome = {(other.status, getattr(other, "reason", None)) for other in others}
+        assert outcome <= {(entry.status, getattr(entry, "reason", None))}
+        reached |= outcome
+    assert ("released", None) in reached
+    assert ("suppressed", "pureness_below_floor") in reached or name == "eligible"

@@ -340,7 +340,7 @@ class Recount:
                 else distinct(self.train.loc[inside(part, self.train[name]), name])
             )
             mine = distinct([self.own[name]])
-            if self.policy.guarantee != "catalogue" and mine[0] not in distinct(self.train[name]):
+            if self.policy.guarantee == "nominal" and mine[0] not in distinct(self.train[name]):
                 axes[name] += mine  # a number that no row has
         axes |= options
         assert certificate.exact == (np.prod([len(axis) for axis in axes.values()]) <= 10_000)
@@ -349,5 +349,5 @@ class Recount:
             grid = pd.DataFrame(list(itertools.product(*axes.values())), columns=list(axes), dtype=object)
             assert low == high == share == pytest.approx(self.judge(model(self.conform(grid))).mean())
         assert 0 <= low <= share <= high <= 1
-        assert low >= (self.policy.min_pureness or 0)
+        assert low >= self.policy.least_pureness
         assert share > 0 or self.policy.guarantee == "nominal"

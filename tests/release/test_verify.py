@@ -59,6 +59,8 @@ def is_own_claim(how: str, path: tuple[Any, ...]) -> bool:
         return how in OTHER_NUMBER
     if within == "values" and how in ("as text", "less"):  # of a category 1 and "1", 0 and 0.0 are the same
         return True
+    if path == ("least_pureness",) and how == "taken out":  # files of before do not say
+        return True
     if path == ("policy", "people"):  # a number of people that was declared
         return how in OTHER_NUMBER
     return at in ("optimal", "gap")  # what a search says of itself
@@ -300,6 +302,7 @@ RAW: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "another outcome of the policy": (lambda c: c["policy"].update(k=2), "policy_hash"),
     "a better certificate": (lambda c: entry(c)["certificate"].update(k=500), "the certificate says something else"),
     "purer than it is": (lambda c: entry(c)["certificate"].update(dict.fromkeys(PURENESS, 0.987654321)), "pureness"),
+    "a lower floor": (lambda c: c.update(least_pureness=0.1), "least_pureness"),
     "fewer attacks left": (lambda c: entry(c)["certificate"]["not_stopped"].pop(), "not_stopped"),
 }
 

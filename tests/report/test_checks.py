@@ -18,7 +18,8 @@ from reported import ATTACKS, audit, audits
 
 pytestmark = pytest.mark.usefixtures("store")
 REGIONS = (
-    "k_min k_desired_min k_effective_min k_intersection native_leak attribute_disclosure pureness ncp verification"
+    "k_min k_desired_min k_effective_min k_consistent_min k_intersection "
+    "native_leak attribute_disclosure pureness ncp verification"
 )
 OTHERS = "records untracked schema_declared group_gap human_inputs"
 ALL = {*REGIONS.split(), *OTHERS.split(), *(f"attack_{name}" for name in ATTACKS)}
@@ -92,6 +93,7 @@ STRICT = dataclasses.replace(reported.POLICY, l=3, t=0.2)
 TEN = PrivacyPolicy(guarantee="reciprocal", k=10, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
 TENS = dict.fromkeys(("k", "k_desired", "k_effective", "k_intersection"), 10)
 NOMINAL = PrivacyPolicy(k=12, guarantee="nominal", min_pureness=0.5, max_ncp=0.5)
+NO_FLOOR = PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0)
 WOMEN = np.arange(100) % 2 == 1
 TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     "l and t hold": ({"l": 3, "t": 0.2}, {"policy": STRICT}, {}),
@@ -148,7 +150,16 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"policy": NOMINAL, "said": {"accepted_risks": {"k_desired_min": "not public"}}},
         {"k_desired_min": "review"},
     ),
-    "a low k that nobody accepted": ({"k_desired": 4}, {"policy": NOMINAL}, {"k_desired_min": "fail"}),
+    "low ks that the policy does not promise": (
+        {"k_desired": 4, "k_effective": 1, "k_consistent": 1},
+        {"policy": NOMINAL},
+        dict.fromkeys(("k_desired_min", "k_effective_min", "k_consistent_min"), "review"),
+    ),
+    "a low k where the policy is not known": (
+        {"k_consistent": 1},
+        {"policy.json": {**reported.POLICY.to_dict(), "guarantee": "catalogue"}},
+        {"k_consistent_min": "fail", "records": "fail"},
+    ),
     "a low k that the policy promised": (
         {"k_desired": 4},
         {"said": {"accepted_risks": {"k_desired_min": "not public"}}},
@@ -161,10 +172,7 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     ),
     "no limits": (
         {},
-        {
-            "policy": PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible"),
-            "said": {"thresholds": {"group_gap": 0.3}},
-        },
+        {"policy": NO_FLOOR, "said": {"thresholds": {"group_gap": 0.3}}},
         dict.fromkeys(("attribute_disclosure", "pureness", "ncp"), "review"),
     ),
 }
@@ -207,6 +215,21 @@ def test_what_is_wrong_with_a_run_is_said_by_its_check(
     assert (found(data), data.verdict) == (says, verdict(says))
     assert words in next(check.text for check in data.checks if check.id in says)
     assert data.metric("k_min").value == 12  # what counts is what was recorded
+
+
+def test_pureness_is_judged_by_the_floor_that_held(judge: Any) -> None:
+    """The guarantee's own where the policy names none; what was released before there was one is not judged by it."""
+    named_none = dataclasses.replace(reported.POLICY, min_pureness=None)
+    impure = reported.rows(policy=named_none, **dict.fromkeys(("pureness", "pureness_low", "pureness_high"), 0.4))
+    now, before = (judge(impure, policy=named_none, params={"least_pureness": floor}) for floor in (0.5, None))
+    assert (found(now), found(before)) == ({"pureness": "fail"}, {"pureness": "review"})
+    lines = [next(line for line in data.checks if line.id == "pureness") for data in (now, before)]
+    assert [line.threshold.value for line in lines] == [0.5, None]
+    assert "No floor is set" in lines[1].text
+    runs = [reported.run(impure, named_none, params={"least_pureness": None}), reported.run(policy=named_none)]
+    line = reported.check(PrivacyReport.of_runs(runs), "pureness")
+    assert (line.status, line.threshold.value) == ("review", 0.5)
+    assert "some of the releases" in line.text
 
 
 def test_a_part_of_a_run_is_not_compared_with_its_summary(judge: Any) -> None:
@@ -343,6 +366,28 @@ def test_an_attack_says_what_it_is_measured_by(judge: Any) -> None:
     assert "not released" in line("extraction", audit("extraction", **RAW)).text
     assert line("extraction_known_250", extraction(0.9, 0.1), **ACCEPTED).status == "review"
     assert line("linkage", audit("linkage"), edition="external").evidence == ()
+
+
+def test_what_a_guarantee_promises_of_an_attack_is_judged_as_the_audit_does(judge: Any) -> None:
+    """By the people left and the k of the policy, whatever the interval; what it does not promise never fails."""
+
+    def line(name: str, least: float, needed: int = 12, **changes: Any) -> Any:
+        kept = [{"name": f"{name}/k_min", "value": least, "needed": needed, "holds": least >= needed}]
+        data = judge(audits=audits(audit(name, main=1 / 12, control=0.0, checks=kept)), **changes)
+        return next(check for check in data.checks if check.id == f"attack_{name}")
+
+    held, broken = (line("linkage", least) for least in (12, 11))
+    assert [(one.status, one.measured.value, one.threshold.value) for one in (held, broken)] == [
+        ("pass", 12, 12),
+        ("fail", 11, 12),
+    ]
+    assert line("linkage", 10, needed=10).status == "fail"  # the report's own k is larger
+    assert line("linkage", 13, edition="external").measured.band == "12–23"
+    loose = {"audits": audits(*(audit(name, main=0.9, control=0.0) for name in ("model_filter", "uniqueness")))}
+    said = {check.id: check for check in judge(**loose).checks}
+    for name in ("attack_model_filter", "attack_uniqueness"):
+        assert said[name].status == "review"
+        assert "promises nothing else" in said[name].text
 
 
 def test_attacks_that_nobody_ran_were_not_measured(judge: Any) -> None:

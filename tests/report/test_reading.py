@@ -13,6 +13,8 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import reported
@@ -323,6 +325,19 @@ def test_a_file_that_is_gone_is_missed(experiment: str) -> None:
     (folder_of(run_id) / "explanations").rmdir()
     with pytest.raises(TrackingError, match=f"{run_id}, .* no file with number 0"):
         PrivacyReport.of_experiment(experiment)
+
+
+@pytest.mark.parametrize("lost", ["reason", "k", "pureness_low", "policy_hash"])
+def test_a_column_without_a_type_is_null(lost: str, experiment: str) -> None:
+    """As other writers keep a column in which nothing is; and one that is not there at all."""
+    run_id = start(experiment)
+    name = add(run_id, [15, 16])
+    table = pq.ParquetFile(folder_of(run_id) / "explanations" / name).read().drop_columns(lost)
+    pages = []
+    for columns in (table, table.append_column(lost, pa.nulls(2))):
+        pq.write_table(columns, folder_of(run_id) / "explanations" / name)
+        pages.append(PrivacyReport.of_runs(run_id).to_html())
+    assert pages[0] == pages[1]
 
 
 # --- what is damaged is named, never quoted, and leaves no copy ---

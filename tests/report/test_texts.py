@@ -17,7 +17,7 @@ from cfk_plugin import Explanations, PrivacyPolicy, PrivacyReport
 from cfk_plugin.audit.epsilon import Attack
 from cfk_plugin.audit.linkage import ATTACKS
 from parsed import problems
-from reported import content, example
+from reported import amount, content, example
 
 ROOM = Path(str(files("cfk_plugin"))) / "report"
 GOVERNANCE = Path(__file__).resolve().parents[2] / "docs" / "governance"
@@ -164,19 +164,30 @@ def test_what_is_stated_of_prototypes_says_whether_it_is_a_guarantee() -> None:
     assert "epsilon is a claim" not in guaranteed.lower()
 
 
-@pytest.mark.parametrize(
-    ("share", "says"),
-    [
-        (0.9377, "about 93 % of combinations inside these ranges lead to the other decision."),
-        (0.99999, "about 99 %"),
-        (0.29, "about 29 %"),
-        (1.0, "all combinations inside"),
-    ],
-)
-def test_who_receives_an_explanation_is_told_the_share_rounded_down(share: float, says: str) -> None:
-    metrics = [each for each in content()["metrics"] if each["id"] in ("k_min", "pureness_mean")]
-    metrics[-1]["amount"]["value"] = share
-    assert f"they do not describe another customer; {says}" in said(example(metrics=metrics))
+FITS = "The explanation gives age, sex and bmi in a form that at least 12 records in the data fit"
+PURE = {
+    "sampled": ((0.97, 0.9377, 0.99), "; at least 93 % of the combinations of values inside (an estimate) lead to"),
+    "exact": ((0.99999, None, None), "; at least 99 % of the combinations of values inside lead to"),
+    "a share whose float is below it": ((0.29, 0.29, 0.29), "; at least 29 % of the"),
+    "all": ((1.0, 1.0, 1.0), "; all combinations of values inside lead to the decision that it names."),
+    "not known": ((None, None, None), "."),
+}
+
+
+@pytest.mark.parametrize(("pureness", "says"), PURE.values(), ids=PURE)
+def test_who_receives_an_explanation_is_told_what_holds_for_each(pureness: Any, says: str) -> None:
+    """The least pureness, rounded down, and k; nothing of private values, which may be somebody's."""
+    metrics = [each for each in content()["metrics"] if each["id"] == "pureness_min"]
+    metrics[0]["amount"] = amount(*pureness)
+    told = said(example(metrics=metrics))
+    assert f"“{FITS}{says}" in told
+    assert "another customer" not in told
+
+
+def test_who_receives_an_explanation_is_told_nothing_where_it_does_not_hold() -> None:
+    few = [each | {"status": "fail"} if each["id"] == "k_min" else each for each in content()["checks"]]
+    for report in (example(checks=few), example(releases={"prototypes": amount(3)})):
+        assert "What may be told" not in said(report)
 
 
 # --- words that promise more than a figure supports ---
