@@ -38,7 +38,8 @@ def table_of(text: str) -> pd.DataFrame:
     """Return a row per entry of a catalogue's JSON: what it says to people, and the JSON of it, for `content_of`."""
     content = json.loads(text)
     columns, entries, k = content["columns"], content["explanations"], content["policy"]["k"]
-    head = {name: content[name] for name in ("schema_version", "policy", "columns")} | {"entries": len(entries)}
+    head = {name: of for name, of in content.items() if name not in ("asked", "explanations")}
+    head["entries"] = len(entries)
     cells = [_cells(entry) for entry in entries]
     said: dict[str, Any] = {"outcome": [_outcome(entry["outcome"]) for entry in entries]}
     said |= {f"feature.{n}" if n in _OWN else n: [each.get(n, "") for each in cells] for n in columns}
