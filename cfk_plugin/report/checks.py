@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, isclose, log
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -107,28 +107,19 @@ class JudgedCase:
         """Return a figure; one without a value where there is none."""
         return self.figures[name].amount if name in self.figures else NOT_MEASURED
 
-    def settings(self, name: str) -> list[Any]:
-        """Return the different values that a setting has in the policies of the runs, None left out."""
-        found = [run.setting(name) for run in self.pooled.runs]
-        return sorted({value for value in found if value is not None}, key=str)
-
     def asked(self, name: str, setting: str | None = None, strictest: Callable[[list[Any]], Any] = max) -> Asked:
         """Return what a preset, people or the house ask, else the strictest of a setting in the runs' policies."""
         chosen = self.thresholds.get(name)
         if chosen is not None and chosen.value is not None:
             return chosen
-        values = self.settings(setting) if setting else []
+        found = [run.setting(setting) for run in self.pooled.runs] if setting else []
+        values = [value for value in found if value is not None]
         return Asked(strictest(values), OWN_POLICY) if values else Asked()
 
     @property
     def policies(self) -> list[Mapping[str, Any]]:
         """The settings of the policies, of every run that has some."""
         return [run.policy for run in self.pooled.runs if run.policy is not None]
-
-    def promises(self, check: str, run: int) -> bool:
-        """Say whether the policy of a run promises that a check holds; one that is not known is taken to."""
-        policy = self.pooled.runs[run].policy
-        return policy is None or is_promised(check, [policy])
 
     def accepted(self, check: str) -> bool:
         """Say whether people declared that a risk is accepted."""
@@ -139,36 +130,27 @@ class JudgedCase:
 
 
 def _asked_k(case: JudgedCase) -> Asked:
-    asked, chosen = case.asked_k, case.thresholds.get("k")
+    asked, chosen = case.asked_k, case.thresholds["k"]
     if asked is None:
         return Asked()
-    raised = chosen is not None and chosen.value is not None and chosen.value >= asked
-    return Asked(asked, chosen.source if chosen is not None and raised else OWN_POLICY)
+    return Asked(asked, chosen.source if (chosen.value or 0) >= asked else OWN_POLICY)
 
 
 def _unknown(case: JudgedCase) -> Judgment:
     return Judgment("not_measured", why="not_counted" if len(case.pooled.regions) else "nothing_released")
 
 
-def _k_min(case: JudgedCase, _: float | None) -> Judgment:
-    if not case.pooled.complete("k"):
-        return _unknown(case)
-    below = case.pooled.below("k")
-    return Judgment("fail" if len(below) else "pass", case.figure("k_min"), case.pooled.evidence(below))
-
-
 def _left(column: str, case: JudgedCase, _: float | None) -> Judgment:
-    """Judge whether k people are left for somebody who knows or does more than look people up.
+    """Judge whether k people are left for somebody who looks people up, or knows or does more.
 
     Only what the policy of a run promises can fail; anything else needs a person's judgement.
     """
-    name = f"{column}_min"
-    if len(below := case.pooled.below(column)):
-        broken = below[[case.promises(name, run) for run in below["run"]]]
-        least = Amount(value=int((broken if len(broken) else below)[column].min()))
-        evidence = case.pooled.evidence(broken if len(broken) else below)
-        why = "accepted" if case.accepted(name) else "not_promised"
-        return Judgment("fail", least, evidence) if len(broken) else Judgment("review", least, evidence, why)
+    name, below = f"{column}_min", case.pooled.below(column)
+    broken = below[[is_promised(name, case.pooled.runs[run].policy) for run in below["run"]]]
+    if len(found := broken if len(broken) else below):
+        why = "" if len(broken) else "accepted" if case.accepted(name) else "not_promised"
+        least = Amount(value=int(found[column].min()))
+        return Judgment("fail" if len(broken) else "review", least, case.pooled.evidence(found), why)
     return Judgment("pass", case.figure(name)) if case.pooled.complete(column) else _unknown(case)
 
 
@@ -220,17 +202,6 @@ def _attribute_disclosure(case: JudgedCase, limit: float | None) -> Judgment:
 # --- what protection leaves of an explanation ---
 
 
-def draws_needed(floor: float) -> int:
-    """Return how many draws without a failure bring the lower end of a 95 % Clopper-Pearson interval to a floor.
-
-    Examples
-    --------
-    >>> draws_needed(0.99)
-    368
-    """
-    return ceil(log(_TAIL) / log(floor))
-
-
 def _pureness(case: JudgedCase, floor: float | None) -> Judgment:
     """Judge by the lower end of the interval whether the advice holds in every region."""
     measured, regions = case.figure("pureness_min"), case.pooled.regions
@@ -248,7 +219,9 @@ def _pureness(case: JudgedCase, floor: float | None) -> Judgment:
         return Judgment("review", measured, why="no_floor_somewhere")
     short = regions[(regions["pureness_low"] < floors).to_numpy()]
     if len(short):
-        needed = f"{draws_needed(floor)} draws without one failure are needed" if 0 < floor < 1 else "ask exactly"
+        # So many draws without a failure bring the lower end of a 95 % Clopper-Pearson interval to the floor.
+        draws = ceil(log(_TAIL) / log(floor)) if 0 < floor < 1 else 0
+        needed = f"{draws} draws without one failure are needed" if draws else "ask exactly"
         return Judgment("review", measured, case.pooled.evidence(short), "few_draws", {"needed": needed})
     return Judgment("pass", measured)
 
@@ -270,18 +243,17 @@ def _group_gap(case: JudgedCase, tolerance: float | None) -> Judgment:
     known = [g for g in case.groups if g.metric in _COMPARED and g.gap.low is not None and g.gap.high is not None]
     if not known or tolerance is None:
         return Judgment("not_measured")
-    ends = {id(g): (g.gap.low or 0.0, g.gap.high or 0.0) for g in known}
-    widest = max(known, key=lambda g: max(map(abs, ends[id(g)])))
-    status: Status = "review"
-    if all(-tolerance <= low and high <= tolerance for low, high in ends.values()):
-        complete = bool(case.pooled.rows["group"].notna().all())
-        status, why = ("pass", "") if complete else ("review", "incomplete")
-    elif any(low > tolerance or high < -tolerance for low, high in ends.values()):
+    ends = [(g.gap.low or 0.0, g.gap.high or 0.0) for g in known]
+    largest = [max(map(abs, pair)) for pair in ends]
+    status, why, widest = "review", "unsure", known[largest.index(max(largest))]
+    if any(low > tolerance or high < -tolerance for low, high in ends):
         status, why = "fail", ""
-    else:
-        why = "unsure"
-    measured = Amount(value=widest.gap.value, low=widest.gap.low, high=widest.gap.high)
-    return Judgment(status, measured, (), why, {"widest": f"{widest.metric}, {widest.attribute}: {widest.group}"})
+    elif max(largest) <= tolerance:
+        status, why = ("pass", "") if case.pooled.rows["group"].notna().all() else ("review", "incomplete")
+    measured = replace(widest.gap, n=None, band=None)
+    return Judgment(
+        cast("Status", status), measured, (), why, {"widest": f"{widest.metric}, {widest.attribute}: {widest.group}"}
+    )
 
 
 # --- how explanations came about and were recorded, and what only people can say ---
@@ -318,16 +290,12 @@ def _summary_agrees(run: RunEvidence) -> bool:
     """Say whether the run's own figures are those of its explanations."""
     if run.rows is None:
         return False
-    status = run.rows["status"]
-    counts = {"asked": len(status), **{name: int((status == name).sum()) for name in ("released", "suppressed")}}
-    regions = run.rows[run.rows["k"].notna().to_numpy()] if "k" in run.rows else run.rows.iloc[:0]
+    status, regions = run.rows["status"], run.rows[run.rows["k"].notna().to_numpy()]
+    counts = {f"cfk.{name}": int((status == name).sum()) for name in ("released", "suppressed")}
     found = figures({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
-    known = {metric_of(name): value for name, value in found.items() if value is not None}
-    return all(run.metrics.get(f"cfk.{name}") == count for name, count in counts.items()) and all(
-        isclose(run.metrics[name], value, rel_tol=1e-6, abs_tol=1e-9)
-        for name, value in known.items()
-        if name in run.metrics
-    )
+    known = {metric_of(name): value for name, value in found.items() if metric_of(name) in run.metrics}
+    said = {name: value for name, value in known.items() if value is not None} | counts | {"cfk.asked": len(status)}
+    return all(isclose(run.metrics.get(name, -1), of, rel_tol=1e-6, abs_tol=1e-9) for name, of in said.items())
 
 
 def _is_part(run: RunEvidence) -> bool:
@@ -336,9 +304,7 @@ def _is_part(run: RunEvidence) -> bool:
 
 def _untracked(case: JudgedCase, _: float | None) -> Judgment:
     measured = case.figure("untracked")
-    if measured.value is None:
-        return Judgment("not_measured")
-    return Judgment("review" if measured.value else "pass", measured)
+    return Judgment("not_measured" if measured.value is None else "review" if measured.value else "pass", measured)
 
 
 def _schema_declared(case: JudgedCase, _: float | None) -> Judgment:
@@ -369,18 +335,15 @@ def _dp_guarantee(case: JudgedCase, _: float | None) -> Judgment:
 
 def _dp_budget(case: JudgedCase, ceiling: float | None) -> Judgment:
     spent = case.figure("epsilon_spent")
-    if spent.value is None:
-        return Judgment("not_measured")
-    if ceiling is None:
-        return Judgment("review", spent)
+    if spent.value is None or ceiling is None:
+        return Judgment("not_measured" if spent.value is None else "review", spent)
     return Judgment("fail" if spent.value > ceiling else "pass", spent)
 
 
 def _audit_of_epsilon(case: JudgedCase) -> Attack | None:
     """Return the audit that is worst for the claim."""
-    found = [attack for attack in case.attacks if attack.family == "epsilon"]
-    over = [(a.figures["epsilon_low"].value or 0) - (a.figures["claimed"].value or 0) for a in found]
-    return found[over.index(max(over))] if found else None
+    found = (attack for attack in case.attacks if attack.family == "epsilon")
+    return max(found, key=lambda a: (a.figure("epsilon_low") or 0) - (a.figure("claimed") or 0), default=None)
 
 
 def _claimed(case: JudgedCase) -> Asked:
@@ -393,7 +356,7 @@ def _attack_epsilon(case: JudgedCase, claimed: float | None) -> Judgment:
     if worst is None:
         return Judgment("not_measured")
     low, ceiling = (worst.figures[name].value for name in ("epsilon_low", "ceiling"))
-    measured, evidence = Amount(value=low), (worst.run,) if worst.run else ()
+    measured, evidence = Amount(value=low), _run_of(worst)
     if low is None or claimed is None or ceiling is None:
         return Judgment("not_measured", evidence=evidence, why="nothing")
     released = case.figure("epsilon").value
@@ -401,9 +364,8 @@ def _attack_epsilon(case: JudgedCase, claimed: float | None) -> Judgment:
         return Judgment("fail", measured, evidence)
     if released is not None and claimed > released:
         return Judgment("review", measured, evidence, "larger")
-    return (
-        Judgment("review", measured, evidence, "small") if ceiling <= claimed else Judgment("pass", measured, evidence)
-    )
+    small = ceiling <= claimed
+    return Judgment("review" if small else "pass", measured, evidence, "small" if small else "")
 
 
 # --- attacks that were run: the upper end of the interval, over what the attack reaches anyway ---
@@ -429,19 +391,15 @@ def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Lin
     asked = case.asked("attack_over_control")
     if attack.family == _BY_CHANCE and (k := case.asked_k):
         asked = Asked(1 / k, "1 / k of the policy: the chance that k-anonymity admits")
-    found, tolerance = compared(attack), asked.value
-    if found is None:
-        finding = Judgment("not_measured")
-    elif tolerance is None:
-        finding = Judgment("not_measured", found.over, why="no_tolerance")
-    else:
+    found, tolerance, finding = compared(attack), asked.value or 0.0, Judgment("not_measured")
+    if found is not None:
         finding = Judgment("review", why="elsewhere")
         if attack.concerns:
             finding = _against(case, attack, found, tolerance) or _doubt(attack, found, tolerance)
         if finding.status != "fail":
             finding = _of_parts(case, parts, tolerance) or finding
         finding = finding._replace(measured=found.over, words={"with_what": found.with_what, **finding.words})
-    finding = finding._replace(evidence=(attack.run,) if attack.run else ())
+    finding = finding._replace(evidence=_run_of(attack))
     kind: Kind = "rate" if attack.family in OF_MODELS else "plain"
     return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack", kind)
 
@@ -453,15 +411,18 @@ def _kept(case: JudgedCase, attack: Attack) -> Line | None:
     if not known:
         return None
     least, needed = min(check["value"] for check in known), max(case.asked_k or 0, *(each["needed"] for each in known))
-    evidence = (attack.run,) if attack.run else ()
     finding = Judgment("pass", why="enough") if attack.covers else Judgment("review", why="other")
     if not attack.concerns:
         finding = Judgment("review", why="elsewhere")
     elif least < needed:
         finding = Judgment("fail", why="fewer")
-    finding = finding._replace(measured=Amount(value=least), evidence=evidence)
+    finding = finding._replace(measured=Amount(value=least), evidence=_run_of(attack))
     asked = Asked(needed, "k of the policy: the guarantee promises it")
     return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack", "class_size")
+
+
+def _run_of(attack: Attack) -> tuple[str, ...]:
+    return (attack.run,) if attack.run else ()
 
 
 def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float) -> Judgment | None:
@@ -473,12 +434,11 @@ def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float
         return None
     if attack.id in WITHOUT_EXPLANATIONS:
         return Judgment("review", why="of_model")
-    of_family = attack.family in OF_MODELS and case.accepted(f"attack_{attack.family}")
-    if of_family or case.accepted(f"attack_{attack.id}"):
+    if case.accepted(f"attack_{attack.family}") or case.accepted(f"attack_{attack.id}"):
         return Judgment("review", why="accepted")
     own = case.audit_of(attack).get("policy")
-    policies = case.policies if own is None else [own]
-    if attack.family == _BY_CHANCE and policies and not is_promised(f"attack_{attack.id}", policies):
+    policies: list[Mapping[str, Any] | None] = ([*case.policies] or [None]) if own is None else [own]
+    if attack.family == _BY_CHANCE and not any(is_promised(f"attack_{attack.id}", policy) for policy in policies):
         return Judgment("review", why="not_promised")
     return Judgment("fail")
 
@@ -494,9 +454,8 @@ def _of_parts(case: JudgedCase, parts: Sequence[Attack], tolerance: float) -> Ju
     if not above:
         return None
     accepted, words = case.accepted(f"attack_{parts[0].family}"), {"names": ", ".join(above)}
-    if accepted:
-        return Judgment("review", why="parts_accepted", words=words)
-    return Judgment("fail", why="parts", words=words)
+    why = "parts_accepted" if accepted else "parts"
+    return Judgment("review" if accepted else "fail", why=why, words=words)
 
 
 def _doubt(attack: Attack, found: Compared, tolerance: float) -> Judgment:
@@ -526,11 +485,8 @@ def _few_alarms(attack: Attack) -> bool:
 
     The area under the curve may be near 0.5 all the same: it is about everybody, and this is about a few.
     """
-    for rate in ("0_01", "0_001"):
-        found, alarms = (attack.figure(f"tpr_at_{rate}_{end}") for end in ("low", "fpr_high"))
-        if found is not None and alarms is not None and found > alarms:
-            return True
-    return False
+    ends = [[attack.figure(f"tpr_at_{rate}_{end}") for end in ("low", "fpr_high")] for rate in ("0_01", "0_001")]
+    return any(found is not None and alarms is not None and found > alarms for found, alarms in ends)
 
 
 # --- the table ---
@@ -554,7 +510,7 @@ def _zero(source: str) -> Callable[[JudgedCase], Asked]:
 
 
 _OF_REGIONS = (
-    CheckRule("k_min", 5, _asked_k, _k_min),
+    CheckRule("k_min", 5, _asked_k, partial(_left, "k")),
     CheckRule("k_desired_min", 5, _asked_k, partial(_left, "k_desired")),
     CheckRule("k_effective_min", 5, _asked_k, partial(_left, "k_effective")),
     CheckRule("k_consistent_min", 5, _asked_k, partial(_left, "k_consistent")),

@@ -296,7 +296,7 @@ class HumanInputs:
     def accepted(self, check: str, policies: Iterable[Mapping[str, Any]]) -> str | None:
         """Return why people accept that a check does not hold."""
         known = list(policies)
-        if not known or is_promised(check, known):
+        if not known or any(is_promised(check, policy) for policy in known):
             return None
         return self.accepted_risks.get(check)
 
@@ -314,7 +314,7 @@ class HumanInputs:
 
 
 _OF_COUNTS: Mapping[str, tuple[str, ...]] = {
-    "k": ("attack_linkage",),
+    "k": ("k_min", "attack_linkage"),
     "k_desired": ("k_desired_min",),
     "k_effective": ("k_effective_min", "attack_inversion_own", "attack_inversion_released"),
     "k_consistent": ("k_consistent_min", "attack_model_filter"),
@@ -322,9 +322,9 @@ _OF_COUNTS: Mapping[str, tuple[str, ...]] = {
 """Count of people to the checks that hold where a policy promises it."""
 
 
-def is_promised(check: str, policies: Iterable[Mapping[str, Any]]) -> bool:
-    """Say whether a policy, of some as their settings, promises that a check holds."""
-    return any(check in _OF_COUNTS.get(count, ()) for policy in policies for count in promised(policy))
+def is_promised(check: str, policy: Mapping[str, Any] | None) -> bool:
+    """Say whether a policy, by its settings, promises that a check holds; one that is not known is taken to."""
+    return policy is None or any(check in _OF_COUNTS.get(count, ()) for count in promised(policy))
 
 
 def placeholders(inputs: HumanInputs) -> tuple[Placeholder, ...]:
