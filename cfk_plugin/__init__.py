@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema as Schema
     from cfk_plugin.dp import DPPrototypes as DPPrototypes
     from cfk_plugin.hookspecs import hookimpl as hookimpl
+    from cfk_plugin.lookup import catalogue_page as catalogue_page
     from cfk_plugin.records.budget import BudgetAccountant as BudgetAccountant
     from cfk_plugin.records.ledger import Ledger as Ledger
     from cfk_plugin.records.logger import RunLogger as RunLogger
@@ -61,6 +62,7 @@ _HOME = {
     "RunLogger": "records.logger",
     "Schema": "data.schema",
     "Suppressed": "release.results",
+    "catalogue_page": "lookup",
     "hookimpl": "hookspecs",
     "log_protected_model": "serving",
     "protect": "_protect",

@@ -193,7 +193,8 @@ def _show_summary(explanations: Explanations, output: Path | None, err: Console)
 
 @command(
     "catalogue",
-    "cfk catalogue train.csv -s schema.json -m model.joblib --desired low -o catalogue.parquet",
+    "cfk catalogue train.csv -s schema.json -m model.joblib --desired low -o catalogue.parquet\n"
+    "cfk catalogue train.csv -s schema.json -m model.joblib --desired low --html catalogue.html",
     kept="nothing was written; what a ledger has on record by now stays there",
 )
 def catalogue(
@@ -204,6 +205,8 @@ def catalogue(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=".parquet, .csv or .json, for cfk verify.")
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="A page that finds the nearest one where it is read.")] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     k: opt.K = None,
     policy: opt.Policy = None,
     ledger: opt.Ledger = None,
@@ -222,27 +225,32 @@ def catalogue(
         read_table,
         wanted,
         write_released,
+        write_report,
         write_table,
     )
     from cfk_plugin.data.population import Population
+    from cfk_plugin.lookup import catalogue_page
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
     from cfk_plugin.release.publication import table_of
 
-    if output is None:
-        raise InputError("give --output, the file to write")
+    if output is None and html is None:
+        raise InputError("give --output or --html, the file to write")
     check_output(output)
+    check_output(html, "page", (".html",))
     rules, rows = read_policy(policy, {"k": k, "guarantee": "catalogue"}), read_table(train)
     population, asked = Population.from_frame(rows, read_schema(schema, rows)), load_model(model)
     with Ledger(ledger) if ledger else nullcontext() as book:
         anonymizer = KAnonymizer(policy=rules, ledger=book)
         anonymizer.fit(population, asked, wanted(desired, asked, rows[list(population.schema.features)]))
         published = anonymizer.published()
-    if output.suffix.lower() == ".json":
+    if html is not None:
+        write_report(html, catalogue_page(published, population, title=title))
+    if output is not None and output.suffix.lower() == ".json":
         write_released(output, published)
-    else:
+    elif output is not None:
         write_table(output, table_of(published.to_json()))
-    _show_summary(published, output, console(stderr=True))
+    _show_summary(published, output or html, console(stderr=True))
     return 0 if len(published) else 1
 
 

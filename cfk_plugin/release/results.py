@@ -76,16 +76,19 @@ def _listed(items: Sequence[str], word: str = "and") -> str:
 
 
 def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
-    if label is not None:
-        return phrase.equal.format(label)
-    if isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
+    if label is None and isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
         ends = (part.low, part.high) if value < part.low else (part.high, part.low)
         least, most = (_apart(end, value) for end in ends)
         if least is not None and most is not None:
             return (phrase.more if value < part.low else phrase.less).format(Interval(least, most))
-    if isinstance(part, frozenset) and part:
-        return phrase.equal.format(_listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or"))
-    return phrase.equal.format(part_to_text(part))
+    return phrase.equal.format(told(part, label))
+
+
+def told(part: Part, label: str | None = None) -> str:
+    """Say a part, or the node that it is, within a sentence."""
+    if label is not None or isinstance(part, Interval):
+        return label or part_to_text(part)
+    return _listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or")
 
 
 def _is_number(value: object) -> bool:

@@ -1,0 +1,370 @@
+"""A catalogue as a page: it finds what a recount in plain Python finds, alone, and for everybody."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from browsing import smallest_text, too_wide, violations, visit
+from cfk_plugin import Explanations, GeneralizedCounterfactual, Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import catalogue_page as page_of
+from cfk_plugin.data.region import Part, part_contains
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from browsing import Visit
+
+BREAKS = "</script><script>document.title = 'broken'</script>"
+ODD = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
+QUASI = ["age", "since", "city", "grade"]
+PRIVATE = ["pay", "debt", "job", "tall_or_short"]
+LEVELS = ["low", "mid", "high"]
+SETTINGS: dict[str, Any] = {
+    "quasi_identifiers": QUASI,
+    "ordinal": {"grade": LEVELS},
+    "hierarchies": {"city": {"Antwerp": ["north"], BREAKS: ["north"], "Namur": ["south"], "Wavre": ["south"]}},
+    "bins": {"pay": [0, 20, 40, 60]},
+}
+
+
+def people(seed: int = 0, n: int = 160) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "age": random.integers(18, 70, n),
+            "since": pd.Timestamp("2001-05-01") + pd.to_timedelta(random.integers(0, 6, n) * 400, unit="D"),
+            "city": random.choice(["Antwerp", BREAKS, "Namur", "Wavre"], n).astype(object),
+            "grade": random.choice(LEVELS, n).astype(object),
+            "pay": random.integers(10, 60, n),
+            "debt": random.normal(10, 4, n).round(2),
+            "job": random.choice(["clerk", "nurse", ODD], n),
+            "tall_or_short": random.random(n) < 0.5,
+        }
+    )
+    for name in ("since", "grade", "debt"):
+        table.loc[table.index[1:][random.random(n - 1) < 0.1], name] = None
+    return table
+
+
+def model(rows: pd.DataFrame) -> np.ndarray:
+    score = rows["pay"].to_numpy(dtype=float) - rows["debt"].fillna(12).to_numpy(dtype=float) + rows["age"] / 4
+    return np.array(["no", "some", "all"], dtype=object)[np.digitize(score, [28, 45])]
+
+
+def fitted(desired: str = "opposite", **policy: Any) -> KAnonymizer:
+    train = people()
+    population = Population.from_frame(train, Schema.from_frame(train, **SETTINGS))
+    rules = PrivacyPolicy(**{"k": 4, "guarantee": "catalogue", **policy})
+    return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
+
+
+@pytest.fixture(scope="module")
+def published() -> tuple[Explanations, Population]:
+    anonymizer = fitted()
+    return anonymizer.published(), anonymizer.population_
+
+
+@pytest.fixture(scope="module")
+def address(published: tuple[Explanations, Population], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return written(page_of(*published, title=f"Loans {BREAKS}"), tmp_path_factory.mktemp("page"))
+
+
+def written(page: str, folder: Path) -> str:
+    path = folder / "page.html"
+    path.write_text(page, encoding="utf-8")
+    return path.as_uri()
+
+
+# --- what is near, in plain Python: from entries and table, not from the page ---
+
+
+def gap(part: Part | None, value: Any, width: float) -> float:
+    if part is None or part_contains(part, value):
+        return 0.0
+    if not isinstance(part, Interval) or part.levels is not None or part.low is None or pd.isna(value):
+        return 1.0
+    return float(max(part.low - value, value - part.high) / width) if width else 0.0
+
+
+def widths_of(entries: Explanations) -> dict[str, Any]:
+    """Return the width of each numeric range: of the table for quasi-identifiers, else of what is published."""
+    train, found = people(), {}
+    for name in ("age", "since"):
+        found[name] = train[name].max() - train[name].min()
+    for name in ("pay", "debt"):
+        parts = [entry.parts()[name] for entry in entries.generalized if name not in entry.withheld]
+        ends = [end for part in parts if isinstance(part, Interval) for end in (part.low, part.high)]
+        found[name] = max(ends, default=0) - min(ends, default=0)
+    return found
+
+
+def distances(entries: Explanations, query: dict[str, Any], fixed: set[str], outcome: str) -> np.ndarray:
+    away, widths = [], widths_of(entries)
+    for entry in entries.generalized:
+        parts: dict[str, Part | None] = {**dict.fromkeys(query), **entry.parts()}
+        keeps = all(parts[n] is not None and part_contains(parts[n], query[n]) for n in fixed)  # type: ignore[arg-type]
+        if str(entry.outcome) != outcome or not keeps:
+            away.append(np.inf)
+            continue
+        total = entry.certificate.ncp * len(QUASI)
+        away.append(total + sum(gap(parts[name], query[name], widths.get(name, 1)) for name in query))
+    return np.array(away)
+
+
+def queries(fixes: int, count: int = 50) -> Iterator[tuple[dict[str, Any], set[str], str]]:
+    """Yield queries, some of them with values that no entry has, what cannot change, and the outcome."""
+    random, rows = np.random.default_rng(fixes), people(7, count)
+    rows["pay"] += random.integers(-30, 30, count)
+    rows["age"] = np.where(random.random(count) < 0.2, 90, rows["age"])
+    rows.loc[::9, "job"] = "something else"
+    for row in rows.astype(object).to_dict("records"):
+        query = {str(name): None if pd.isna(value) else value for name, value in row.items()}
+        fixed = set(random.choice([*QUASI, "job", "tall_or_short"], fixes, replace=False).tolist())
+        yield query, fixed, str(random.choice(["no", "some", "all"]))
+
+
+def text_of(value: Any) -> str:
+    return "" if value is None else value.date().isoformat() if isinstance(value, pd.Timestamp) else str(value)
+
+
+ASK = """([values, fixed, outcome]) => {
+    const pick = (select, text) => { select.value = [...select.options].find(o => o.textContent === text).value; };
+    const wish = document.getElementById('wish');
+    if (wish) pick(wish, outcome);
+    values.forEach((text, i) => {
+        const input = document.getElementById('value-' + i);
+        if (input.tagName === 'SELECT') pick(input, text); else input.value = text;
+        document.getElementById('keep-' + i).checked = fixed[i];
+    });
+    document.querySelector('button[type=submit]').click();
+    return [document.getElementById('answer').dataset.entry ?? null, document.getElementById('said').textContent];
+}"""
+
+
+def ask(found: Visit, query: dict[str, Any], fixed: set[str], outcome: str) -> tuple[int | None, str]:
+    """Enter a query, and return the place of the entry that the page finds, and its sentence."""
+    names = [*QUASI, *PRIVATE]
+    values, kept = [text_of(query[name]) for name in names], [name in fixed for name in names]
+    at, said = found.page.evaluate(ASK, [values, kept, outcome])
+    return None if at is None else int(at), said
+
+
+@pytest.mark.parametrize("fixes", [0, 1, 3])
+def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
+    started: Browser, published: tuple[Explanations, Population], address: str, fixes: int
+) -> None:
+    entries, none_left = published[0], 0
+    with visit(started, address) as found:
+        for query, fixed, outcome in queries(fixes):
+            at, said = ask(found, query, fixed, outcome)
+            away = distances(entries, query, fixed, outcome)
+            if not np.isfinite(away).any():
+                assert (at, said.split(".")[0]) == (
+                    None,
+                    "No explanation here leaves everything as it is that you cannot change",
+                )
+                none_left += 1
+                continue
+            assert at == int(np.argmax(away <= away.min() + 1e-9))
+            entry = entries[at]
+            assert isinstance(entry, GeneralizedCounterfactual)
+            assert said == entry.text(query)
+    assert none_left < 50 if fixes else none_left == 0
+    assert none_left > 0 or fixes < 3
+
+
+def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(started: Browser, tmp_path: Path) -> None:
+    anonymizer = fitted("all", private_values="bins", rare_values="withhold")
+    entries = anonymizer.published()
+    assert any(entry.withheld for entry in entries.generalized)
+    with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
+        for fixes in (0, 1):
+            for query, fixed, _ in queries(fixes):
+                at, said = ask(found, query, fixed, "all")
+                away = distances(entries, query, fixed, "all")
+                assert at == (int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None)
+                assert at is None or said == entries[at].text(query)
+                told = found.run("() => document.getElementById('more').textContent")
+                assert at is None or ("in the place of theirs" in told) == (
+                    not entries[at].withheld and not entries[at].certificate.binned  # type: ignore[union-attr]
+                )
+
+
+def test_the_answer_says_what_was_verified_and_that_the_model_was_not_asked(
+    started: Browser, published: tuple[Explanations, Population], address: str
+) -> None:
+    with visit(started, address) as found:
+        query, fixed, outcome = next(queries(0))
+        at, _ = ask(found, query, fixed, outcome)
+        told = found.run("() => document.getElementById('more').innerText")
+        certificate = published[0][at or 0].certificate  # type: ignore[union-attr]
+        assert f"Outcome: {outcome}." in told
+        assert f"{certificate.k} people of the table fit its ranges. At least 4 of them have this outcome" in told
+        assert f"at {np.floor(1000 * certificate.pureness) / 10:g} % of all combinations" in told  # type: ignore[union-attr]
+        assert "The model was not asked about you" in told
+        rows = found.run("() => [...document.querySelectorAll('tbody tr')].map(r => r.innerText)")
+        assert len(rows) == len(query)
+
+
+def test_nothing_is_asked_of_a_network_and_the_policy_refuses_it(started: Browser, address: str) -> None:
+    with visit(started, address) as found:
+        for query in queries(0, 5):
+            ask(found, *query)
+        assert (found.said, found.asked) == ([], [])
+        assert (
+            found.run("() => [location.search, location.hash, localStorage.length, document.cookie].join('|')")
+            == "||0|"
+        )
+        sent = "() => fetch('https://example.org/').then(() => 'sent', () => 'refused')"
+        assert found.run(sent) == "refused"
+        found.run("""() => { const added = document.createElement('script');
+            added.textContent = "document.title = 'broken'"; document.body.append(added); }""")
+        blocked = [words for words in found.said if "Content Security Policy" in words]
+        assert {words.split()[0] for words in blocked} >= {"Connecting", "Executing"}
+        assert found.page.title() == f"Loans {BREAKS}"
+        assert found.asked == []
+
+
+def test_the_policy_of_the_page_names_its_one_script_and_style(published: tuple[Explanations, Population]) -> None:
+    page = page_of(*published)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    for tag in ("script", "style"):
+        (inner,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+        assert f"{tag}-src &#39;sha256-{digest}&#39;" in policy[1]
+    assert "default-src &#39;none&#39;" in policy[1]
+    assert "unsafe" not in policy[1]
+
+
+def test_values_of_the_table_are_text_whatever_they_hold(started: Browser, address: str) -> None:
+    with visit(started, address) as found:
+        assert found.run("() => document.scripts.length") == 2
+        assert found.run("() => document.querySelectorAll('[src], [href], [style], [onclick], link').length") == 0
+        assert found.page.locator("h1").inner_text() == f"Loans {BREAKS}"
+        options = found.run("() => [...document.querySelectorAll('option')].map(o => o.textContent)")
+        assert {BREAKS, ODD} <= {*options}
+        shown = set()
+        for query in queries(0, 20):
+            ask(found, *query)
+            shown.add(found.run("() => document.getElementById('more').textContent"))
+        assert any(ODD in text for text in shown)
+        assert (found.said, found.asked) == ([], [])
+
+
+def test_the_keyboard_alone_is_enough(started: Browser, address: str) -> None:
+    with visit(started, address) as found:
+        key, order = found.page.keyboard, []
+
+        def tab() -> None:
+            key.press("Tab")
+            order.append(found.run("() => document.activeElement.id || document.activeElement.type"))
+            assert found.run("() => getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+        tab()
+        key.type("all")  # picks the outcome
+        for text in ("38", "2003-01-01", "Namur", "high", "30", "4.5", "nurse", "True"):
+            tab()
+            key.type(text)
+            tab()
+            if text == "Namur":
+                key.press("Space")
+        tab()
+        key.press("Enter")
+        places = [place for i in range(8) for place in (f"value-{i}", f"keep-{i}")]
+        assert order == ["wish", *places, "submit"]
+        said = found.page.locator("#said")
+        assert said.get_attribute("role") == "status"
+        assert said.inner_text().startswith(("If you ", "Nothing ", "No explanation "))
+        row = found.page.locator("tbody tr", has_text="city")
+        assert row.locator("td").nth(0).inner_text() == "Namur"
+        assert row.locator("td").nth(2).inner_text() == "no"
+
+
+def test_what_cannot_be_read_is_named_and_focused(started: Browser, address: str) -> None:
+    with visit(started, address) as found:
+        found.page.fill("#value-0", "1,000")
+        found.page.press("#value-0", "Enter")
+        assert found.page.locator("#said").inner_text() == "age: what is entered cannot be read."
+        assert found.run("() => document.activeElement.id") == "value-0"
+        assert found.page.get_by_label("age", exact=True).get_attribute("aria-invalid") == "true"
+        assert "Write a number" in found.page.locator("#wrong-0").inner_text()
+        found.page.click("button[type=reset]")
+        assert found.page.locator("#said").inner_text() == ""
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (1440, "dark"), (375, "dark"), (1440, "light")])
+def test_the_page_fits_and_is_accessible(started: Browser, address: str, width: int, scheme: str) -> None:
+    with visit(started, address, width=width, scheme=scheme) as found:
+        for query in (*queries(0, 1), *queries(3, 1)):
+            ask(found, *query)
+            assert too_wide(found) == []
+            assert smallest_text(found) >= 12
+            assert violations(found) == []
+        assert (found.said, found.asked) == ([], [])
+
+
+def test_five_thousand_entries_are_at_most_two_megabytes(
+    started: Browser, published: tuple[Explanations, Population], tmp_path: Path
+) -> None:
+    some, random = published[0].generalized, np.random.default_rng(0)
+
+    def other(i: int) -> GeneralizedCounterfactual:
+        entry = some[i % len(some)]
+        debt, pay = round(float(random.normal(1000, 300)), 2), int(random.integers(10_000, 99_999))
+        return replace(entry, query=i, released={**entry.released, "debt": debt, "pay": pay})
+
+    entries = Explanations([other(i) for i in range(5000)], policy=published[0].policy, columns=[*QUASI, *PRIVATE])
+    page = page_of(entries, published[1])
+    assert len(page.encode()) <= 2_000_000
+    with visit(started, written(page, tmp_path)) as found:
+        assert ask(found, *next(queries(0)))[0] is not None
+
+
+def test_an_empty_catalogue_is_a_page_as_well(started: Browser, tmp_path: Path) -> None:
+    anonymizer = fitted("all", k=70)
+    entries = anonymizer.published()
+    assert len(entries) == 0
+    with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
+        found.page.click("button[type=submit]")
+        assert found.page.locator("#said").inner_text().startswith("No explanation here")
+
+
+def test_other_results_than_a_catalogue_are_refused(published: tuple[Explanations, Population]) -> None:
+    from cfk_plugin.errors import InputError
+
+    of_nominal = Explanations([], policy=PrivacyPolicy(guarantee="nominal"), columns=["age"])
+    with pytest.raises(InputError, match="published"):
+        page_of(of_nominal, published[1])
+
+
+def test_the_page_holds_values_of_entries_alone(published: tuple[Explanations, Population]) -> None:
+    found = re.search(r'id="catalogue">(.*?)</script>', page_of(*published), re.DOTALL)
+    assert found is not None
+    data = json.loads(found[1])
+    entries = published[0].generalized
+    for feature in data["features"]:
+        if feature["kind"] == "choice":
+            said = {v for e in entries for v in values_of(e.parts()[feature["name"]])}
+            assert {*feature["options"]} == said
+        else:
+            told = {str(e.parts()[feature["name"]]) for e in entries}
+            assert len(feature["parts"]) == len(told)
+    assert {*data} == {"k", "features", "outcomes", "width", "people", "coarse", "pureness"}
+
+
+def values_of(part: Part) -> set[str]:
+    if isinstance(part, Interval):
+        return set(part.levels or ())
+    return {str(value) for value in part if value is not None}
