@@ -47,6 +47,9 @@ $(AXE): tests/browser/package-lock.json
 demo: $(READY)
 	@$(BIN)/cfk demo
 
+# What Python and pytest compile is kept, whatever the environment says: workers and later runs need not do it again.
+test slow: export PYTHONDONTWRITEBYTECODE :=
+
 # A file stays with one worker, so that what its tests share is made once.
 test: $(READY) $(AXE)
 	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --benchmark-skip

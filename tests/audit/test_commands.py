@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
 import tables
-from cfk_plugin.audit import ATTACKS
+from cfk_plugin.audit import ATTACKS, planning
 from cfk_plugin.cli import app
 from cfk_plugin.metrics import utility
 
@@ -252,12 +253,19 @@ def audits(path: str = "out.json") -> dict[tuple[str, str], dict[str, Any]]:
     return {(one["owner"], one["audit"]): one for one in content["reports"]}
 
 
+@pytest.fixture
+def smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan the smallest sizes, however much time is left: as large ones as fit take all of it."""
+    monkeypatch.setattr(planning, "plan", partial(planning.plan, steps=planning.STEPS[:1]))
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("smallest")
 def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store: str) -> None:
     import mlflow
 
     only = "linkage,membership,attribute_inference"
-    result = cfk(f"{ALL} --against raw,reciprocal --only {only} --budget 1m -o out.json --experiment leaks")
+    result = cfk(f"{ALL} --against raw,reciprocal --only {only} --budget 5m -o out.json --experiment leaks")
     said, shown = (" ".join(text.split()) for text in (result.stderr, result.stdout))
     for part in ("5 audits, about", "models are trained on", "of 450 people", "membership: sees an AUC of"):
         assert part in said
@@ -282,8 +290,9 @@ def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("smallest")
 def test_a_stopped_audit_goes_on_and_gives_the_same() -> None:
-    command = f"{ALL} --against raw --only membership --budget 30s --keep kept"
+    command = f"{ALL} --against raw --only membership --budget 5m --keep kept"
     cfk(f"{command} -o first.json")
     assert len(list(Path("kept").rglob("*.npz"))) > 2
     cfk(f"{command} -o again.json")
@@ -303,9 +312,10 @@ def test_an_explainer_of_ones_own_is_a_function_that_makes_it() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("smallest")
 def test_a_table_of_few_hundred_people_is_audited() -> None:
     pd.read_csv("people.csv").head(303).to_csv("people.csv", index=False)  # as many as the paper's smallest table has
-    cfk(f"{ALL} --against raw,reciprocal --budget 3m -o out.json")
+    cfk(f"{ALL} --against raw,reciprocal --budget 5m -o out.json")
     assert {audit for _, audit in audits()} >= {"linkage", "membership", "extraction", "membership_surrogate"}
 
 

@@ -24,7 +24,7 @@ from cfk_plugin.metrics.intervals import clopper_pearson
 pytestmark = pytest.mark.slow
 
 CLAIMED = 0.025
-N, RUNS = 20_000, 300
+N, RUNS = 20_000, 160
 DECLARED = {"ward": ["north", "south", "none"], "test": ["pos", "neg"], "sex": ["f", "m"]}
 PUBLIC = pd.DataFrame(
     [{"ward": w, "test": t, "sex": "f", "age": 50} for w, t in product(["north", "south"], ["pos", "neg"])]
