@@ -131,6 +131,7 @@ def _feature(
         if part is not None:
             labels[part] = entry.labels.get(name)
     found = {"name": name, "at": at, "phrase": [phrase.more, phrase.less, phrase.equal]}
+    found["change"] = domain.attribute.change
     if domain.is_numeric:
         numbers = [
             to_number(end)
@@ -145,7 +146,8 @@ def _feature(
     listed = {part: _values(part) for part in codes}
     options = {value for values, _ in listed.values() for value in values}
     in_order = domain.attribute.kind == "ordinal"
-    line = [value for value in map(to_text, domain.values) if value in options] if in_order else sorted(options)
+    known = options if not is_quasi else {*map(to_text, domain.values)}  # levels of what others can know
+    line = [value for value in map(to_text, domain.values) if value in known] if in_order else sorted(options)
     place = {value: i for i, value in enumerate(line)}
     sets = [
         [[place[v] for v in values], missing, told(part, labels[part])] for part, (values, missing) in listed.items()

@@ -62,9 +62,9 @@ def model(rows: pd.DataFrame) -> np.ndarray:
     return np.array(["no", "some", "all"], dtype=object)[np.digitize(score, [28, 45])]
 
 
-def fitted(desired: str = "opposite", **policy: Any) -> KAnonymizer:
+def fitted(desired: str = "opposite", changes: dict[str, Any] | None = None, **policy: Any) -> KAnonymizer:
     train = people()
-    population = Population.from_frame(train, Schema.from_frame(train, **SETTINGS))
+    population = Population.from_frame(train, Schema.from_frame(train, **SETTINGS, **(changes or {})))
     rules = PrivacyPolicy(**{"k": 4, "guarantee": "catalogue", **policy})
     return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
 
@@ -109,17 +109,36 @@ def widths_of(entries: Explanations) -> dict[str, Any]:
     return found
 
 
-def distances(entries: Explanations, query: dict[str, Any], fixed: set[str], outcome: str) -> np.ndarray:
+def distances(
+    entries: Explanations, query: dict[str, Any], fixed: set[str], outcome: str, monotone: dict[str, str] | None = None
+) -> np.ndarray:
     away, widths = [], widths_of(entries)
     for entry in entries.generalized:
         parts: dict[str, Part | None] = {**dict.fromkeys(query), **entry.parts()}
         keeps = all(parts[n] is not None and part_contains(parts[n], query[n]) for n in fixed)  # type: ignore[arg-type]
+        keeps &= all(
+            parts[n] is not None and goes(parts[n], query[n], way)  # type: ignore[arg-type]
+            for n, way in (monotone or {}).items()
+            if n not in fixed
+        )
         if str(entry.outcome) != outcome or not keeps:
             away.append(np.inf)
             continue
         total = entry.certificate.ncp * len(QUASI)
         away.append(total + sum(gap(parts[name], query[name], widths.get(name, 1)) for name in query))
     return np.array(away)
+
+
+def goes(part: Part, value: Any, way: str) -> bool:
+    """Say whether a part has a value that is reached in one direction; of a missing value no direction is known."""
+    if value is None:
+        return part_contains(part, None)
+    if not isinstance(part, Interval):
+        return False
+    if part.levels is not None:
+        there, own = [LEVELS.index(level) for level in part.levels], LEVELS.index(value)
+        return any(level >= own if way == "increase" else level <= own for level in there)
+    return part.low is not None and bool(part.high >= value if way == "increase" else part.low <= value)
 
 
 def queries(fixes: int, count: int = 50) -> Iterator[tuple[dict[str, Any], set[str], str]]:
@@ -145,7 +164,8 @@ ASK = """([values, fixed, outcome]) => {
     values.forEach((text, i) => {
         const input = document.getElementById('value-' + i);
         if (input.tagName === 'SELECT') pick(input, text); else input.value = text;
-        document.getElementById('keep-' + i).checked = fixed[i];
+        const keep = document.getElementById('keep-' + i);
+        if (keep) keep.checked = fixed[i];
     });
     document.querySelector('button[type=submit]').click();
     return [document.getElementById('answer').dataset.entry ?? null, document.getElementById('said').textContent];
@@ -199,6 +219,24 @@ def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(st
                 assert at is None or ("in the place of theirs" in told) == (
                     not entries[at].withheld and not entries[at].certificate.binned  # type: ignore[union-attr]
                 )
+
+
+def test_what_the_schema_says_of_changes_holds_for_everybody(started: Browser, tmp_path: Path) -> None:
+    monotone = {"age": "increase", "grade": "increase", "pay": "decrease"}
+    anonymizer = fitted(changes={"immutable": ["tall_or_short"], "monotone": monotone})
+    entries, asked = anonymizer.published(), set()
+    with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
+        assert found.run("() => document.querySelectorAll('input[type=checkbox]').length") == 7
+        for query, fixed, outcome in queries(1):
+            held = {*fixed, "tall_or_short"}
+            away = distances(entries, query, held, outcome, monotone)
+            at, said = ask(found, query, fixed, outcome)
+            asked.add(at is None)
+            assert at == (int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None)
+            assert at is None or said == entries[at].text(query)
+        assert asked == {True, False}
+        ask(found, {**query, "tall_or_short": None}, set(), outcome)
+        assert found.page.locator("#said").inner_text() == "tall_or_short: is needed."
 
 
 def test_the_answer_says_what_was_verified_and_that_the_model_was_not_asked(

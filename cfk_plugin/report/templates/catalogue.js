@@ -31,6 +31,14 @@
     return !part.empty && part.low <= own.number && own.number <= part.high;
   }
 
+  /** Whether what cannot change, or in one direction alone, leaves this part; of a missing value no direction is known. */
+  function permits(feature, part, own) {
+    if (own.fixed || own.missing) return contains(feature, part, own);
+    const up = feature.change === "increase";
+    if (!isRange(feature)) return own.code >= 0 && [...part.values].some(code => up ? code >= own.code : code <= own.code);
+    return !part.empty && (up ? part.high >= own.number : part.low <= own.number);
+  }
+
   /** How far a value is from a part: 0 inside; a number in shares of the range; else 1. */
   function gap(feature, part, own) {
     if (contains(feature, part, own)) return 0;
@@ -42,8 +50,9 @@
 
   function valueOf(feature, i) {
     const input = element(`value-${i}`), text = input.value.trim();
-    const own = {text: text || "not given", missing: text === "", fixed: element(`keep-${i}`).checked};
-    if (own.missing) return own;
+    const own = {text: text || "not given", missing: text === "", fixed: element(`keep-${i}`)?.checked ?? true};
+    own.held = own.fixed || feature.change !== "any";
+    if (own.missing) return {...own, wrong: own.held && !feature.read.some(part => part.missing)};
     if (!isRange(feature)) {
       own.code = text === "other" ? -1 : Number(text);
       own.text = input.selectedOptions[0].textContent;
@@ -68,10 +77,10 @@
       away[i] = outcome < 0 || data.outcomes.at[i] === outcome ? data.width.values[data.width.at[i]] : Infinity;
     data.features.forEach((feature, j) => {
       const gaps = feature.read.map(part => gap(feature, part, own[j]));
-      const keeps = feature.read.map(part => contains(feature, part, own[j]));
+      const keeps = feature.read.map(part => !own[j].held || permits(feature, part, own[j]));
       for (let i = 0; i < count; i++) {
         const code = feature.at[i];
-        if (own[j].fixed && (code < 0 || !keeps[code])) away[i] = Infinity;
+        if (own[j].held && (code < 0 || !keeps[code])) away[i] = Infinity;
         else if (code >= 0) away[i] += gaps[code];
       }
     });
@@ -172,10 +181,10 @@
   function find(event) {
     event.preventDefault();
     const own = data.features.map(valueOf), wrong = own.findIndex(value => value.wrong);
-    own.forEach((value, i) => mark(i, !value.wrong ? "" : data.features[i].kind === "date"
-      ? "Write a date as 2024-12-31." : "Write a number as 1234.5, with no other signs."));
+    own.forEach((value, i) => mark(i, !value.wrong ? "" : value.missing ? "Needed here, as it cannot change freely."
+      : data.features[i].kind === "date" ? "Write a date as 2024-12-31." : "Write a number as 1234.5, with no other signs."));
     if (wrong >= 0) {
-      say(`${data.features[wrong].name}: what is entered cannot be read.`);
+      say(`${data.features[wrong].name}: ${own[wrong].missing ? "is needed" : "what is entered cannot be read"}.`);
       element(`value-${wrong}`).focus();
       return;
     }
