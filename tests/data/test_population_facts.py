@@ -60,7 +60,7 @@ def test_counts_of_people_and_what_is_hidden_of_them(
     assert (facts["unique"], facts["below_k"], bins(facts)) == (unique, below, classes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=30), k=st.integers(2, 30))
 def test_no_small_number_is_written_nor_follows(sizes: list[int], k: int) -> None:
     facts = facts_of(population(*sizes), k)

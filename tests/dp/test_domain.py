@@ -67,7 +67,7 @@ def test_numbers_outside_of_the_bounds_count_as_the_nearest_and_undeclared_value
     assert domain().outside(other) == {"sex": 2, "pay": 2}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_what_is_drawn_for_codes_has_these_codes(seed: int) -> None:
     random, found = np.random.default_rng(seed), domain()

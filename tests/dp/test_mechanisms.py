@@ -183,7 +183,7 @@ def test_shares_are_the_whole_budget_and_a_single_column_needs_no_pairs() -> Non
     assert found.sample(100, np.random.default_rng(0))[0].shape == (100, 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.floats(-50, 50, width=32), min_size=2, max_size=6), st.floats(1, 100, width=32))
 def test_the_projection_is_the_nearest_point_that_counts_can_be(values: list[float], total: float) -> None:
     given_counts = np.array(values)

@@ -38,7 +38,7 @@ def by_definition(x: pd.Series, y: pd.Series, others: pd.DataFrame) -> float:
     return total / len(COLUMNS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ROWS, ROWS, st.integers(1, 4))
 def test_distances_and_the_nearest_rows_are_what_the_definition_says(left: list, right: list, k: int) -> None:
     a, b = table(left), table(right)

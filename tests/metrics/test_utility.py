@@ -215,7 +215,7 @@ def table(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     return frame.astype({"age": float, "pay": float, "debt": float})
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(ROW, min_size=1, max_size=12), st.lists(st.tuples(ROW, ROW), min_size=1, max_size=4))
 def test_every_figure_is_what_the_definition_says(rows: list[Any], asked: list[Any]) -> None:
     train, queries, answers = table(rows), table([q for q, _ in asked]), table([c for _, c in asked])

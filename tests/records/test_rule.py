@@ -326,7 +326,7 @@ def least(epochs: Sequence[Epoch], seen: Sequence[Seen]) -> int:
 
 
 @pytest.mark.full_search
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(epochs=towns(), data=st.data())
 def test_at_least_k_people_are_left_whatever_was_asked_when(epochs: list[Epoch], data: st.DataObject) -> None:
     asked = data.draw(st.sets(st.sampled_from(range(len(epochs))), min_size=1))
@@ -348,7 +348,7 @@ def test_without_a_ledger_fewer_than_k_people_are_left() -> None:
     assert broken > 90
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(epochs=towns(), seed=st.integers(0, 2**32 - 1))
 def test_a_ledger_on_disk_decides_as_the_rule(
     epochs: list[Epoch], seed: int, tmp_path_factory: pytest.TempPathFactory

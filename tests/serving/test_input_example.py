@@ -38,7 +38,7 @@ def populations(draw: st.DrawFn) -> Population:
     return Population.from_frame(rows, schema)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(population=populations(), k=st.integers(2, 6))
 def test_an_example_is_complete_nobodys_and_the_same_each_time(population: Population, k: int) -> None:
     example, again = example_of(population, k), example_of(population, k)

@@ -297,7 +297,7 @@ def check_answer(status: int | None, text: str) -> None:
 def test_hostile_requests(server: Server) -> None:
     seen, memory = Counter[int](), server.memory()
 
-    @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=120, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
     @given(requests, kinds)
     def sent(content: bytes, kind: str) -> None:
         status, text = server.post(LONG.get(content, content), kind)
