@@ -26,7 +26,8 @@ from cfk_plugin.protection.partition import Partition, by_group
 
 _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
-_SAMPLE = 400  # combinations of a region at which an entry is tried, where there are more
+_SAMPLE = 64  # combinations of a region at which an entry is tried, where there are more
+_SPENT = 11  # rows that the model is asked for to find entries, per row of the table
 _WIDE = 10_000  # combinations of a region above which nothing is reverted: no sample shows that none is lost
 
 
@@ -52,10 +53,11 @@ class Catalogue(HostOnly):
     @classmethod
     def build(cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Catalogue:
         """Find the admissible entries of every group; the model is asked in large batches."""
-        candidates = _candidates(partition)
-        consistent = _consistent_members(partition, candidates, goal, model)
+        tried = _Tried.of(partition)
+        candidates = tried.affordable(_candidates(partition), _SPENT * partition.population.n_rows)
+        consistent = tried.consistent_members(candidates, goal, model)
         kept = np.flatnonzero((consistent >= policy.k) & _may_leave(partition, candidates, policy))
-        share, low = _pureness(partition, candidates[kept], goal, model)
+        share, low = tried.pureness(candidates[kept], goal, model)
         kept, share = kept[low >= policy.least_pureness], share[low >= policy.least_pureness]
         losses = np.array([ncp(region, partition.population) for region in partition.regions])
         line = np.argsort(np.round(losses[partition.group_of_row[candidates[kept]]], 12), kind="stable")
@@ -240,52 +242,71 @@ def _may_leave(partition: Partition, candidates: Ints, policy: PrivacyPolicy) ->
     return np.array([parts is not None for parts in decided], dtype=bool)
 
 
-def _consistent_members(partition: Partition, candidates: Ints, goal: Goal, model: RowOracle) -> Ints:
-    """Count, for each candidate, the members of its group that get the desired outcome with its private values."""
-    population = partition.population
-    grouped = np.flatnonzero(partition.group_of_row >= 0)
-    members = by_group(partition.group_of_row[grouped], grouped, len(partition.regions))
-    # One row of each person in each group.
-    first = np.concatenate([grouped[:0], *(rows[counts_once(population, rows) == 1] for rows in members)])
-    of_group = np.column_stack([partition.group_of_row[first], population.cell_of(first)])
-    pairs, people = np.unique(of_group, axis=0, return_counts=True)
-    start = np.searchsorted(pairs[:, 0], np.arange(len(partition.regions) + 1))
-    counts = np.zeros(len(candidates), dtype=np.int64)
-    offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
-    group = partition.group_of_row[candidates]
-    size = start[group + 1] - start[group]
-    for at in _equal_work(size):
-        which = np.repeat(at, size[at])
-        within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
-        asked = start[group[which]] + within
-        cells = pairs[asked, 1]
-        good = population.cell_of(candidates[which]) == cells  # the row itself: already asked
-        if len(other := np.flatnonzero(~good)):
-            frame = rows_for_cells(population.encoder, offered, which[other], population.cells[cells[other]])
-            good[other] = judge(model.ask(frame), which[other])
-        np.add.at(counts, which, np.where(good, people[asked], 0))
-    return counts
+@dataclass(frozen=True, eq=False, repr=False)
+class _Tried(HostOnly):
+    """Where the candidates of each group are tried: at its members, and at combinations of its region."""
 
+    partition: Partition
+    members: Ints  # shape (n, 2): group and cell, group by group
+    people: Ints  # how many are there
+    start: Ints  # of each group in these, and the end of the last
+    grids: list[Grid]
+    drawn: list[Codes]  # combinations of each group's region
 
-def _pureness(partition: Partition, candidates: Ints, goal: Goal, model: RowOracle) -> tuple[Floats, Floats]:
-    """Return the share of its group's region where each candidate has its outcome, and its lower end if a sample's."""
-    population = partition.population
-    group = partition.group_of_row[candidates].tolist()
-    none = [0] * len(population.schema.quasi_identifiers)
-    grids = {g: Grid.of(partition.regions[g], population, none) for g in {*group}}
-    cells = {g: grid.sample(_SAMPLE, np.random.default_rng(0)) for g, grid in grids.items()}
-    offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
-    size = np.array([len(cells[g]) for g in group], dtype=np.int64)
-    share, low = np.zeros(len(candidates)), np.zeros(len(candidates))
-    for at in _equal_work(size):
-        which = np.repeat(at, size[at])
-        asked = np.concatenate([cells[group[i]] for i in at.tolist()])
-        good = judge(model.ask(rows_for_cells(population.encoder, offered, which, asked)), which)
-        for i, hits in zip(at.tolist(), np.split(good, np.cumsum(size[at])[:-1]), strict=True):
-            share[i] = low[i] = hits.mean()
-            if len(hits) < grids[group[i]].size:
-                low[i], _ = clopper_pearson(int(hits.sum()), len(hits))
-    return share, low
+    @classmethod
+    def of(cls, partition: Partition) -> _Tried:
+        population, n_groups = partition.population, len(partition.regions)
+        grouped = np.flatnonzero(partition.group_of_row >= 0)
+        rows = by_group(partition.group_of_row[grouped], grouped, n_groups)
+        # One row of each person in each group.
+        first = np.concatenate([grouped[:0], *(some[counts_once(population, some) == 1] for some in rows)])
+        of_group = np.column_stack([partition.group_of_row[first], population.cell_of(first)])
+        members, people = np.unique(of_group, axis=0, return_counts=True)
+        start = np.searchsorted(members[:, 0], np.arange(n_groups + 1))
+        none = [0] * len(population.schema.quasi_identifiers)
+        grids = [Grid.of(region, population, none) for region in partition.regions]
+        drawn = [grid.sample(_SAMPLE, np.random.default_rng(0)) for grid in grids]
+        return cls(partition, members, people, start, grids, drawn)
+
+    def affordable(self, candidates: Ints, rows: int) -> Ints:
+        """Return the candidates for which the model is asked for so many rows at most, of every group alike many."""
+        group = self.partition.group_of_row[candidates]
+        line = np.lexsort((group, np.arange(len(group)) - np.searchsorted(group, group)))
+        cost = np.diff(self.start) + [len(cells) for cells in self.drawn]
+        return candidates[np.sort(line[np.cumsum(cost[group[line]]) <= rows])]
+
+    def consistent_members(self, candidates: Ints, goal: Goal, model: RowOracle) -> Ints:
+        """Count, for each candidate, the members of its group that have the outcome with its private values."""
+        population, group = self.partition.population, self.partition.group_of_row[candidates]
+        counts, size = np.zeros(len(candidates), dtype=np.int64), np.diff(self.start)[group]
+        offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
+        for at in _equal_work(size):
+            which = np.repeat(at, size[at])
+            within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
+            asked = self.start[group[which]] + within
+            cells = self.members[asked, 1]
+            good = population.cell_of(candidates[which]) == cells  # the row itself: already asked
+            if len(other := np.flatnonzero(~good)):
+                frame = rows_for_cells(population.encoder, offered, which[other], population.cells[cells[other]])
+                good[other] = judge(model.ask(frame), which[other])
+            np.add.at(counts, which, np.where(good, self.people[asked], 0))
+        return counts
+
+    def pureness(self, candidates: Ints, goal: Goal, model: RowOracle) -> tuple[Floats, Floats]:
+        """Return the share of the region where each candidate has its outcome, and its lower end if of a sample."""
+        population, group = self.partition.population, self.partition.group_of_row[candidates].tolist()
+        offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
+        size = np.array([len(self.drawn[g]) for g in group], dtype=np.int64)
+        share, low = np.zeros(len(candidates)), np.zeros(len(candidates))
+        for at in _equal_work(size):
+            which = np.repeat(at, size[at])
+            asked = np.concatenate([self.drawn[group[i]] for i in at.tolist()])
+            good = judge(model.ask(rows_for_cells(population.encoder, offered, which, asked)), which)
+            for i, hits in zip(at.tolist(), np.split(good, np.cumsum(size[at])[:-1]), strict=True):
+                share[i] = low[i] = hits.mean()
+                if len(hits) < self.grids[group[i]].size:
+                    low[i], _ = clopper_pearson(int(hits.sum()), len(hits))
+        return share, low
 
 
 def _equal_work(size: Ints) -> list[Ints]:

@@ -13,7 +13,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
 from cfk_plugin.protection.axes import Floats
 
-_RECORDS = 20  # private parts that are tried in every cell
+_RECORDS = 8  # private parts that are tried in every cell
 _ASKED = 400_000  # rows that the model is asked for at most, where that leaves one record
 
 
