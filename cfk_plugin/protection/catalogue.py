@@ -27,7 +27,7 @@ from cfk_plugin.protection.partition import Partition, by_group
 _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
 _SAMPLE = 64  # combinations of a region at which an entry is tried, where there are more
-_SPENT = 11  # rows that the model is asked for to find entries, per row of the table
+_SPENT = 10  # rows that the model is asked for to find entries, per row of the table
 _WIDE = 10_000  # combinations of a region above which nothing is reverted: no sample shows that none is lost
 
 
@@ -142,7 +142,7 @@ class Catalogue(HostOnly):
     def distances(self, queries: Intake, at: Ints, open_to: Mask) -> tuple[Floats, Floats]:
         """Return the distances of some queries to the groups that have entries, and to the entries' private values.
 
-        A region is as far away as its nearest point, and its width on top; where it does not answer, infinitely.
+        A region is as far away as its nearest point and half of its width; where it does not answer, infinitely.
         """
         heom, entries = self.private_values
         groups = self._groups
@@ -192,7 +192,7 @@ class Catalogue(HostOnly):
     def _widths(self) -> Floats:
         partition = self.partition
         widths = [sum(ncp_by_attribute(region, partition.population).values()) for region in partition.regions]
-        return np.array(widths)[self._groups]
+        return np.array(widths)[self._groups] / 2
 
     @cached_property
     def weakest(self) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,15 @@ LEVELS = ["low", "mid", "high"]
 TREE = {city: ["north" if city < "C" else "south"] for city in "ABCD"}
 K = 4
 PURE = 0.8
+
+
+@pytest.fixture(autouse=True)
+def every_candidate() -> Iterator[pytest.MonkeyPatch]:
+    """Try every candidate on all combinations, as brute force does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cfk_plugin.protection.catalogue._SPENT", 10**6)
+        patch.setattr("cfk_plugin.protection.catalogue._SAMPLE", 10**6)
+        yield patch
 
 
 def table(seed: int, n: int = 60) -> pd.DataFrame:
@@ -119,6 +128,25 @@ def brute_force_entries(anonymizer: KAnonymizer, train: pd.DataFrame, model: Any
     return entries
 
 
+@pytest.mark.parametrize("n", [60, 400])
+@pytest.mark.parametrize("desired", ["yes", "opposite"])
+def test_the_model_is_asked_for_twenty_rows_per_row_to_make_a_catalogue(
+    desired: str, n: int, every_candidate: pytest.MonkeyPatch
+) -> None:
+    train = table(4, n)
+    everything = brute_force_entries(fitted(train, two, desired), train, two, desired)
+    every_candidate.undo()
+    anonymizer = fitted(train, two, desired)
+    assert anonymizer.model_.rows <= 20 * len(train)
+    catalogue = anonymizer.guarantee_.catalogue
+    assert catalogue is not None
+    rows = train.iloc[catalogue.rows]
+    regions = anonymizer.regions_of(rows)
+    offered = [(region, plain(own)) for region, own in zip(regions, rows[PRIVATE].to_dict("records"), strict=True)]
+    assert all(pair in [(e.region, plain(e.private)) for e in everything] for pair in offered)
+    assert len({region for region, _ in offered}) > 0.6 * len({e.region for e in everything})
+
+
 def combinations(region: Region, train: pd.DataFrame) -> pd.DataFrame:
     """Return all combinations of the table's values that are inside of a region."""
     inside = [[v for v in train[name].unique() if Region({name: region[name]}).contains({name: v})] for name in QUASI]
@@ -133,7 +161,7 @@ def met(model: Any, desired: Any, label: Any, points: pd.DataFrame, private: dic
 
 def plain_distance(query: Any, entry: Entry, train: pd.DataFrame) -> float:
     """Return region and private values against a query, value by value."""
-    total = entry.loss * len(QUASI)
+    total = entry.loss * len(QUASI) / 2
     for name, part in entry.region.items():
         value = query[name]
         if not isinstance(part, Interval) or part.levels is not None or pd.isna(value):
