@@ -112,7 +112,7 @@ def _losses(entries: Sequence[GeneralizedCounterfactual], population: Population
     for entry in entries:
         key = repr(entry.region)
         if key not in known:
-            known[key] = sum(ncp_by_attribute(entry.region, population).values())
+            known[key] = sum(ncp_by_attribute(entry.region, population).values()) / 2
         yield known[key]
 
 

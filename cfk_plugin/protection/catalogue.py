@@ -26,7 +26,7 @@ from cfk_plugin.protection.partition import Partition, by_group
 
 _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
-_SAMPLE = 64  # combinations of a region at which an entry is tried, where there are more
+_SAMPLE = 20, 64  # combinations of a region at which an entry is tried, at least and at most, where there are more
 _SPENT = 10  # rows that the model is asked for to find entries, per row of the table
 _WIDE = 10_000  # combinations of a region above which nothing is reverted: no sample shows that none is lost
 
@@ -53,8 +53,9 @@ class Catalogue(HostOnly):
     @classmethod
     def build(cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Catalogue:
         """Find the admissible entries of every group; the model is asked in large batches."""
-        tried = _Tried.of(partition)
-        candidates = tried.affordable(_candidates(partition), _SPENT * partition.population.n_rows)
+        rows = _SPENT * partition.population.n_rows
+        tried = _Tried.of(partition, rows)
+        candidates = tried.affordable(_candidates(partition), rows)
         consistent = tried.consistent_members(candidates, goal, model)
         kept = np.flatnonzero((consistent >= policy.k) & _may_leave(partition, candidates, policy))
         share, low = tried.pureness(candidates[kept], goal, model)
@@ -254,18 +255,20 @@ class _Tried(HostOnly):
     drawn: list[Codes]  # combinations of each group's region
 
     @classmethod
-    def of(cls, partition: Partition) -> _Tried:
+    def of(cls, partition: Partition, rows: int) -> _Tried:
+        """Draw as many combinations as let every group have two candidates, if the model is asked for so many rows."""
         population, n_groups = partition.population, len(partition.regions)
         grouped = np.flatnonzero(partition.group_of_row >= 0)
-        rows = by_group(partition.group_of_row[grouped], grouped, n_groups)
+        of_each = by_group(partition.group_of_row[grouped], grouped, n_groups)
         # One row of each person in each group.
-        first = np.concatenate([grouped[:0], *(some[counts_once(population, some) == 1] for some in rows)])
+        first = np.concatenate([grouped[:0], *(some[counts_once(population, some) == 1] for some in of_each)])
         of_group = np.column_stack([partition.group_of_row[first], population.cell_of(first)])
         members, people = np.unique(of_group, axis=0, return_counts=True)
         start = np.searchsorted(members[:, 0], np.arange(n_groups + 1))
         none = [0] * len(population.schema.quasi_identifiers)
         grids = [Grid.of(region, population, none) for region in partition.regions]
-        drawn = [grid.sample(_SAMPLE, np.random.default_rng(0)) for grid in grids]
+        sample = int(np.clip((rows / 2 - len(members)) // max(n_groups, 1), *_SAMPLE))
+        drawn = [grid.sample(sample, np.random.default_rng(0)) for grid in grids]
         return cls(partition, members, people, start, grids, drawn)
 
     def affordable(self, candidates: Ints, rows: int) -> Ints:

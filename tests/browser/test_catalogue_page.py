@@ -124,7 +124,7 @@ def distances(
         if str(entry.outcome) != outcome or not keeps:
             away.append(np.inf)
             continue
-        total = entry.certificate.ncp * len(QUASI)
+        total = entry.certificate.ncp * len(QUASI) / 2
         away.append(total + sum(gap(parts[name], query[name], widths.get(name, 1)) for name in query))
     return np.array(away)
 

@@ -42,7 +42,7 @@ def every_candidate() -> Iterator[pytest.MonkeyPatch]:
     """Try every candidate on all combinations, as brute force does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cfk_plugin.protection.catalogue._SPENT", 10**6)
-        patch.setattr("cfk_plugin.protection.catalogue._SAMPLE", 10**6)
+        patch.setattr("cfk_plugin.protection.catalogue._SAMPLE", (10**6, 10**6))
         yield patch
 
 
