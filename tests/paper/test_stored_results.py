@@ -141,17 +141,18 @@ NOMINAL: dict[str, tuple[Any, dict[str, Any]]] = {
     "mondrian": ("mondrian", {}),
     "mondrian-raw": (MondrianProtector(normalise=False), {}),
 }
+RECIPROCAL: dict[str, Any] = {"guarantee": "reciprocal", "min_pureness": 0.0}  # no floor: every region is compared
 FIXED: dict[str, dict[str, Any]] = {
-    "reciprocal": {},
-    "reciprocal-ncp": {"objective": "ncp"},
-    "reciprocal-eligible": {"anonymity_set": "eligible"},
+    "reciprocal": RECIPROCAL,
+    "reciprocal-ncp": {**RECIPROCAL, "objective": "ncp"},
+    "reciprocal-eligible": {**RECIPROCAL, "anonymity_set": "eligible"},
     "catalogue": {"guarantee": "catalogue"},
 }
 GENERATED: dict[str, dict[str, Any]] = {
-    "reciprocal-diverse": {"l": 2, "t": 0.6},
-    "reciprocal-bins": {"private_values": "bins"},
-    "reciprocal-rare": {"rare_values": "withhold", "alpha": 0.3, "min_lift": 1.0},
-    "reciprocal-alike": {"alpha": 0.4, "min_lift": 1.1, "on_homogeneous": "suppress"},
+    "reciprocal-diverse": {**RECIPROCAL, "l": 2, "t": 0.6},
+    "reciprocal-bins": {**RECIPROCAL, "private_values": "bins"},
+    "reciprocal-rare": {**RECIPROCAL, "rare_values": "withhold", "alpha": 0.3, "min_lift": 1.0},
+    "reciprocal-alike": {**RECIPROCAL, "alpha": 0.4, "min_lift": 1.1, "on_homogeneous": "suppress"},
     "catalogue-diverse": {"guarantee": "catalogue", "l": 2},
     "catalogue-private": {
         "guarantee": "catalogue",
@@ -216,10 +217,10 @@ def sealed(table: Table, k: int, larger: int) -> Iterator[tuple[str, str]]:
     """Yield digests of what a sealed population releases, for its own k and a larger one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "population.cfk"
-        fitted(table, table.population, k).seal(path)
+        fitted(table, table.population, k, **RECIPROCAL).seal(path)
         population = Population.open(path, key=KEY)
         for floor in {k, larger}:
-            anonymizer = fitted(table, population, floor)
+            anonymizer = fitted(table, population, floor, **RECIPROCAL)
             yield f"sealed-{floor}", of_entries(anonymizer.transform(table.counterfactuals))
             yield f"sealed-{floor}-everybody", digest([of_region(r) for r in anonymizer.regions_of(table.rows)])
 
