@@ -159,7 +159,6 @@ def log(acts: Sequence[Act], folder: Path) -> tuple[dict[str, str], PrivacyRepor
             "purpose": "demonstration",
             "background_knowledge": "age, sex and BMI of every patient; the data are public",
         },
-        accepted_risks={"k_desired_min": "a demonstration on public data"},
         reason="demonstration",
     )
     uri = store(folder)

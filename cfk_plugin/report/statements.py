@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from cfk_plugin.records.record import FLOOR
 from cfk_plugin.release.results import PrototypeCertificate
 from cfk_plugin.report.data import (
     Amount,
@@ -32,7 +33,7 @@ from cfk_plugin.report.data import (
 from cfk_plugin.report.disclosure import Control, kind_of
 from cfk_plugin.report.figures import latest_population
 from cfk_plugin.report.inputs import Asked
-from cfk_plugin.report.runs import Evidence, Pooled
+from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
 
 # --- definitions ---
 
@@ -390,7 +391,7 @@ def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
     policies: list[PolicyInForce] = [
         {
             "sha256": sha,
-            "settings": dict(pooled.runs[places[0]].policy or {}),
+            "settings": _settings(pooled.runs[places[0]]),
             "first": day(of[sha].min()),
             "last": day(of[sha].max()),
             "asked": asked[sha],
@@ -398,6 +399,12 @@ def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
         for sha, places in by_policy.items()
     ]
     return tuple(sorted(policies, key=lambda one: (str(one["first"]), one["sha256"])))
+
+
+def _settings(run: RunEvidence) -> dict[str, Any]:
+    """Return the settings of a run's policy, with the floor of pureness that held, where the run says so."""
+    floor = {"least_pureness": run.setting("min_pureness") or 0.0} if FLOOR in run.params else {}
+    return {**(run.policy or {}), **floor}
 
 
 def _of_params(pooled: Pooled, name: str) -> tuple[str, ...]:

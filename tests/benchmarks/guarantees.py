@@ -21,8 +21,9 @@ from tables import TABLES, Case, case
 
 POLICIES = {
     "nominal": {"guarantee": "nominal"},
-    "reciprocal": {},
-    "reciprocal, eligible": {"anonymity_set": "eligible"},
+    # without a floor, which would leave out the regions that cost most
+    "reciprocal": {"guarantee": "reciprocal", "min_pureness": 0},
+    "reciprocal, eligible": {"guarantee": "reciprocal", "min_pureness": 0, "anonymity_set": "eligible"},
     "catalogue": {"guarantee": "catalogue"},
 }
 FIGURES = ("k_min", "k_effective_min", "k_desired_min", "k_consistent_min")

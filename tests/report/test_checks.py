@@ -226,6 +226,8 @@ def test_pureness_is_judged_by_the_floor_that_held(judge: Any) -> None:
     lines = [next(line for line in data.checks if line.id == "pureness") for data in (now, before)]
     assert [line.threshold.value for line in lines] == [0.5, None]
     assert "No floor is set" in lines[1].text
+    told = [data.policy["policies"][0]["settings"] for data in (now, before)]
+    assert [settings.get("least_pureness") for settings in told] == [0.5, None]
     runs = [reported.run(impure, named_none, params={"least_pureness": None}), reported.run(policy=named_none)]
     line = reported.check(PrivacyReport.of_runs(runs), "pureness")
     assert (line.status, line.threshold.value) == ("review", 0.5)
