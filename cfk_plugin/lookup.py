@@ -80,7 +80,7 @@ def catalogue_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = environment.get_template("style.css.j2").render(stack_widths=())
+    style = environment.get_template("style.css.j2").render(stack_widths=(32,))
     style += environment.get_template("catalogue.css").render()
     script = environment.get_template("catalogue.js").render()
     return environment.get_template("catalogue.html.j2").render(

@@ -236,7 +236,7 @@ def test_what_the_schema_says_of_changes_holds_for_everybody(started: Browser, t
             assert at is None or said == entries[at].text(query)
         assert asked == {True, False}
         ask(found, {**query, "tall_or_short": None}, set(), outcome)
-        assert found.page.locator("#said").inner_text() == "tall_or_short: is needed."
+        assert found.page.locator("#said").inner_text() == "tall_or_short is needed."
 
 
 def test_the_answer_says_what_was_verified_and_that_the_model_was_not_asked(
@@ -334,7 +334,7 @@ def test_what_cannot_be_read_is_named_and_focused(started: Browser, address: str
     with visit(started, address) as found:
         found.page.fill("#value-0", "1,000")
         found.page.press("#value-0", "Enter")
-        assert found.page.locator("#said").inner_text() == "age: what is entered cannot be read."
+        assert found.page.locator("#said").inner_text() == "age cannot be read as it is entered."
         assert found.run("() => document.activeElement.id") == "value-0"
         assert found.page.get_by_label("age", exact=True).get_attribute("aria-invalid") == "true"
         assert "Write a number" in found.page.locator("#wrong-0").inner_text()

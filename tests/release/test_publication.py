@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
-from cfk_plugin import Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
+from cfk_plugin import Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, catalogue_page
 from cfk_plugin.cli import app
 from cfk_plugin.errors import ModelError, NotFittedError, PolicyError
 
@@ -111,17 +112,21 @@ def test_the_table_says_to_people_what_its_entries_are(anonymizer: KAnonymizer) 
 
 
 def test_what_is_published_does_not_depend_on_the_order_of_rows_or_columns(anonymizer: KAnonymizer) -> None:
-    turned = TRAIN.sample(frac=1, random_state=1, ignore_index=True)
-    assert fitted(turned).catalogue_.equals(anonymizer.catalogue_)
-    losses = anonymizer.catalogue_["ncp"]
+    table, turned = anonymizer.catalogue_, TRAIN.sample(frac=1, random_state=1, ignore_index=True)
+    assert fitted(turned).catalogue_.equals(table)
+    plain = table.columns.drop(["entry", "catalogue"])
+    assert fitted(turned[turned.columns[::-1]]).catalogue_[plain].equals(table[plain])
+    losses = table["ncp"]
     assert losses.is_monotonic_increasing
     assert losses.duplicated().any()  # ties
 
 
 def test_nothing_of_a_row_that_is_in_no_entry_is_published(anonymizer: KAnonymizer) -> None:
-    text = anonymizer.catalogue_.to_csv() + anonymizer.published().to_json()
-    assert "canary" not in text
-    assert "987" not in text
+    published = anonymizer.published()
+    page = catalogue_page(published, anonymizer.population_)
+    for text in (anonymizer.catalogue_.to_csv(), published.to_json(), page):
+        assert "canary" not in text
+        assert not re.search(r"\b(987|977)\b", text)  # the value, and the width of the range that it makes
     offered = {
         (json.loads(text)["released"]["pay"], json.loads(text)["released"]["job"])
         for text in anonymizer.catalogue_["entry"]
@@ -231,6 +236,16 @@ def test_a_file_passes_as_it_was_written(made: Path, kind: str, monkeypatch: pyt
     written = Path(f"catalogue.{kind}").read_bytes().decode("latin-1")
     assert "canary-name" not in written
     assert "canary-person" not in written
+
+
+def test_the_page_is_written_and_holds_nothing_else_of_the_rows(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made)
+    command = f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} --html page.html --title Loans"
+    assert cfk(command).exit_code == 0
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "<title>Loans</title>" in page
+    assert "canary-name" not in page
+    assert "canary-person" not in page
 
 
 def test_all_files_hold_the_same(made: Path) -> None:

@@ -165,16 +165,18 @@
       : `The model gives this outcome at about ${percent(share)} of the combinations of values that fit ` +
         `(95 % interval: ${percent(low)} to ${percent(high)}).`);
     put(facts, "li", "The model was not asked about you: it may decide otherwise, even if you change all of this.");
-    const table = put(put(element("more"), "div", "", {class: "table"}), "table", "");
+    // On a narrow screen rows are set as lists; the roles keep it a table.
+    const table = put(put(element("more"), "div", "", {class: "table stacks32"}), "table", "", {role: "table"});
     put(table, "caption", "You and this explanation");
-    const head = put(put(table, "thead", ""), "tr", ""), body = put(table, "tbody", "");
-    for (const name of ["Attribute", "You", "Explanation", "Changes"]) put(head, "th", name, {scope: "col"});
+    const head = put(put(table, "thead", "", {role: "rowgroup"}), "tr", "", {role: "row"});
+    const body = put(table, "tbody", "", {role: "rowgroup"}), names = ["Attribute", "You", "Explanation", "Changes"];
+    for (const name of names) put(head, "th", name, {scope: "col", role: "columnheader"});
     data.features.forEach((feature, j) => {
-      const part = feature.read[feature.at[i]], row = put(body, "tr", ""), stays = part && contains(feature, part, own[j]);
-      put(row, "th", feature.name, {scope: "row"});
-      put(row, "td", own[j].text);
-      put(row, "td", part ? part.said : "withheld");
-      put(row, "td", part ? stays ? "no" : "yes" : "not said", {class: part && !stays ? "changes" : "none"});
+      const part = feature.read[feature.at[i]], stays = part && contains(feature, part, own[j]);
+      const row = put(body, "tr", "", {role: "row"}), kind = part && !stays ? "changes" : "stays";
+      put(row, "th", feature.name, {scope: "row", role: "rowheader"});
+      [own[j].text, part ? part.said : "withheld", !part ? "not said" : stays ? "no" : "yes"].forEach((text, at) =>
+        put(row, "td", text, {role: "cell", "data-label": names[at + 1], ...(at === 2 ? {class: kind} : {})}));
     });
   }
 
@@ -184,7 +186,7 @@
     own.forEach((value, i) => mark(i, !value.wrong ? "" : value.missing ? "Needed here, as it cannot change freely."
       : data.features[i].kind === "date" ? "Write a date as 2024-12-31." : "Write a number as 1234.5, with no other signs."));
     if (wrong >= 0) {
-      say(`${data.features[wrong].name}: ${own[wrong].missing ? "is needed" : "what is entered cannot be read"}.`);
+      say(`${data.features[wrong].name} ${own[wrong].missing ? "is needed" : "cannot be read as it is entered"}.`);
       element(`value-${wrong}`).focus();
       return;
     }
