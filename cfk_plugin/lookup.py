@@ -68,7 +68,7 @@ def catalogue_page(
         "k": policy.k,
         "features": features,
         "outcomes": _coded(str(entry.outcome) for entry in entries),
-        "width": _coded(round(loss, 12) for loss in _losses(entries, population)),
+        "width": _coded(round(loss, 12) for loss in _half_widths(entries, population)),
         "people": _coded(each.k for each in figures),
         "coarse": _coded(int(bool(each.binned or each.withheld)) for each in figures),
         "pureness": _coded((each.pureness, each.pureness_low, each.pureness_high) for each in figures),
@@ -107,7 +107,7 @@ def _coded(values: Iterable[Hashable]) -> dict[str, list[Any]]:
     return {"values": [*codes], "at": at}
 
 
-def _losses(entries: Sequence[GeneralizedCounterfactual], population: Population) -> Iterable[float]:
+def _half_widths(entries: Sequence[GeneralizedCounterfactual], population: Population) -> Iterable[float]:
     known: dict[str, float] = {}
     for entry in entries:
         key = repr(entry.region)

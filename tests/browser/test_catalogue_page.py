@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import pytest
 from browsing import smallest_text, too_wide, violations, visit
 from cfk_plugin import Explanations, GeneralizedCounterfactual, Interval, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin import catalogue_page as page_of
+from cfk_plugin.data.intake import take_in
 from cfk_plugin.data.region import Part, part_contains
 
 if TYPE_CHECKING:
@@ -172,9 +173,10 @@ ASK = """([values, fixed, outcome]) => {
 }"""
 
 
-def ask(found: Visit, query: dict[str, Any], fixed: set[str], outcome: str) -> tuple[int | None, str]:
+def ask(
+    found: Visit, query: dict[str, Any], fixed: set[str], outcome: str, names: Sequence[str] = (*QUASI, *PRIVATE)
+) -> tuple[int | None, str]:
     """Enter a query, and return the place of the entry that the page finds, and its sentence."""
-    names = [*QUASI, *PRIVATE]
     values, kept = [text_of(query[name]) for name in names], [name in fixed for name in names]
     at, said = found.page.evaluate(ASK, [values, kept, outcome])
     return None if at is None else int(at), said
@@ -202,6 +204,29 @@ def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
             assert said == entry.text(query)
     assert none_left < 50 if fixes else none_left == 0
     assert none_left > 0 or fixes < 3
+
+
+def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path: Path) -> None:
+    names = [*QUASI, "job", "tall_or_short"]  # no number is private: its range would be the table's there
+    train, known = people()[names], {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "hierarchies")}
+    population = Population.from_frame(train, Schema.from_frame(train, **known))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee="catalogue"))
+    anonymizer.fit(population, lambda rows: ((rows["age"] > 30) | rows["tall_or_short"]).to_numpy(dtype=bool), True)
+    catalogue, entries, asked = anonymizer.guarantee_.catalogue, anonymizer.published(), people(7, 30)[names]
+    assert catalogue is not None
+    everywhere = np.ones((len(asked), 1), dtype=bool)
+    regions, private = catalogue.distances(take_in(asked, population.encoder), np.arange(len(asked)), everywhere)
+    away = regions[:, catalogue.group_at] + private
+    place = {(e.region, tuple(e.released[name] for name in names[4:])): e.query for e in entries.generalized}
+    offered = population.rows(catalogue.rows)[names[4:]].itertuples(index=False)
+    of_entry = [catalogue.partition.regions[g] for g in catalogue.partition.group_of_row[catalogue.rows]]
+    places = np.array([place.get((region, tuple(row)), -1) for region, row in zip(of_entry, offered, strict=True)])
+    away[:, places < 0] = np.inf  # what the verifier refuses is not published
+    with visit(started, written(page_of(entries, population), tmp_path)) as found:
+        for i, row in enumerate(asked.astype(object).to_dict("records")):
+            query = {str(name): None if pd.isna(value) else value for name, value in row.items()}
+            at, _ = ask(found, query, set(), "True", names)
+            assert at in places[away[i] <= away[i].min() + 1e-9]
 
 
 def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(started: Browser, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,15 @@ def fitted(
     population = Population.from_frame(train, Schema.from_frame(train, **SCHEMA), key=b"key")
     rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **policy})
     return KAnonymizer(policy=rules, ledger=ledger).fit(population, model=model, desired=desired)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_entry() -> Iterator[None]:
+    """Let a catalogue have all entries that there are, each tried everywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cfk_plugin.protection.catalogue._SPENT", 10**6)
+        patch.setattr("cfk_plugin.protection.catalogue._SAMPLE", (10**6, 10**6))
+        yield
 
 
 @pytest.fixture(scope="module")
