@@ -35,17 +35,17 @@ KERNELS: list[Any] = []  # what Python calls
 _log = logging.getLogger("cfk_plugin")
 
 
-def jit(function: _F) -> _F:
+def jit(function: _F, **options: Any) -> _F:
     """Compile a kernel: kept on disk, and free of the interpreter lock so that threads run in parallel."""
-    kernel = _numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
+    kernel = _numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     kernel._cache = _Kept(f"{function.__module__}.{function.__qualname__}")
     KERNELS.append(kernel)
     return cast("_F", kernel)
 
 
-def inner(function: _F) -> _F:
+def inner(function: _F, **options: Any) -> _F:
     """Compile what only kernels call, as a part of them: without what calls from Python need, which takes longest."""
-    kernel = _numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    kernel = _numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
     return cast("_F", kernel)
 
 

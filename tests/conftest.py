@@ -56,7 +56,7 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 def short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Search for groups a tenth as long, which no guarantee depends on, where their quality is not the matter."""
     if not any(request.node.get_closest_marker(name) for name in ("full_search", "slow")):
-        monkeypatch.setattr("cfk_plugin.protection.groups._STEPS", 6)
+        monkeypatch.setattr("cfk_plugin.protection.groups._WORK", {"balanced": (300, 0, 1e6)})
 
 
 @pytest.fixture(scope="session")

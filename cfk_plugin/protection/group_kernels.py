@@ -1,621 +1,504 @@
-"""Local search over a partition of people into groups: take a few neighbouring groups apart, divide them anew."""
+"""Local search over a partition: take a few near groups apart, divide their people anew, keep what costs less."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cfk_plugin.protection.axes import AxisArrays, CellTree, Codes, Floats, Ints, jit, nearest, reach
-from cfk_plugin.protection.hull import GroupHull, begin, extend_group_hull, joined_group_hull, prices
+from cfk_plugin._compiled import inner, jit
+from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, Floats, Ints
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-class Candidates(NamedTuple):
-    """Cells with people to place. ``own``: at least k of them, who may stay a group of their own.
+LENDERS = 4  # large cells that may join a pool
+HOMES = 4  # groups that a small cell may be divided among
+_ONE: Any = np.int64(1)  # a plain 1 would be a type of its own, for which everything is compiled once more
+_DRAFTS = 32  # groups that a pool may be divided into
+_MOST = 4  # groups that are taken apart at once
+_HOT, _COLD = 0.3, 0.01  # temperatures at first and at last, in costs of a group
+_FLAGS: dict[str, Any] = {
+    "error_model": "numpy",
+    "_nrt": False,
+}  # as nothing is allocated, references need no counting: half of the time
 
-    ``people[i]`` are still without a group and ``taken[i]`` in the one that is being grown, which would cost
-    ``price[i]`` with cell ``i``. ``size[0]`` is the number of cells; ``work[0]`` counts how often a cell was held
-    against a hull, which is what all of this costs.
+
+def _entry(function: _F) -> _F:
+    return jit(function, **_FLAGS)
+
+
+def _inner(function: _F) -> _F:
+    return inner(function, forceinline=True, **_FLAGS)
+
+
+class Space(NamedTuple):
+    """The cells and what a group of them costs.
+
+    ``x`` is a place on INTERVAL, a code on NOMINAL axes, and the node of the leaf on a TREE; nodes are numbered through
+    all axes. The first ``small`` cells have fewer than k people, the others are large. ``near`` and ``rich`` list small
+    and large ones nearest to each, then -1.
     """
 
+    kind: NDArray[np.int8]
+    weight: Floats
+    unit: Floats  # cost of one value of a NOMINAL axis
+    first: Ints  # leaf of each node
+    last: Ints
+    parent: Ints
+    node_cost: Floats
     x: Floats
-    cell: Ints
-    people: Ints
-    own: NDArray[np.bool_]
-    taken: Ints
-    price: Floats
-    size: Ints
-    work: Ints
-
-    @classmethod
-    def empty(cls, cells: int, q: int) -> Candidates:
-        cell, people, taken, one, other = (np.zeros(n, np.int64) for n in (cells, cells, cells, 1, 1))
-        return cls(np.zeros((cells, q)), cell, people, np.zeros(cells, np.bool_), taken, np.zeros(cells), one, other)
-
-
-class Division(NamedTuple):
-    """Groups over a pool as linked lists of shares; ``used`` counts groups and shares."""
-
-    head: Ints
-    total: Ints
-    slots: Ints
-    cost: Floats
-    member: Ints
-    people: Ints
-    follow: Ints
-    used: Ints
-
-    @classmethod
-    def empty(cls, groups: int, shares: int) -> Division:
-        head, total, slots, member, people, follow, used = (
-            np.zeros(n, np.int64) for n in (groups, groups, groups, shares, shares, shares, 2)
-        )
-        return cls(head, total, slots, np.zeros(groups), member, people, follow, used)
-
-
-@jit
-def chance(state: NDArray[np.uint64]) -> float:
-    """Next number of a xorshift generator, in [0, 1)."""
-    s = state[0]
-    s ^= s << np.uint64(13)
-    s ^= s >> np.uint64(7)
-    s ^= s << np.uint64(17)
-    state[0] = s
-    return float(s >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@jit
-def note(pool: Candidates, division: Division, count: int, cost: float) -> int:
-    """Write the group that was grown into the division; returns how many of it had to be placed."""
-    g = division.used[0]
-    division.used[0] += 1
-    division.head[g], division.slots[g], division.total[g], division.cost[g] = -1, 0, count, cost
-    placed = 0
-    for i in range(pool.size[0]):
-        if pool.taken[i] == 0:
-            continue
-        add(division, g, i, pool.taken[i])
-        if not pool.own[i]:
-            placed += pool.taken[i]
-        pool.taken[i] = 0
-    return placed
-
-
-@jit
-def add(division: Division, g: int, i: int, people: int) -> None:
-    s = division.used[1]
-    division.used[1] += 1
-    division.member[s], division.people[s], division.follow[s] = i, people, division.head[g]
-    division.head[g] = s
-    division.slots[g] += 1
-
-
-@jit
-def load(axes: AxisArrays, pool: Candidates, division: Division, hull: GroupHull, g: int) -> None:
-    s = division.head[g]
-    begin(axes, hull, pool.x, division.member[s])
-    s = division.follow[s]
-    while s >= 0:
-        extend_group_hull(axes, hull, pool.x, division.member[s])
-        s = division.follow[s]
-
-
-@jit
-def insert(axes: AxisArrays, pool: Candidates, division: Division, hull: GroupHull, i: int) -> None:
-    """Add what is left of a cell to the group whose cost grows least."""
-    best, choice, after = np.inf, -1, 0.0
-    for g in range(division.used[0]):
-        load(axes, pool, division, hull, g)
-        price = joined_group_hull(axes, hull, pool.x, i, np.inf)
-        rise = division.total[g] * (price - division.cost[g]) + pool.people[i] * price
-        if rise < best:
-            best, choice, after = rise, g, price
-    division.cost[choice] = after
-    division.total[choice] += pool.people[i]
-    s = division.head[choice]
-    while s >= 0 and division.member[s] != i:
-        s = division.follow[s]
-    if s >= 0:
-        division.people[s] += pool.people[i]
-    else:
-        add(division, choice, i, pool.people[i])
-    pool.people[i] = 0
-
-
-# Dividing the people of a few cells into groups: the greedy construction that the search repeats.
-
-
-class Weights(NamedTuple):
-    """How greedy construction weighs things this time; it differs from step to step so that results differ.
-
-    ``typical`` is what a person is thought to cost in another group. ``worth[n]`` weighs the growth of a group that
-    gains ``n`` people by it: with k / n many people make up for growth, with k they do not. Three probabilities: to
-    overlook a candidate (``blink``), to take of the last cell only whom the group needs (``part``), to fill one more
-    group with people of large cells rather than let the last few join groups that are full (``borrow``).
-    """
-
-    typical: float
-    worth: Floats
-    blink: float
-    part: float
-    borrow: float
-
-
-@jit
-def divide(
-    axes: AxisArrays,
-    k: int,
-    pool: Candidates,
-    division: Division,
-    hull: GroupHull,
-    weights: Weights,
-    state: NDArray[np.uint64],
-) -> bool:
-    """Put all people of the pool, but those of cells that stay on their own, into groups of at least k.
-
-    Returns False where that fails; it never does for a pool of at least k people.
-    """
-    division.used[:] = 0
-    left = 0
-    for i in range(pool.size[0]):
-        if not pool.own[i]:
-            left += pool.people[i]
-    while left > 0 and division.used[0] < division.head.size:
-        alone = division.used[0] == 0
-        if left < k and not alone and chance(state) >= weights.borrow:
-            break
-        seed = _seed(axes, pool, division, hull, state)
-        count, cost = _grow(axes, k, pool, hull, weights, state, seed, alone)
-        if count < k:
-            _give_back(pool)
-            break
-        count, cost = _prune(axes, k, pool, hull, count, cost)
-        left -= note(pool, division, count, cost)
-    if left > 0 and division.used[0] == 0:
-        return False
-    for i in range(pool.size[0]):
-        if pool.people[i] > 0 and not pool.own[i]:
-            insert(axes, pool, division, hull, i)
-    return True
-
-
-@jit
-def _seed(axes: AxisArrays, pool: Candidates, division: Division, hull: GroupHull, state: NDArray[np.uint64]) -> int:
-    """Choose the cell that a group begins with: any, or the one that fits the last group least."""
-    n = pool.size[0]
-    far = division.used[0] > 0 and chance(state) < 0.5
-    start, worst, seed = int(chance(state) * n), -1.0, -1
-    if far:
-        load(axes, pool, division, hull, division.used[0] - 1)
-        prices(axes, hull, pool.x, n, pool.price)
-        pool.work[0] += n
-    for step in range(n):
-        i = (start + step) % n
-        if pool.people[i] == 0 or pool.own[i]:
-            continue
-        if not far:
-            return int(i)
-        if pool.price[i] > worst:
-            worst, seed = pool.price[i], i
-    return seed
-
-
-@jit
-def _grow(
-    axes: AxisArrays,
-    k: int,
-    pool: Candidates,
-    hull: GroupHull,
-    weights: Weights,
-    state: NDArray[np.uint64],
-    seed: int,
-    alone: bool,
-) -> tuple[int, float]:
-    """Take cells, the cheapest first, until the group has k people; returns people and cost.
-
-    A large cell gives those it can spare. Only where nobody else is left, and no group that could take them, it is
-    taken as a whole: all of its people then pay for a few.
-    """
-    begin(axes, hull, pool.x, seed)
-    count, cost, blink, whole = pool.people[seed], 0.0, weights.blink, False
-    pool.taken[seed], pool.people[seed] = count, 0
-    while count < k:
-        choice, amount, after = _cheapest(axes, k, pool, hull, weights, state, count, cost, blink, whole)
-        if choice < 0:
-            if blink == 0.0 and (whole or not alone):
-                return count, cost
-            whole = blink == 0.0
-            blink = 0.0
-            continue
-        if not pool.own[choice] and chance(state) >= weights.part:
-            amount = pool.people[choice]
-        extend_group_hull(axes, hull, pool.x, choice)
-        pool.taken[choice] += amount
-        pool.people[choice] -= amount
-        count, cost = count + amount, after
-    return count, cost
-
-
-@jit
-def _cheapest(
-    axes: AxisArrays,
-    k: int,
-    pool: Candidates,
-    hull: GroupHull,
-    weights: Weights,
-    state: NDArray[np.uint64],
-    count: int,
-    cost: float,
-    blink: float,
-    whole: bool,
-) -> tuple[int, int, float]:
-    """Choose who fills the group at the least price each; returns the cell, how many, and the group's new cost.
-
-    Of a person who needs a group anyway only the price above the typical one counts.
-    """
-    need, best, choice, amount, after = k - count, np.inf, -1, 0, 0.0
-    pool.work[0] += pool.size[0]
-    prices(axes, hull, pool.x, pool.size[0], pool.price)
-    for i in range(pool.size[0]):
-        take, saved = pool.people[i], weights.typical
-        if take == 0 or (pool.taken[i] > 0 and not (whole and pool.own[i])) or (blink > 0.0 and chance(state) < blink):
-            continue
-        if pool.own[i]:
-            take, saved = take if whole else min(take - k, need), 0.0
-            if take == 0:
-                continue
-        fill, share = min(take, need), 1.0
-        if pool.own[i] and take > fill:
-            share = take / fill
-        elif take > fill:
-            take = fill
-        score = weights.worth[fill] * (pool.price[i] - cost) + pool.price[i] * share - saved
-        if score < best:
-            best, choice, amount, after = score, i, take, pool.price[i]
-    return choice, amount, after
-
-
-@jit
-def _give_back(pool: Candidates) -> None:
-    for i in range(pool.size[0]):
-        pool.people[i] += pool.taken[i]
-        pool.taken[i] = 0
-
-
-@jit
-def _without(axes: AxisArrays, pool: Candidates, hull: GroupHull, out: int) -> float:
-    """Cost of the group that is being grown without one of its cells; ``hull`` becomes its hull."""
-    cost, first = 0.0, True
-    for i in range(pool.size[0]):
-        if pool.taken[i] == 0 or i == out:
-            continue
-        if first:
-            begin(axes, hull, pool.x, i)
-            first = False
-        else:
-            cost = joined_group_hull(axes, hull, pool.x, i, np.inf)
-            extend_group_hull(axes, hull, pool.x, i)
-    return cost
-
-
-@jit
-def _prune(axes: AxisArrays, k: int, pool: Candidates, hull: GroupHull, count: int, cost: float) -> tuple[int, float]:
-    """Give back cells that the group does not need and that make it dearer; one that must be placed stays."""
-    if count == k:
-        return count, cost
-    placed = 0
-    for i in range(pool.size[0]):
-        if pool.taken[i] > 0 and not pool.own[i]:
-            placed += 1
-    for i in range(pool.size[0]):
-        spare = min(pool.taken[i], count - k)
-        if spare > 0 and pool.own[i] and spare < pool.taken[i]:
-            if pool.people[i] == 0:  # taken as a whole: it cannot stand alone again
-                continue
-            pool.taken[i] -= spare
-            pool.people[i] += spare
-            count -= spare
-        elif spare > 0 and spare == pool.taken[i] and (pool.own[i] or placed > 1):
-            lower = _without(axes, pool, hull, i)
-            if lower < cost:
-                pool.people[i] += spare
-                pool.taken[i] = 0
-                count, cost = count - spare, lower
-                placed -= 0 if pool.own[i] else 1
-    return count, cost
-
-
-LENDERS = 24  # large cells that a pool may borrow from
-MOST = 6  # groups that are taken apart at once
-_COLD = 0.003  # temperature at last, in costs of a group
-
-
-class Cells(NamedTuple):
-    """The cells with people: first the small ones, of fewer than k people, then the large ones.
-
-    ``near`` and ``rich`` list the small and the large cells nearest to each small one, -1 where there are no more.
-    ``free[c]`` people are in no group: none, or at least k, who are a group of their own. ``first[c]`` begins the list
-    of a small cell's shares; ``local[c]`` is its place in the pool at hand, -1 outside.
-    """
-
-    x: Floats
+    small: int
     near: NDArray[np.int32]
     rich: NDArray[np.int32]
-    free: Ints
-    first: Ints
-    local: Ints
 
 
 class Groups(NamedTuple):
-    """Groups of several cells; slot ``s`` of group ``g`` is share ``g * width + s``, 0 slots mark an unused number.
+    """Groups of several cells, of ``slots[g]`` of them; 0 marks an unused number, which is on the stack ``unused``.
 
-    ``follow`` leads from a share to the next one of the same small cell. ``unused`` stacks numbers, ``height[0]`` of
-    them. A cost is that of one person.
+    Of each cell, ``free`` people are in no group: none, or k and more, who are one of their own. ``home`` lists the
+    groups of a small cell, with -1 among them. A cost is that of one person.
     """
 
-    cell: NDArray[np.int32]
-    people: NDArray[np.int32]
-    follow: Ints
+    cell: Ints
+    people: Ints
     slots: Ints
     total: Ints
     cost: Floats
     unused: Ints
     height: Ints
+    free: Ints
+    home: Ints
+
+
+class Pool(NamedTuple):
+    """Cells whose people are to be divided among drafts of groups.
+
+    Column ``i`` of ``x`` is the cell ``cell[i]``. Of its people, ``people`` have no group yet, ``keep`` of whom stay on
+    their own, ``take[g, i]`` are in draft ``g``, others in ``elsewhere`` groups; ``price`` is what the draft at hand
+    costs with it. ``low`` and ``high`` are the ends of a draft on INTERVAL axes. ``low`` is the number of values on
+    NOMINAL ones, where ``known`` says which cells' are inside, and on a TREE the covering node, if ``high`` is above 0.
+    """
+
+    x: Floats
+    cell: Ints
+    people: Ints
+    keep: Ints
+    elsewhere: Ints
+    price: Floats
+    score: Floats
+    local: Ints  # column of each cell, else -1
+    broken: Ints  # groups that were taken apart
+    take: Ints
+    total: Ints
+    cost: Floats
+    low: Floats
+    high: Floats
+    known: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, most: int, width: int) -> Groups:
-        cell, people = np.zeros((2, most, width), np.int32)
-        slots, total = np.zeros((2, most), np.int64)
-        follow, unused = np.full(most * width, -1), np.arange(most)[::-1].copy()
-        return cls(cell, people, follow, slots, total, np.zeros(most), unused, np.array([most]))
+    def empty(cls, cells: int, q: int, room: int) -> Pool:
+        """Room for so many cells at a time."""
+        cell, people, keep, elsewhere = np.zeros((4, room), np.int64)
+        price, score = np.zeros((2, room))
+        low, high = np.zeros((2, _DRAFTS, q))
+        take, total, cost = np.zeros((_DRAFTS, room), np.int64), np.zeros(_DRAFTS, np.int64), np.zeros(_DRAFTS)
+        x, local, broken, known = np.zeros((q, room)), np.full(cells, -1), np.zeros(_MOST, np.int64), (_DRAFTS, q, room)
+        places = cell, people, keep, elsewhere, price, score, local, broken
+        return cls(x, *places, take, total, cost, low, high, np.zeros(known, np.bool_))
 
 
-class SearchSpace(NamedTuple):
-    axes: AxisArrays
-    k: int
-    cells: Cells
-    groups: Groups
-    pool: Candidates
-    division: Division
-    hull: GroupHull
-    state: NDArray[np.uint64]
-
-
-@jit
-def found(space: SearchSpace, blocks: Ints) -> bool:
-    """Divide the small cells, block by block; returns False if a block has too few people."""
-    axes, k, cells, groups, pool, division, hull, state = space
-    weights = Weights(0.05, _worth(k, 0.5, np.empty(k + 1)), 0.0, 0.5, 0.5)
-    for b in range(blocks.size - 1):
-        for c in range(blocks[b], blocks[b + 1]):
-            _enlist(cells, pool, c, 0)
-        _invite(cells, pool, k)
-        done = divide(axes, k, pool, division, hull, weights, state) and _fits(groups, division, 0)
-        if done:
-            _commit(cells, groups, pool, division)
-        _disband(cells, pool)
-        if not done:
-            return False
-    return True
-
-
-@jit
-def total_cost(groups: Groups) -> float:
-    total = 0.0
-    for g in range(groups.slots.size):
-        if groups.slots[g] > 0:
-            total += groups.total[g] * groups.cost[g]
-    return total
-
-
-@jit
-def anneal(space: SearchSpace, steps: int, work: int, hot: float) -> None:
-    """Take groups apart and divide them anew, until so many steps are made or so much work is done.
+@_entry
+def improve(
+    space: Space,
+    groups: Groups,
+    pool: Pool,
+    k: int,
+    worth: Floats,
+    done: int,
+    until: int,
+    work: int,
+    state: NDArray[np.uint64],
+) -> int:
+    """Divide neighbouring groups anew until so much work is done, of ``work`` in all; returns what is done.
 
     Worse divisions are kept with the odds of simulated annealing. Groups differ in cost by orders of magnitude, so
     the temperature is in proportion to the geometric mean of what the groups at hand and an average group cost.
     """
-    axes, k, cells, groups, pool, division, hull, state = space
-    broken, worth = np.empty(MOST, np.int64), np.empty(k + 1)
-    average = total_cost(groups) / max(1, groups.slots.size - groups.height[0])
-    pool.work[0] = 0
-    for step in range(steps):
-        spent = max(step / steps, pool.work[0] / work)
-        if spent >= 1.0:
+    cost, number = 0.0, 0
+    for g in range(groups.slots.size):
+        if groups.slots[g] > 0:
+            groups.cost[g] = _cost(space, groups, pool, g, -_ONE, k) if done == 0 else groups.cost[g]
+            cost, number = cost + groups.total[g] * groups.cost[g], number + 1
+    average = cost / number
+    while done < until:
+        m, broken, old = _gather(space, groups, pool, k, state)
+        done += 10 + 2 * m
+        if old > 0.0:
+            heat = _HOT * (_COLD / _HOT) ** (done / work) * np.sqrt(average * old / broken)
+            limit = old - heat * np.log(1.0 - _chance(state))
+            drafts, spent = _divide(space, pool, m, k, worth, old, limit, state)
+            done += spent
+            if 0 < drafts <= groups.height[0] + broken and _has_room(groups, pool, m, drafts):
+                _commit(groups, pool, m, broken, drafts)
+        for i in range(m):
+            pool.local[pool.cell[i]] = -1
+    return done
+
+
+@_inner
+def _gather(space: Space, groups: Groups, pool: Pool, k: int, state: NDArray[np.uint64]) -> tuple[int, int, float]:
+    """Fill the pool with groups around a small cell and large cells near them; returns cells, groups and their cost."""
+    wanted, skip = 2 + int((_MOST - 1) * _chance(state) ** 2), 0.5 * _chance(state)
+    m, broken, old = 0 * _ONE, 0 * _ONE, 0.0
+    seed = int(_chance(state) * space.small)
+    for rank in range(-1, space.near.shape[1]):
+        c: Any = seed if rank < 0 else np.int64(space.near[seed, rank])
+        if c < 0 or broken == wanted:
             break
-        wanted = 2 + int((MOST - 1) * chance(state) ** 2)
-        size, cost, count = _gather(cells, groups, pool, broken, wanted, state)
-        _invite(cells, pool, k)
-        typical, blink = 2.0 * chance(state) * cost / count, 0.3 * chance(state) ** 2
-        weights = Weights(typical, _worth(k, chance(state), worth), blink, chance(state), chance(state))
-        if divide(axes, k, pool, division, hull, weights, state) and _fits(groups, division, size):
-            price = 0.0
-            for d in range(division.used[0]):
-                price += division.total[d] * division.cost[d]
-            heat = hot * (_COLD / hot) ** spent * np.sqrt(average * cost / size)
-            if price <= cost - heat * np.log(1.0 - chance(state)):
-                for g in broken[:size]:
-                    _dissolve(cells, groups, g)
-                _commit(cells, groups, pool, division)
-        _disband(cells, pool)
-
-
-@jit
-def _worth(k: int, thirst: float, worth: Floats) -> Floats:
-    worth[0] = np.inf
-    for n in range(1, k + 1):
-        worth[n] = k / n**thirst
-    return worth
-
-
-@jit
-def _gather(
-    cells: Cells, groups: Groups, pool: Candidates, broken: Ints, wanted: int, state: NDArray[np.uint64]
-) -> tuple[int, float, int]:
-    """Take groups around a small cell into the pool; returns how many, their cost and their people."""
-    seed = _somewhere(cells, groups, state)
-    size, cost, count = 0, 0.0, 0
-    for rank in range(-1, cells.near.shape[1]):
-        c = seed if rank < 0 else cells.near[seed, rank]
-        share = cells.first[c] if c >= 0 else -1
-        while share >= 0 and size < wanted:
-            g = share // groups.cell.shape[1]
-            share = groups.follow[share]
-            if np.any(broken[:size] == g) or pool.size[0] + groups.slots[g] + LENDERS > pool.cell.size:
+        for h in range(HOMES):
+            g = groups.home[c, h]
+            if g < 0 or broken == wanted or (rank >= 0 and _chance(state) < skip):
                 continue
-            broken[size] = g
-            size += 1
-            cost += groups.total[g] * groups.cost[g]
-            count += groups.total[g]
-            for s in range(groups.slots[g]):
-                _enlist(cells, pool, groups.cell[g, s], groups.people[g, s])
-        if size == wanted:
+            is_new = m + groups.slots[g] + LENDERS <= pool.people.size
+            for b in range(broken):
+                is_new &= pool.broken[b] != g
+            if is_new:
+                pool.broken[broken] = g
+                broken += 1
+                old += groups.total[g] * groups.cost[g]
+                for s in range(groups.slots[g]):
+                    m = _enlist(space, groups, pool, m, groups.cell[g, s], groups.people[g, s], k)
+    members, turn = m, int(_chance(state) * m)
+    for rank in range(space.rich.shape[1]):
+        for i in range(members):
+            c = np.int64(space.rich[pool.cell[(i + turn) % members], rank])
+            if c >= 0 and m < members + LENDERS and pool.local[c] < 0 and groups.free[c] > k:
+                m = _enlist(space, groups, pool, m, c, 0 * _ONE, k)
+    return m, broken, old
+
+
+@_inner
+def _enlist(space: Space, groups: Groups, pool: Pool, m: int, c: int, people: int, k: int) -> int:
+    """Add people of a cell, at first sight together with those in no group; returns the pool's size."""
+    i = pool.local[c]
+    if i < 0:
+        i = m
+        m += 1
+        pool.local[c], pool.cell[i], pool.people[i] = i, c, groups.free[c]
+        pool.keep[i], pool.elsewhere[i] = k if c >= space.small else 0, 0
+        for j in range(space.kind.size):
+            pool.x[j, i] = space.x[c, j]
+        for h in range(HOMES):
+            pool.elsewhere[i] += groups.home[c, h] >= 0
+    pool.people[i] += people
+    pool.elsewhere[i] -= 1
+    return m
+
+
+@_inner
+def _divide(
+    space: Space, pool: Pool, m: int, k: int, worth: Floats, old: float, limit: float, state: NDArray[np.uint64]
+) -> tuple[int, int]:
+    """Divide the pool greedily; returns the number of drafts, 0 if they would cost more than ``limit``, and the work.
+
+    What is drawn here makes results differ: what a person is thought to cost in another group, and how often to fill
+    one more group with people of large cells rather than to let the last few join the others.
+    """
+    left, drafts, spent, work = _left(pool, m), 0 * _ONE, 0.0, 0
+    typical, borrow = 2.0 * _chance(state) * old / max(1, left), _chance(state)
+    thirst, part, blink = int(_chance(state) * worth.shape[0]), _chance(state), _chance(state) < 0.75
+    while left > 0 and drafts < _DRAFTS and (drafts == 0 or left >= k or _chance(state) < borrow):
+        seed = _seed(pool, m, drafts > 0 and _chance(state) < 0.5, state)
+        count, cost, tried = _grow(
+            space, pool, m, k, drafts, seed, worth[thirst], typical, part, blink, (limit - spent) / k, state
+        )
+        work += tried
+        if count < k:
+            for i in range(m):
+                pool.people[i] += pool.take[drafts, i]
             break
-    return size, cost, count
+        spent += count * cost
+        if spent > limit:
+            return 0, work
+        pool.total[drafts], pool.cost[drafts] = count, cost
+        drafts += 1
+        left = _left(pool, m)
+    for i in range(m):
+        if drafts > 0 and pool.people[i] > 0 and pool.keep[i] == 0:
+            spent += _join(space, pool, m, i, drafts)
+            work += 2 * drafts
+            if spent > limit:
+                return 0, work
+    return drafts, work
 
 
-@jit
-def _somewhere(cells: Cells, groups: Groups, state: NDArray[np.uint64]) -> int:
-    """Draw a small cell; every other time the one of two whose group is dearer, as there is more to gain."""
-    small, width = cells.near.shape[0], groups.cell.shape[1]
-    seed = int(chance(state) * small)
-    if chance(state) < 0.5:
-        other = int(chance(state) * small)
-        if groups.cost[cells.first[other] // width] > groups.cost[cells.first[seed] // width]:
-            return other
+@_inner
+def _left(pool: Pool, m: int) -> int:
+    """Count the people who need a group."""
+    left = 0
+    for i in range(m):
+        left += pool.people[i] if pool.keep[i] == 0 else 0
+    return left
+
+
+@_inner
+def _seed(pool: Pool, m: int, far: bool, state: NDArray[np.uint64]) -> int:
+    """Choose the cell that a draft begins with: any, or the one that fits the last draft least."""
+    i, seed, worst = int(_chance(state) * m), -1, -1.0
+    for _ in range(m):
+        i = i + 1 if i + 1 < m else 0
+        if pool.people[i] > 0 and pool.keep[i] == 0 and (pool.price[i] > worst if far else seed < 0):
+            seed, worst = i, pool.price[i]
     return seed
 
 
-@jit
-def _enlist(cells: Cells, pool: Candidates, c: int, people: int) -> None:
-    """Add people of a cell to the pool, on first sight together with those who are in no group."""
-    i = cells.local[c]
-    if i < 0:
-        i = pool.size[0]
-        pool.size[0] += 1
-        cells.local[c] = i
-        pool.x[i] = cells.x[c]
-        pool.cell[i], pool.people[i], pool.taken[i] = c, cells.free[c], 0
-    pool.people[i] += people
+@_inner
+def _grow(
+    space: Space,
+    pool: Pool,
+    m: int,
+    k: int,
+    g: int,
+    seed: int,
+    worth: Floats,
+    typical: float,
+    part: float,
+    blink: bool,
+    most: float,
+    state: NDArray[np.uint64],
+) -> tuple[int, float, int]:
+    """Let the cheapest cells join a draft until it has k people; returns people, cost and work.
 
-
-@jit
-def _invite(cells: Cells, pool: Candidates, k: int) -> None:
-    """Add large cells near the pool, the nearest of each cell first, and tell which cells can stay on their own."""
-    members = pool.size[0]
-    last = min(members + LENDERS, pool.cell.size)
-    for rank in range(cells.rich.shape[1]):
-        for i in range(members):
-            c = pool.cell[i]
-            rich = cells.rich[c, rank] if c < cells.rich.shape[0] else -1
-            if rich >= 0 and pool.size[0] < last and cells.local[rich] < 0 and cells.free[rich] >= k:
-                _enlist(cells, pool, rich, 0)
-    for i in range(pool.size[0]):
-        pool.own[i] = pool.people[i] >= k
-
-
-@jit
-def _disband(cells: Cells, pool: Candidates) -> None:
-    for i in range(pool.size[0]):
-        cells.local[pool.cell[i]] = -1
-    pool.size[0] = 0
-
-
-@jit
-def _dissolve(cells: Cells, groups: Groups, g: int) -> None:
-    """Forget a group; its people must be in the pool by now."""
-    small, width = cells.near.shape[0], groups.cell.shape[1]
-    for s in range(groups.slots[g]):
-        c, share = groups.cell[g, s], g * width + s
-        if c >= small:
-            continue
-        if cells.first[c] == share:
-            cells.first[c] = groups.follow[share]
-            continue
-        at = cells.first[c]
-        while groups.follow[at] != share:
-            at = groups.follow[at]
-        groups.follow[at] = groups.follow[share]
-    groups.slots[g] = 0
-    groups.unused[groups.height[0]] = g
-    groups.height[0] += 1
-
-
-@jit
-def _fits(groups: Groups, division: Division, released: int) -> bool:
-    """Whether there is room for the groups of a division once others are dissolved."""
-    for d in range(division.used[0]):
-        if division.slots[d] > groups.cell.shape[1]:
-            return False
-    return bool(division.used[0] <= groups.height[0] + released)
-
-
-@jit
-def _commit(cells: Cells, groups: Groups, pool: Candidates, division: Division) -> None:
-    """Make the groups of a division; whom it left over is in no group."""
-    small, width = cells.near.shape[0], groups.cell.shape[1]
-    for d in range(division.used[0]):
-        groups.height[0] -= 1
-        g = groups.unused[groups.height[0]]
-        groups.slots[g], groups.total[g], groups.cost[g] = division.slots[d], division.total[d], division.cost[d]
-        s, at = 0, division.head[d]
-        while at >= 0:
-            c = pool.cell[division.member[at]]
-            groups.cell[g, s], groups.people[g, s] = c, division.people[at]
-            if c < small:
-                groups.follow[g * width + s] = cells.first[c]
-                cells.first[c] = g * width + s
-            s, at = s + 1, division.follow[at]
-    for i in range(pool.size[0]):
-        cells.free[pool.cell[i]] = pool.people[i]
-
-
-# Which cells are near each other, and which group a cell of nobody joins.
-
-
-@jit
-def neighbours(tree: CellTree, axes: AxisArrays, cells: Codes, place: Floats, most: int) -> NDArray[np.int32]:
-    """Up to ``most`` cells of a tree (rows in tree order) nearest to each cell, itself excluded; padded with -1.
-
-    Every cell of the tree must have weight 1.
+    ``worth[n]`` weighs the growth of a draft that gains ``n`` people by it. Of a person who needs a group
+    anyway only the price above the ``typical`` one counts. With ``blink``, one in eight candidates is overlooked; not
+    even the last cell is taken in ``part`` with these odds.
     """
-    table = np.full((cells.shape[0], most), -1, np.int32)
-    for i in range(cells.shape[0]):
-        found = np.sort(nearest(tree, axes, cells[i], place[i], most + 1)[0])
-        cost = np.empty(found.size)
-        for s in range(found.size):
-            cost[s] = reach(axes, cells[i], place[i], tree.codes, tree.codes, found[s], np.inf)
-        size = 0
-        for s in np.argsort(cost, kind="mergesort"):
-            if size < most and np.any(tree.codes[found[s]] != cells[i]):
-                table[i, size] = found[s]
-                size += 1
-    return table
+    people, keep, price, take = pool.people, pool.keep, pool.price, pool.take
+    for i in range(m):
+        take[g, i] = 0
+    _clear(space, pool, m, g)
+    count, cost, work, choice, n = 0, 0.0, 0, seed, people[seed]
+    while True:
+        _extend(space, pool, m, g, choice)
+        take[g, choice] += n
+        people[choice] -= n
+        count += n
+        _write_prices(space, pool, m, g)
+        if count >= k:
+            return count, cost, work
+        work += 6 + m // 2
+        need, blind = k - count, _blind(state) if blink else np.uint64(0)
+        choice = _cheapest(pool, m, worth, need, cost, typical, blind)
+        if choice < 0 and blink:
+            choice = _cheapest(pool, m, worth, need, cost, typical, np.uint64(0))
+        if choice < 0:
+            return count, cost, work
+        n = min(people[choice] - keep[choice], need)
+        if keep[choice] == 0 and n < people[choice] and _chance(state) >= part:
+            n = people[choice]
+        cost = price[choice]
+        if cost > most:
+            return k, np.inf, work
 
 
-@jit
-def cheapest_groups(
-    axes: AxisArrays, x: Floats, rest: Ints, cell: Ints, start: Ints, count: Ints, hull: GroupHull
-) -> Ints:
-    """For each row of ``rest`` the group whose cost, summed over its people, grows least if it joins.
-
-    Group ``g`` has ``count[g]`` people and the cells ``cell[start[g]:start[g + 1]]``.
-    """
-    least, choice = np.full(rest.size, np.inf), np.zeros(rest.size, np.int64)
-    for g in range(count.size):
-        cost = 0.0
-        begin(axes, hull, x, cell[start[g]])
-        for s in range(start[g] + 1, start[g + 1]):
-            cost = joined_group_hull(axes, hull, x, cell[s], np.inf)
-            extend_group_hull(axes, hull, x, cell[s])
-        for r in range(rest.size):
-            limit = cost + least[r] / count[g]
-            if limit <= cost:
-                continue
-            rise = count[g] * (joined_group_hull(axes, hull, x, rest[r], limit) - cost)
-            if rise < least[r]:
-                least[r], choice[r] = rise, g
+@_inner
+def _cheapest(pool: Pool, m: int, worth: Floats, need: int, cost: float, typical: float, blind: Any) -> int:
+    """Choose the cell whose people join at the least price each, -1 if there is none that can be seen."""
+    people, keep, price, score, best, choice = pool.people, pool.keep, pool.price, pool.score, np.inf, 0
+    for i in range(m):  # without branches, which would be mispredicted half of the time
+        n = min(people[i] - keep[i], need)
+        y = worth[n] * (price[i] - cost) + price[i] - (0.0 if keep[i] > 0 else typical)
+        y = np.inf if n == 0 or (blind >> np.uint64(i & 63)) & np.uint64(1) else y
+        score[i] = y
+        best = min(best, y)
+    if best == np.inf:
+        return -1
+    while score[choice] != best:
+        choice += 1
     return choice
+
+
+@_inner
+def _join(space: Space, pool: Pool, m: int, i: int, drafts: int) -> float:
+    """Add who is left of a cell to the draft whose cost grows least; returns by how much."""
+    least, g, cost = np.inf, 0, 0.0
+    for d in range(drafts):
+        _write_prices(space, pool, m, d)
+        price = pool.price[i]
+        rise = pool.total[d] * (price - pool.cost[d]) + pool.people[i] * price
+        if rise < least:
+            least, g, cost = rise, d, price
+    _extend(space, pool, m, g, i)
+    pool.take[g, i] += pool.people[i]
+    pool.total[g] += pool.people[i]
+    pool.cost[g], pool.people[i] = cost, 0
+    return least
+
+
+# A draft's hull and what it costs.
+
+
+@_inner
+def _clear(space: Space, pool: Pool, m: int, g: int) -> None:
+    for j in range(space.kind.size):
+        pool.low[g, j], pool.high[g, j] = np.inf if space.kind[j] == INTERVAL else 0.0, -np.inf
+        for i in range(m if space.kind[j] == NOMINAL else 0):
+            pool.known[g, j, i] = False
+
+
+@_inner
+def _extend(space: Space, pool: Pool, m: int, g: int, i: int) -> None:
+    """Let cell ``i`` join draft ``g``."""
+    low, high = pool.low, pool.high
+    for j in range(space.kind.size):
+        y = pool.x[j, i]
+        if space.kind[j] == INTERVAL:
+            low[g, j], high[g, j] = min(low[g, j], y), max(high[g, j], y)
+        elif space.kind[j] == TREE:
+            low[g, j], high[g, j] = _cover(space, low[g, j] if high[g, j] > 0.0 else y, y), 1.0
+        elif not pool.known[g, j, i]:
+            low[g, j] += 1.0
+            for c in range(m):
+                pool.known[g, j, c] |= pool.x[j, c] == y
+
+
+@_inner
+def _write_prices(space: Space, pool: Pool, m: int, g: int) -> None:
+    """Write what draft ``g`` costs with each of the cells."""
+    x, price = pool.x, pool.price
+    for i in range(m):
+        price[i] = 0.0
+    for j in range(space.kind.size):
+        u, v, w, unit = pool.low[g, j], pool.high[g, j], space.weight[j], space.unit[j]
+        if space.kind[j] == INTERVAL:
+            for i in range(m):
+                price[i] += min(max(v, x[j, i]) - min(u, x[j, i]), w)
+        elif space.kind[j] == NOMINAL:
+            same, more = (unit * u if u > 1.0 else 0.0), (unit * (u + 1.0) if u > 0.0 else 0.0)
+            for i in range(m):
+                price[i] += same if pool.known[g, j, i] else more
+        else:
+            for i in range(m):
+                price[i] += space.node_cost[_cover(space, u if v > 0.0 else x[j, i], x[j, i])]
+
+
+@_inner
+def _cover(space: Space, above: float, leaf: float) -> int:
+    """Lowest node above (or at) a node that covers a leaf."""
+    node, place = int(above), space.first[int(leaf)]
+    while place < space.first[node] or place > space.last[node]:
+        node = space.parent[node]
+    return node
+
+
+@_inner
+def _has_room(groups: Groups, pool: Pool, m: int, drafts: int) -> bool:
+    for g in range(drafts):
+        slots = 0
+        for i in range(m):
+            slots += pool.take[g, i] > 0
+        if slots > groups.cell.shape[1]:
+            return False
+    for i in range(m):
+        homes = pool.elsewhere[i]
+        for g in range(drafts):
+            homes += pool.take[g, i] > 0
+        if pool.keep[i] == 0 and homes > HOMES:
+            return False
+    return True
+
+
+@_inner
+def _commit(groups: Groups, pool: Pool, m: int, broken: int, drafts: int) -> None:
+    """Put the drafts in the place of the groups that were taken apart."""
+    for b in range(broken):
+        g = pool.broken[b]
+        for s in range(groups.slots[g]):
+            for h in range(HOMES):
+                if groups.home[groups.cell[g, s], h] == g:
+                    groups.home[groups.cell[g, s], h] = -1
+        groups.slots[g] = 0
+        groups.unused[groups.height[0]] = g
+        groups.height[0] += 1
+    for d in range(drafts):
+        groups.height[0] -= 1
+        g, s = groups.unused[groups.height[0]], 0
+        for i in range(m):
+            if pool.take[d, i] > 0:
+                groups.cell[g, s], groups.people[g, s] = pool.cell[i], pool.take[d, i]
+                s += 1
+                h = 0
+                while pool.keep[i] == 0 and groups.home[pool.cell[i], h] >= 0:
+                    h += 1
+                if pool.keep[i] == 0:
+                    groups.home[pool.cell[i], h] = g
+        groups.slots[g], groups.total[g], groups.cost[g] = s, pool.total[d], pool.cost[d]
+    for i in range(m):
+        groups.free[pool.cell[i]] = pool.people[i]
+
+
+@_inner
+def _draw(state: NDArray[np.uint64]) -> Any:
+    """Next word of a xorshift generator."""
+    s = state[0]
+    s ^= s << np.uint64(13)
+    s ^= s >> np.uint64(7)
+    s ^= s << np.uint64(17)
+    state[0] = s
+    return s
+
+
+@_inner
+def _chance(state: NDArray[np.uint64]) -> float:
+    return float(_draw(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@_inner
+def _blind(state: NDArray[np.uint64]) -> Any:
+    """Draw a word of which one bit in eight is set."""
+    s = _draw(state)
+    return s & (s >> np.uint64(21) | s << np.uint64(43)) & (s >> np.uint64(42) | s << np.uint64(22))
+
+
+# What is not searched for: the costs of the first groups, and who joins without being counted.
+
+
+@_inner
+def _cost(space: Space, groups: Groups, pool: Pool, g: int, c: int, k: int) -> float:
+    """Cost of a group (of none, if ``g`` is -1) with one more cell (with none, if ``c`` is -1)."""
+    m = 0 * _ONE
+    for s in range(groups.slots[g] if g >= 0 else 0):
+        m = _enlist(space, groups, pool, m, groups.cell[g, s], 0 * _ONE, k)
+    if c >= 0:
+        m = _enlist(space, groups, pool, m, c, 0 * _ONE, k)
+    _clear(space, pool, m, 0 * _ONE)
+    pool.total[0], pool.cost[0] = 0, 0.0
+    for i in range(m):
+        _join(space, pool, m, i, _ONE)
+        pool.local[pool.cell[i]] = -1
+    return float(pool.cost[0])
+
+
+@_entry
+def seats(space: Space, groups: Groups, pool: Pool, k: int, start: int, choice: Ints) -> None:
+    """Write for each cell from ``start`` on the near group whose cost, over its people, grows least if it joins.
+
+    A large cell that is a group of its own has its number, counted from behind those of the others.
+    """
+    for c in range(start, space.x.shape[0]):
+        least = np.inf
+        for r in range(space.near.shape[1] + space.rich.shape[1]):
+            other = np.int64(space.near[c, r] if r < space.near.shape[1] else space.rich[c, r - space.near.shape[1]])
+            for h in range(HOMES if other >= 0 else 0):
+                g, rise = groups.home[other, h], np.inf
+                if g >= 0:
+                    rise = groups.total[g] * (_cost(space, groups, pool, g, c, k) - groups.cost[g])
+                elif h == 0 and groups.free[other] > 0:
+                    g = groups.slots.size + other
+                    rise = groups.free[other] * _cost(space, groups, pool, -_ONE, c, k)
+                if rise < least:
+                    least, choice[c - start] = rise, g

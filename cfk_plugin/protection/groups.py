@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.metrics.risk import l_diversity, t_closeness
-from cfk_plugin.protection.axes import NOMINAL, TREE, Axis, AxisArrays, CellIndex, Codes, Floats, Ints, index_of
-from cfk_plugin.protection.group_kernels import (
-    LENDERS,
-    MOST,
-    Candidates,
-    Cells,
-    Division,
-    Groups,
-    SearchSpace,
-    anneal,
-    cheapest_groups,
-    found,
-    neighbours,
-    total_cost,
-)
-from cfk_plugin.protection.hull import coordinates, room_for_hull
+from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, Axis, AxisArrays, Codes, Floats, Ints, index_of
+from cfk_plugin.protection.group_kernels import HOMES, LENDERS, Groups, Pool, Space, improve, seats
 from cfk_plugin.protection.partition import Partition, by_group, regions_of
 
+Effort = Literal["fast", "balanced", "thorough"]
+
+_WORK: dict[Effort, tuple[float, float, float]] = {  # of a search: for each small cell, at least, and at most
+    "fast": (1.5e3, 2e6, 2e8),
+    "balanced": (1e4, 1e7, 2e9),
+    "thorough": (6e4, 6e7, 1e10),
+}
+_SLICES = 32  # calls of the search, between which it can be interrupted
 _SEED = 0x9E3779B97F4A7C15
-_NEAR = 32  # neighbours of a small cell among small cells
-_RICH = 8  # and among cells with at least k people
-_BLOCK = 200  # cells that are divided together at first
-_STEPS = 60  # steps of the search per group and quasi-identifier: the more of them, the more there is to find
-_WORK, _WORK_EACH = 1e9, 2e3  # at most so many comparisons of a cell with a group, and so many more per person
-_HEATS = (0.1, 0.3, 0.1, 1.0)  # temperatures at first, in costs of a group; a table of more than ...
-_FEW = 150  # ... so many groups only gets the first: luck matters less there
+_NEAR, _REACH = 16, 12  # small cells near a cell that are known, and how far in each order they are looked for
+_RICH, _REACH_OF_RICH = 4, 2  # and of large ones
+_FAR = -1e30  # where missing values are on an INTERVAL axis: farther from all others than any range
 
 
 class Shares(NamedTuple):
@@ -51,7 +41,14 @@ class Shares(NamedTuple):
 
 
 def group_cells(
-    axes: AxisArrays, cells: Codes, people: ArrayLike, k: int, labels: Floats | None = None, label_weight: float = 0.03
+    axes: AxisArrays,
+    cells: Codes,
+    people: ArrayLike,
+    k: int,
+    labels: Floats | None = None,
+    *,
+    label_weight: float = 0.03,
+    effort: Effort = "balanced",
 ) -> Shares:
     """Divide the people of distinct cells, at least ``k``, into groups of so many, whatever the order of the cells.
 
@@ -63,8 +60,7 @@ def group_cells(
         axes = _joined(axes, AxisArrays.of([Axis.interval(label_weight * levels, label_weight)]))
         codes = np.column_stack([codes, level]).astype(np.int32)
     order = np.lexsort(codes.T[::-1])
-    codes, count = codes[order], count[order]
-    shares = _seat_rest(axes, codes, count, _divide(axes, codes, count, k))
+    shares = _divide(axes, codes[order], count[order], k, effort)
     by_cell = np.lexsort((shares.group, shares.cell))
     cell, size = shares.cell[by_cell], shares.people[by_cell]
     group = pd.factorize(shares.group[by_cell])[0].astype(np.int64)  # in the order of their first cells
@@ -80,80 +76,134 @@ def _joined(first: AxisArrays, more: AxisArrays) -> AxisArrays:
     return AxisArrays(**arrays)
 
 
-def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int) -> Shares:
-    """Divide the cells that have people; numbers of groups may have gaps."""
-    small, large = np.flatnonzero((count > 0) & (count < k)), np.flatnonzero(count >= k)
-    if not small.size:
-        return Shares(large, count[large], np.arange(large.size))
-    inner, outer = (CellIndex.build(codes[at], np.ones(at.size, np.int64), axes) for at in (small, large))
-    line = np.concatenate([small[inner.original], large[outer.original]])
-    own = codes[line[: small.size]]
-    place = axes.position[axes.offset[:-1] + own]
-    near, rich = neighbours(inner.tree, axes, own, place, _NEAR), np.full((small.size, _RICH), -1, np.int32)
-    if large.size:
-        rich = neighbours(outer.tree, axes, own, place, _RICH)
-        rich[rich >= 0] += small.size
-    outside = np.full(len(line), -1)
-    cells = Cells(coordinates(axes, codes[line]), near, rich, count[line], outside, outside.copy())
-    free, groups = _search(axes, cells, k)
+def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort) -> Shares:
+    """Divide the people; numbers of groups may have gaps."""
+    orders = _orders(axes, codes, count)
+    kind = np.where(count == 0, 2, count >= k)  # small, large, of nobody: numbered in this order, and along a line
+    line = orders[0][np.argsort(kind[orders[0]], kind="stable")]
+    number, count = np.argsort(line), count[line]
+    space = _space(axes, codes[line], [number[order] for order in orders], np.bincount(kind, minlength=3))
+    groups, pool = _first_groups(space, count, k), Pool.empty(len(count), axes.kind.size, max(64, 4 * k + LENDERS))
+    if space.small:
+        each, least, most = _WORK[effort]
+        work, state = int(np.clip(each * space.small, least, most)), np.array([_SEED], np.uint64)
+        worth, done = k / np.arange(k + 1).clip(1) ** ((np.arange(16)[:, None] + 0.5) / 16), 0
+        for piece in range(1, _SLICES + 1):
+            done = improve(space, groups, pool, k, worth, done, work * piece // _SLICES, work, state)
+    nobody, alone = np.flatnonzero(count == 0), np.flatnonzero(groups.free)
+    seat = np.zeros(nobody.size, np.int64)
+    if nobody.size:
+        seats(space, groups, pool, k, int(nobody[0]), seat)
     mixed = np.arange(groups.cell.shape[1]) < groups.slots[:, None]
-    alone = np.flatnonzero(free > 0)
     return Shares(
-        line[np.append(groups.cell[mixed].astype(np.int64), alone)],
-        np.append(groups.people[mixed].astype(np.int64), free[alone]),
-        np.append(np.nonzero(mixed)[0], groups.slots.size + np.arange(alone.size)),
+        line[np.concatenate([groups.cell[mixed], alone, nobody])],
+        np.concatenate([groups.people[mixed], groups.free[alone], 0 * nobody]),
+        np.concatenate([np.nonzero(mixed)[0], groups.slots.size + alone, seat]),
     )
 
 
-def _search(axes: AxisArrays, cells: Cells, k: int) -> tuple[Ints, Groups]:
-    """Divide the small cells block by block, then improve the groups; returns the best of several rounds."""
-    count = cells.free.copy()
-    small, people = count[: len(cells.near)], int(count.sum())
-    bounds, most = _blocks(small, _BLOCK, 4 * k), int(min(people // k, small.sum()))
-    room = min(max(int(np.diff(bounds).max()), MOST * 2 * k), len(count)) + LENDERS
-    pool = Candidates.empty(room, axes.kind.size)
-    division, hull = Division.empty(room, (LENDERS + 2) * room), room_for_hull(axes)
-    state = np.array([_SEED], np.uint64)
-    least, best = np.inf, (cells.free, Groups.empty(0, 0))
-    for hot in _HEATS:
-        cells.free[:], cells.first[:], groups = count, -1, Groups.empty(most, 2 * k)
-        space = SearchSpace(axes, k, cells, groups, pool, division, hull, state)
-        if not found(space, bounds):
-            raise RuntimeError("a block of cells cannot be divided; please report this")
-        number = most - int(groups.height[0])
-        rounds = len(_HEATS) if number <= _FEW else 1
-        steps, work = _STEPS * axes.kind.size * number, int((_WORK + _WORK_EACH * people) / rounds)
-        anneal(space, steps, work, hot)
-        if total_cost(groups) < least:
-            least, best = total_cost(groups), (cells.free.copy(), groups)
-        if rounds == 1:
-            break
-    return best
+def _orders(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
+    """Lines along which cells that cost little together are near each other.
+
+    A line goes through halves of halves of the people, always of the axis that costs most by then; in each but the
+    first line another axis counts in full, and the others less and less.
+    """
+    q, weight = axes.kind.size, np.maximum(people, 1)
+    below, cost = np.empty(codes.shape), np.empty(q)  # share of the people with smaller codes; cost of an axis
+    for j in range(q):
+        values, at = np.unique(codes[:, j], return_inverse=True)
+        share = np.bincount(at, weight) / weight.sum()
+        below[:, j] = (np.cumsum(share) - share / 2)[at]
+        width = np.ptp(axes.position[axes.offset[j] + values])
+        cost[j] = width if axes.kind[j] == INTERVAL else axes.weight[j] * len(values) / axes.card[j]
+    orders = []
+    for turn in range(min(q, 3) + 1):
+        scale = 0.2 ** np.roll(np.arange(q), turn - 1) if turn else np.ones(q)
+        halves = np.multiply.outer(0.5 ** np.arange(30), cost * scale)
+        key = np.zeros(len(codes), np.int64)
+        for level, j in zip(*divmod(np.argsort(-halves, axis=None, kind="stable")[:62], q), strict=True):
+            key = 2 * key + ((below[:, j] * 2.0 ** (level + 1)).astype(np.int64) & 1)
+        orders.append(np.argsort(key, kind="stable"))
+    return orders
 
 
-def _blocks(people: Ints, cells: int, least: int) -> Ints:
-    """Bounds of runs of at least so many cells and people; the last run takes the remainder."""
-    reach, bounds = np.concatenate([[0], np.cumsum(people)]), [0]
-    while bounds[-1] + cells < people.size:
-        end = max(bounds[-1] + cells, int(np.searchsorted(reach, reach[bounds[-1]] + least)))
-        if end > people.size or reach[-1] - reach[end] < least:
-            break
-        bounds.append(end)
-    return np.array([*bounds, people.size]) if bounds[-1] < people.size else np.array(bounds)
+def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> Space:
+    """Lay out small cells, large cells and cells of nobody, so many of each kind."""
+    of_axis = np.repeat(np.arange(axes.kind.size), np.diff(axes.node_offset))
+    leaves = axes.node_high - axes.node_low + 1
+    node_cost = np.where(leaves > 1, axes.weight[of_axis] * leaves / axes.card[of_axis], 0.0)
+    nodes = axes.node_low, axes.node_high, axes.node_parent + axes.node_offset[of_axis], node_cost
+    at, is_interval = axes.offset[:-1] + codes, axes.kind == INTERVAL
+    x = np.where(axes.kind == TREE, axes.node_offset[:-1] + axes.leaf_node[at], codes)
+    x = np.where(is_interval, np.where(codes == axes.missing, _FAR, axes.position[at]), x)
+    small, none = int(kinds[0]), np.empty((0, 0), np.int32)
+    space = Space(axes.kind, axes.weight, axes.weight / axes.card, *nodes, x, small, none, none)
+    near = _nearest(space, orders, 0, small, _REACH, _NEAR)
+    return space._replace(near=near, rich=_nearest(space, orders, small, small + int(kinds[1]), _REACH_OF_RICH, _RICH))
 
 
-def _seat_rest(axes: AxisArrays, codes: Codes, count: Ints, shares: Shares) -> Shares:
-    """Let the cells of nobody join."""
-    rest = np.flatnonzero(count == 0)
-    if not rest.size:
-        return shares
-    order = np.argsort(shares.group, kind="stable")
-    numbers, start = np.unique(shares.group[order], return_index=True)
-    size, ends = np.add.reduceat(shares.people[order], start), np.append(start, order.size)
-    x, hull = coordinates(axes, codes), room_for_hull(axes)
-    choice = cheapest_groups(axes, x, rest, shares.cell[order], ends, size, hull)
-    joined = Shares(rest, np.zeros(rest.size, np.int64), numbers[choice])
-    return Shares(*(np.append(a, b) for a, b in zip(shares, joined, strict=True)))
+def _nearest(space: Space, orders: list[Ints], start: int, stop: int, reach: int, most: int) -> NDArray[np.int32]:
+    """List those of the cells from `start` to `stop` that are nearest to each cell, then -1.
+
+    They are looked for among so many on each side of it in each order.
+    """
+    lines = []
+    for order in orders:
+        chosen, before = (order >= start) & (order < stop), np.empty(len(order), np.int64)
+        before[order] = np.cumsum(chosen) - chosen
+        lines.append((np.append(order[chosen], -1), before))
+    found, shifts = np.full((len(space.x), most), -1, np.int32), np.arange(-reach, reach + 1)
+    for rows in np.array_split(np.arange(len(space.x)), len(space.x) // 4096 + 1):
+        # Place -1 of a line, and the one behind its last cell, are no cell.
+        table = np.hstack([line[(at[rows, None] + shifts).clip(-1, len(line) - 1)] for line, at in lines])
+        table.sort(axis=1)
+        cost = _pair_costs(space, rows, table)
+        cost[(table < 0) | (table == rows[:, None]) | (np.diff(table, prepend=-1) == 0)] = np.inf
+        best = np.argsort(cost, axis=1, kind="stable")[:, :most]
+        found[rows] = np.where(np.take_along_axis(cost, best, 1) < np.inf, np.take_along_axis(table, best, 1), -1)
+    return found
+
+
+def _pair_costs(space: Space, rows: Ints, others: Ints) -> Floats:
+    """Cost of each cell together with each of some others."""
+    total = np.zeros(others.shape)
+    for j, kind in enumerate(space.kind):
+        one, other = space.x[rows, j][:, None], space.x[others, j]
+        if kind == INTERVAL:
+            total += np.minimum(np.abs(one - other), space.weight[j])
+        elif kind == NOMINAL:
+            total += np.where(one == other, 0.0, 2 * space.unit[j])
+        else:
+            leaf, node = space.first[one.astype(np.int64)], other.astype(np.int64)
+            while (outside := (leaf < space.first[node]) | (leaf > space.last[node])).any():
+                node = np.where(outside, space.parent[node], node)
+            total += space.node_cost[node]
+    return total
+
+
+def _first_groups(space: Space, count: Ints, k: int) -> Groups:
+    """Cut the line of small cells into runs of at least k people; the last one takes the remainder.
+
+    Where all of them are fewer than k people, a large cell joins them as a whole.
+    """
+    people, cells = count[: space.small], np.arange(space.small)
+    reach, ends, done = np.cumsum(people), [], 0
+    while (end := int(np.searchsorted(reach, done + k)) + 1) < len(people) and reach[-1] - reach[end - 1] >= k:
+        ends.append(end)
+        done = int(reach[end - 1])
+    most, used = int(min(count.sum() // k, people.sum())), (len(ends) + 1) if space.small else 0
+    group = np.searchsorted(ends, cells, side="right")
+    cell, share = np.zeros((2, most, 2 * k), np.int64)
+    slot = cells - np.append(0, ends).astype(np.int64)[group]
+    cell[group, slot], share[group, slot] = cells, people
+    home, free = np.full((len(count), HOMES), -1), count.copy()
+    home[cells, 0], free[cells] = group, 0
+    if 0 < people.sum() < k:
+        cell[0, len(people)] = large = space.rich[0, 0]
+        share[0, len(people)], free[large] = count[large], 0
+    unused = np.arange(most)[::-1].copy()
+    height = np.array([most - used])
+    return Groups(cell, share, (share > 0).sum(axis=1), share.sum(axis=1), np.zeros(most), unused, height, free, home)
 
 
 class GroupHulls:
@@ -240,24 +290,28 @@ def _merged(
 _BUILT: WeakKeyDictionary[Population, dict[tuple[object, ...], Partition]] = WeakKeyDictionary()
 
 
-def partition_of(population: Population, policy: PrivacyPolicy, sides: Ints, likely: Floats | None) -> Partition:
+def partition_of(
+    population: Population, policy: PrivacyPolicy, sides: Ints, likely: Floats | None, effort: Effort
+) -> Partition:
     """Return the partition of a population for a policy; built once.
 
     `sides` are not mixed, and -1 is on none; groups are kept alike in `likely`, the outcome's partial dependence.
     """
     built = _BUILT.setdefault(population, {})
-    key = (policy.k, policy.l, policy.t, sides.tobytes(), None if likely is None else likely.tobytes())
+    key = (policy.k, policy.l, policy.t, sides.tobytes(), None if likely is None else likely.tobytes(), effort)
     if key not in built:
-        built[key] = _build(population, policy, sides, likely)
+        built[key] = _build(population, policy, sides, likely, effort)
     return built[key]
 
 
-def _build(population: Population, policy: PrivacyPolicy, sides: Ints, likely: Floats | None) -> Partition:
+def _build(
+    population: Population, policy: PrivacyPolicy, sides: Ints, likely: Floats | None, effort: Effort
+) -> Partition:
     group_of_row, side_of_group = np.full(population.n_rows, -1, dtype=np.int64), np.empty(0, dtype=np.int64)
     for side in np.unique(sides[sides >= 0]):
         rows = np.flatnonzero(sides == side)
         if population.people(rows) >= policy.k:
-            group = _group(population, policy.k, rows, likely)
+            group = _group(population, policy.k, rows, likely, effort)
             group_of_row[rows] = len(side_of_group) + group
             side_of_group = np.append(side_of_group, np.full(group.max() + 1, side))
 
@@ -277,12 +331,12 @@ def _build(population: Population, policy: PrivacyPolicy, sides: Ints, likely: F
     return Partition(population, regions, group_of_row, side_of_group)
 
 
-def _group(population: Population, k: int, rows: Ints, likely: Floats | None) -> Ints:
+def _group(population: Population, k: int, rows: Ints, likely: Floats | None, effort: Effort) -> Ints:
     counted = counts_once(population, rows)
     cell_of, cell = np.unique(population.cell_of(rows), return_inverse=True)
     people = np.bincount(cell, weights=counted, minlength=len(cell_of)).astype(np.int64)
     labels = None if likely is None else likely[cell_of]
-    shares = group_cells(index_of(population).axes, population.cells[cell_of], people, k, labels)
+    shares = group_cells(index_of(population).axes, population.cells[cell_of], people, k, labels, effort=effort)
     order = np.lexsort((shares.people, shares.cell))  # the largest share of a cell comes last
     start = np.searchsorted(shares.cell[order], np.arange(len(cell_of) + 1))
     group = shares.group[order[start[1:] - 1]][cell]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedError, PolicyError
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
 from cfk_plugin.plugins import load_plugins
+from cfk_plugin.protection.groups import Effort
 from cfk_plugin.protection.partition import partition_to_arrays
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.detection import Detector
@@ -58,6 +59,10 @@ class KAnonymizer(HostOnly):
     measure_k_effective : bool
         For a nominal guarantee: rerun the protection for everybody in a region and certify ``k_effective``, at about k
         times the cost. Other guarantees always do. Not for protectors that draw random numbers, nor with l or t.
+    effort : {"balanced", "fast", "thorough"}
+        How long `fit` searches for groups that lose little, where the guarantee has groups; k holds whatever it is.
+        Beside "balanced", "fast" takes a third of the time for 6 % more loss, "thorough" six times as long for 2 to 3 %
+        less.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -82,13 +87,14 @@ class KAnonymizer(HostOnly):
         reference: Population | None = None,
         ledger: Ledger | None = None,
         measure_k_effective: bool = False,
+        effort: Effort = "balanced",
         seed: int = 0,
     ) -> None:
         self.policy = policy
         self.method = method
         self.plugins = plugins
         self.reference, self.ledger = reference, ledger
-        self.measure_k_effective, self.seed = measure_k_effective, seed
+        self.measure_k_effective, self.effort, self.seed = measure_k_effective, effort, seed
 
     def fit(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
         """Bind population, model and desired outcome; everything that can be refused is refused here.
@@ -121,12 +127,14 @@ class KAnonymizer(HostOnly):
             raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
         policy = self.policy_ = self.policy or population.policy or PrivacyPolicy()
         check(policy, self.method, population)
+        if self.effort not in get_args(Effort):
+            raise InputError(f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}")
         self.manager_ = load_plugins(self.plugins)
         self.population_, self.goal_ = population, Goal(desired)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
         rows = RowOracle(self.model_, population)
         self.goal_.check(self.model_, rows.tried())
-        state = self.guarantee_ = GuaranteeState.prepare(policy, self.goal_, rows)
+        state = self.guarantee_ = GuaranteeState.prepare(policy, self.goal_, rows, self.effort)
         protector, self.method_ = state.protector or choose(self.method, self.manager_.protectors())
         if self.measure_k_effective and state.partition is None:
             check_rerun(protector, policy)

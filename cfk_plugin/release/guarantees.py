@@ -13,7 +13,7 @@ from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, Pol
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.groups import coarser, partition_of
+from cfk_plugin.protection.groups import Effort, coarser, partition_of
 from cfk_plugin.protection.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
 
@@ -25,14 +25,14 @@ class GuaranteeState(HostOnly):
     catalogue: Catalogue | None = None  # for the guarantee of that name
 
     @classmethod
-    def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> GuaranteeState:
+    def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle, effort: Effort) -> GuaranteeState:
         sides = OutcomeClasses(policy, goal, rows)
         if policy.guarantee == "nominal":
             return cls(sides)
         if rows.population.is_sealed:
             return cls(sides, _sealed(rows.population, policy))
         likely = None if policy.objective == "ncp" else partial_dependence(rows, goal)
-        partition = partition_of(rows.population, policy, sides.of_rows, likely)
+        partition = partition_of(rows.population, policy, sides.of_rows, likely, effort)
         if policy.guarantee == "reciprocal":
             return cls(sides, partition)
         return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))

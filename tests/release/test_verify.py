@@ -96,7 +96,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("cfk_plugin.protection.groups._STEPS", 6)  # as in the tests, which build the same groups again
+        patch.setattr(
+            "cfk_plugin.protection.groups._WORK", {"balanced": (300, 0, 1e6)}
+        )  # as in the tests, which build the same groups again
         write_releases()
     return folder
 
