@@ -210,11 +210,13 @@ def _divide(
     """
     left, drafts, spent, work = _left(pool, m), 0 * _ONE, 0.0, 0
     typical, borrow = 2.0 * _chance(state) * old / max(1, left), _chance(state)
-    thirst, part, blink = int(_chance(state) * worth.shape[0]), _chance(state), _chance(state) < 0.75
+    thirst, part = int(_chance(state) * worth.shape[0]), _chance(state)
     while left > 0 and drafts < _DRAFTS and (drafts == 0 or left >= k or _chance(state) < borrow):
-        seed = _seed(pool, m, drafts > 0 and _chance(state) < 0.5, state)
+        seed = int(_chance(state) * m)
+        while pool.people[seed] == 0 or pool.keep[seed] > 0:
+            seed = seed + 1 if seed + 1 < m else 0
         count, cost, tried = _grow(
-            space, pool, m, k, drafts, seed, worth[thirst], typical, part, blink, (limit - spent) / k, state
+            space, pool, m, k, drafts, seed, worth[thirst], typical, part, (limit - spent) / k, state
         )
         work += tried
         if count < k:
@@ -246,17 +248,6 @@ def _left(pool: Pool, m: int) -> int:
 
 
 @_inner
-def _seed(pool: Pool, m: int, far: bool, state: NDArray[np.uint64]) -> int:
-    """Choose the cell that a draft begins with: any, or the one that fits the last draft least."""
-    i, seed, worst = int(_chance(state) * m), -1, -1.0
-    for _ in range(m):
-        i = i + 1 if i + 1 < m else 0
-        if pool.people[i] > 0 and pool.keep[i] == 0 and (pool.price[i] > worst if far else seed < 0):
-            seed, worst = i, pool.price[i]
-    return seed
-
-
-@_inner
 def _grow(
     space: Space,
     pool: Pool,
@@ -267,17 +258,15 @@ def _grow(
     worth: Floats,
     typical: float,
     part: float,
-    blink: bool,
     most: float,
     state: NDArray[np.uint64],
 ) -> tuple[int, float, int]:
     """Let the cheapest cells join a draft until it has k people; returns people, cost and work.
 
-    ``worth[n]`` weighs the growth of a draft that gains ``n`` people by it. Of a person who needs a group
-    anyway only the price above the ``typical`` one counts. With ``blink``, one in eight candidates is overlooked; not
-    even the last cell is taken in ``part`` with these odds.
+    ``worth[n]`` weighs the growth of a draft that gains ``n`` people by it. Of a person who needs a group anyway only
+    the price above the ``typical`` one counts. Of the last cell, ``part`` is how often no more are taken than needed.
     """
-    people, keep, price, take = pool.people, pool.keep, pool.price, pool.take
+    people, keep, price, score, take = pool.people, pool.keep, pool.price, pool.score, pool.take
     for i in range(m):
         take[g, i] = 0
     _clear(space, pool, m, g)
@@ -287,39 +276,25 @@ def _grow(
         take[g, choice] += n
         people[choice] -= n
         count += n
-        _write_prices(space, pool, m, g)
         if count >= k:
             return count, cost, work
+        _write_prices(space, pool, m, g)
         work += 6 + m // 2
-        need, blind = k - count, _blind(state) if blink else np.uint64(0)
-        choice = _cheapest(pool, m, worth, need, cost, typical, blind)
-        if choice < 0 and blink:
-            choice = _cheapest(pool, m, worth, need, cost, typical, np.uint64(0))
-        if choice < 0:
+        need, best, choice = k - count, np.inf, 0
+        for i in range(m):  # without branches, which would be mispredicted half of the time
+            n = min(people[i] - keep[i], need)
+            y = worth[n] * (price[i] - cost) + price[i] - (0.0 if keep[i] > 0 else typical)
+            score[i] = np.inf if n == 0 else y
+            best = min(best, score[i])
+        if best == np.inf:
             return count, cost, work
-        n = min(people[choice] - keep[choice], need)
+        while score[choice] != best:
+            choice += 1
+        n, cost = min(people[choice] - keep[choice], need), price[choice]
         if keep[choice] == 0 and n < people[choice] and _chance(state) >= part:
             n = people[choice]
-        cost = price[choice]
         if cost > most:
             return k, np.inf, work
-
-
-@_inner
-def _cheapest(pool: Pool, m: int, worth: Floats, need: int, cost: float, typical: float, blind: Any) -> int:
-    """Choose the cell whose people join at the least price each, -1 if there is none that can be seen."""
-    people, keep, price, score, best, choice = pool.people, pool.keep, pool.price, pool.score, np.inf, 0
-    for i in range(m):  # without branches, which would be mispredicted half of the time
-        n = min(people[i] - keep[i], need)
-        y = worth[n] * (price[i] - cost) + price[i] - (0.0 if keep[i] > 0 else typical)
-        y = np.inf if n == 0 or (blind >> np.uint64(i & 63)) & np.uint64(1) else y
-        score[i] = y
-        best = min(best, y)
-    if best == np.inf:
-        return -1
-    while score[choice] != best:
-        choice += 1
-    return choice
 
 
 @_inner
@@ -442,26 +417,14 @@ def _commit(groups: Groups, pool: Pool, m: int, broken: int, drafts: int) -> Non
 
 
 @_inner
-def _draw(state: NDArray[np.uint64]) -> Any:
-    """Next word of a xorshift generator."""
+def _chance(state: NDArray[np.uint64]) -> float:
+    """Next number of a xorshift generator, in [0, 1)."""
     s = state[0]
     s ^= s << np.uint64(13)
     s ^= s >> np.uint64(7)
     s ^= s << np.uint64(17)
     state[0] = s
-    return s
-
-
-@_inner
-def _chance(state: NDArray[np.uint64]) -> float:
-    return float(_draw(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@_inner
-def _blind(state: NDArray[np.uint64]) -> Any:
-    """Draw a word of which one bit in eight is set."""
-    s = _draw(state)
-    return s & (s >> np.uint64(21) | s << np.uint64(43)) & (s >> np.uint64(42) | s << np.uint64(22))
+    return float(s >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 # What is not searched for: the costs of the first groups, and who joins without being counted.

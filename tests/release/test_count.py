@@ -195,6 +195,7 @@ def regions_of_backwards(step: int = 1) -> str:
     return repr([(one.population_.fingerprint, [*map(plain, one.regions_of(table.head(12)))]) for one in found])
 
 
+@pytest.mark.full_search
 def test_the_groups_are_the_same_in_every_process() -> None:
     command = [sys.executable, "-W", "ignore", "-c", PROCESS, str(Path(__file__).parent)]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
