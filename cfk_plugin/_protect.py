@@ -21,6 +21,7 @@ from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.hookspecs import AdaptContext, Protector
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.exact import ExactProtector
+from cfk_plugin.protection.groups import Effort
 from cfk_plugin.records.logger import RunLogger, logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import ProtectedExplainer, check_number
@@ -46,6 +47,7 @@ def protect(
     groups: str | None = None,
     candidates: int = 1,
     anchor: Literal["explainer", "query"] = "explainer",
+    effort: Effort = "balanced",
     seed: int = 0,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
@@ -87,6 +89,8 @@ def protect(
         Where a catalogue's answers begin: at the explainer's counterfactual, so that what you wrapped decides; or at
         the query, so that an answer is a function of the query, the catalogue and the model. The explainer is then
         not asked, and only ``explain`` is left of it.
+    effort : {"balanced", "fast", "thorough"}
+        How long groups of people are searched for; see `KAnonymizer`.
     seed : int
         For protectors that draw random numbers.
 
@@ -115,7 +119,13 @@ def protect(
         fitted = method.fit(population, model, desired)
         return ProtectedExplainer(explainer, source, fitted, track, groups, is_asked=False)
     anonymizer = KAnonymizer(
-        policy=policy, method=method, plugins=plugins, reference=reference, ledger=ledger, seed=seed
+        policy=policy,
+        method=method,
+        plugins=plugins,
+        reference=reference,
+        ledger=ledger,
+        effort=effort,
+        seed=seed,
     )
     anonymizer.fit(population, model=model, desired=desired)
     if anchor != "explainer" and anonymizer.guarantee_.catalogue is None:

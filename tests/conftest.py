@@ -54,7 +54,7 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 @pytest.fixture(autouse=True)
 def short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search for groups a tenth as long, which no guarantee depends on, where their quality is not the matter."""
+    """Search for groups a thirtieth as long, which no guarantee depends on, where their quality is not the matter."""
     if not any(request.node.get_closest_marker(name) for name in ("full_search", "slow")):
         monkeypatch.setattr("cfk_plugin.protection.groups._WORK", {"balanced": (300, 0, 1e6)})
 

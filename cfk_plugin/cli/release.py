@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cfk_plugin.data.population import Population
+    from cfk_plugin.protection.groups import Effort
     from cfk_plugin.release.explanations import Explanations
     from cfk_plugin.release.recount import Recount
 
@@ -272,6 +273,9 @@ def verify(
     model: Annotated[str | None, typer.Option("--model", "-m", help="As for protect; pureness is asked again.")] = None,
     desired: opt.Desired = "opposite",
     rerun: Annotated[bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")] = False,
+    effort: Annotated[
+        str, typer.Option(help="For --rerun: fast, balanced or thorough, as for the release.")
+    ] = "balanced",
 ) -> int:
     """Check released explanations: form, signature, people, values, and what the certificates say.
 
@@ -312,7 +316,8 @@ def verify(
         population = Population.from_frame(rows, read_schema(schema, rows))
         if model is not None:
             asked = load_model(model)
-            judge = Judge(population, asked, wanted(desired, asked, population.frame[list(population.schema.features)]))
+            goal = wanted(desired, asked, population.frame[list(population.schema.features)])
+            judge = Judge(population, asked, goal, cast("Effort", effort))
     found = examine(
         said,
         population,

@@ -25,6 +25,7 @@ from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivateValues
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import BUILT_IN
+from cfk_plugin.protection.groups import Effort
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.publication import wrong_table
 from cfk_plugin.release.released_file import (
@@ -301,11 +302,12 @@ def _may_be_pureness(found: Released, population: Population) -> bool:
 
 @dataclass(frozen=True)
 class Judge:
-    """The model, and the outcome that is desired of it: a label or "opposite"."""
+    """The model, the outcome that is desired of it (a label or "opposite"), and how groups were searched for."""
 
     population: Population
     model: Any
     desired: Any
+    effort: Effort = "balanced"
 
     @cached_property
     def labels(self) -> LabelModel:
@@ -394,7 +396,7 @@ class Rerun:
         self._population, self._policy = judge.population, policy
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._anonymizer = KAnonymizer(policy=replace(policy, on_infeasible="suppress"))
+            self._anonymizer = KAnonymizer(policy=replace(policy, on_infeasible="suppress"), effort=judge.effort)
             self._anonymizer.fit(judge.population, model=judge.model, desired=judge.desired)
         partition = self._anonymizer.guarantee_.partition
         assert partition is not None  # noqa: S101 - only a nominal guarantee has none

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import numpy as np
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
 from cfk_plugin.protection.baselines import _Partition
-from cfk_plugin.protection.groups import Shares, group_cells
+from cfk_plugin.protection.groups import Effort, Shares, group_cells
 from cfk_plugin.protection.solver import solve
 from printing import DATA, arguments, heading, peak
 from reference import hull_cost
@@ -26,10 +26,10 @@ from tables import TABLES, read, split
 T = TypeVar("T")
 
 
-def timed(function: Callable[..., T], *args: object) -> tuple[T, float]:
+def timed(function: Callable[..., T], *args: object, **options: object) -> tuple[T, float]:
     """Result and seconds of processor time."""
     start = time.process_time()
-    result = function(*args)
+    result = function(*args, **options)
     return result, time.process_time() - start
 
 
@@ -87,18 +87,22 @@ def populations(names: Sequence[str], data: Path) -> Iterator[tuple[str, Populat
 
 def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[str]:
     """One line per table and k."""
-    quality = ("optimum alone", "Mondrian", "ours", "/ optimum", "/ Mondrian", "CPU s")
-    yield heading("table", "people", "cells", "k", "groups", *quality)
+    efforts = get_args(Effort)
+    yield heading(
+        "table", "people", "cells", "k", "optimum alone", "Mondrian", *(f"{name} / CPU s" for name in efforts)
+    )
     for name, population in populations(names, data):
         axes, cells, people = index_of(population).axes, population.cells, population.cell_people
         group_cells(axes, cells[:50], people[:50], 2)  # compiles
         for k in ks:
-            shares, seconds = timed(group_cells, axes, cells, people, k)
-            check(people, shares, k)
-            ours, alone, base = loss(axes, cells, shares), nominal(population, k), mondrian(population, k)
+            found = []
+            for effort in efforts:
+                shares, seconds = timed(group_cells, axes, cells, people, k, effort=effort)
+                check(people, shares, k)
+                found.append(f"{loss(axes, cells, shares):.2%} / {seconds:.2f}")
             yield (
-                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} | {shares.group.max() + 1:,} | "
-                f"{alone:.2%} | {base:.2%} | {ours:.2%} | {ours / alone:.2f} | {ours / base:.2f} | {seconds:.1f} |"
+                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} | {nominal(population, k):.2%} | "
+                f"{mondrian(population, k):.2%} | {' | '.join(found)} |"
             )
 
 

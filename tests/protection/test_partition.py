@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.errors import PopulationError
+from cfk_plugin.errors import InputError, PopulationError
 from cfk_plugin.metrics import ncp, t_closeness
 from cfk_plugin.metrics.heom import Heom
 from every_part import parts_with, people, plain
@@ -187,6 +187,7 @@ def test_the_key_decides_who_of_a_crowded_cell_goes_where(monkeypatch: pytest.Mo
         ({0: 2, 1: 9, 10: 8}, 5, {"0–1": 5, "1": 6, "10": 8}),  # a large cell lends people and keeps k
         ({0: 2, 1: 2, 2: 2}, 3, {"0–1": 3, "1–2": 3}),  # a cell is split where that helps
         ({0: 2, 3: 5, 9: 5}, 5, {"0–3": 7, "9": 5}),  # a large cell is taken whole where nobody else is left
+        ({0: 2, 1: 9, 99: 9, 100: 2}, 5, {"0–1": 5, "1": 6, "99": 6, "99–100": 5}),  # each from the large cell near by
         ({0: 1, 2: 2, 4: 1}, 4, {"0–4": 4}),  # as few as k people are one group
         ({0: 1, 4: 1, np.nan: 2}, 2, {"0–4": 2, "missing": 2}),  # missing values keep apart from numbers
     ],
@@ -228,6 +229,27 @@ def test_the_loss_is_near_the_least_of_all_partitions_of_a_few_people() -> None:
         ratios.append(ours / best if best else 1.0 + ours)
     assert np.mean(np.array(ratios) < 1 + 1e-9) > 0.8, "a heuristic: mostly the optimum of so few people"
     assert np.mean(ratios) < 1.1
+
+
+@pytest.mark.full_search
+@pytest.mark.parametrize("k", [3, 40])
+def test_more_effort_loses_less_and_k_holds_whatever_it_is(k: int) -> None:
+    rng = np.random.default_rng(0)
+    train = pd.DataFrame({"town": rng.integers(0, 100, 300).astype(str), "age": rng.integers(0, 60, 300), "pay": 1})
+    schema, loss = Schema.from_frame(train, quasi_identifiers=["town", "age"]), {}
+    for effort in ("fast", "balanced", "thorough"):
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, guarantee="reciprocal"), effort=effort)
+        anonymizer.fit(population := Population.from_frame(train, schema), model=model, desired=1)
+        regions = anonymizer.regions_of(train)
+        assert min(Counter(map(str, regions)).values()) >= k
+        loss[effort] = np.mean([ncp(region, population) for region in regions if region is not None])
+    assert max(loss["thorough"], loss["balanced"]) < loss["fast"]
+
+
+def test_an_unknown_effort_is_refused() -> None:
+    anonymizer = KAnonymizer(effort="none")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="effort must be one of fast, balanced, thorough"):
+        anonymizer.fit(described(random_table(0)), model=model, desired=1)
 
 
 @pytest.mark.full_search
