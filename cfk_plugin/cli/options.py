@@ -24,6 +24,7 @@ Objective = Annotated[
 ]
 MinPureness = Annotated[float | None, typer.Option(help="Withhold what is less pure.", show_default="the guarantee's")]
 MaxNcp = Annotated[float | None, typer.Option(help="Withhold what loses more information.")]
+Effort = Annotated[str, typer.Option(help="For --rerun: fast, balanced or thorough, as for the release.")]
 K = Annotated[
     int | None,
     typer.Option("--k", help="Least number of people behind an explanation.", show_default="the policy's, 10"),

@@ -273,9 +273,7 @@ def verify(
     model: Annotated[str | None, typer.Option("--model", "-m", help="As for protect; pureness is asked again.")] = None,
     desired: opt.Desired = "opposite",
     rerun: Annotated[bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")] = False,
-    effort: Annotated[
-        str, typer.Option(help="For --rerun: fast, balanced or thorough, as for the release.")
-    ] = "balanced",
+    effort: opt.Effort = "balanced",
 ) -> int:
     """Check released explanations: form, signature, people, values, and what the certificates say.
 
@@ -312,8 +310,7 @@ def verify(
         raise InputError(f"{released}: {error}") from None
     population = judge = None
     if train is not None and schema is not None:
-        rows = read_table(train)
-        population = Population.from_frame(rows, read_schema(schema, rows))
+        population = Population.from_frame(rows := read_table(train), read_schema(schema, rows))
         if model is not None:
             asked = load_model(model)
             goal = wanted(desired, asked, population.frame[list(population.schema.features)])
