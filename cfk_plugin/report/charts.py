@@ -9,10 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -43,11 +41,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Lines through points.
-
-    Where they may all but coincide, names have no place beside them: then each has a text in `legend`, in the order of
-    the series and the guides.
-    """
+    """Lines through points; where there are several, their names stand above the plot."""
 
     series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
     x: str
@@ -57,7 +51,7 @@ class Curves:
     horizontals: Sequence[tuple[str, float]] = ()
     guides: Sequence[tuple[str, Sequence[tuple[float, float]]]] = ()  # lines to compare with
     logarithmic: bool = False  # both axes; what is not above 0 is not drawn
-    legend: Sequence[str] = ()
+    legend: Sequence[str] = ()  # names of the series and the guides, in this order, where they differ from theirs
 
 
 ROOM = 34
@@ -307,7 +301,7 @@ def _ends(axis: Ruler, y: float) -> tuple[Markup, Markup]:
 
 _HEIGHT = 240.0
 _RIGHT = 0.98
-_NARROW = 288.0  # width of the picture on a screen of 320 pixels, for which places of names are chosen
+_NARROW = 288.0  # width of the picture on a screen of 320 pixels, for which the axis leaves room
 _CHARACTER = 8.0
 _UNITS = 1000  # of the inner picture that is stretched to the width
 _FEW = 24  # points that are drawn one by one
@@ -334,7 +328,9 @@ class _Frame:
 
 
 def _curves(curves: Curves) -> tuple[list[Markup], float]:
-    """Draw lines with their names beside them or above the plot, and asked values as straight lines."""
+    """Draw lines with their names above the plot, and asked values as straight lines."""
+    several = len(curves.series) + len(curves.guides) > 1
+    legend = curves.legend or [name for name, _ in (*curves.series, *curves.guides) if several]
     points = [point for _, of_line in (*curves.series, *curves.guides) for point in of_line]
     across = [x for x, _ in points] + [at for _, at in curves.verticals]
     up = [y for _, y in points] + [at for _, at in curves.horizontals]
@@ -343,18 +339,20 @@ def _curves(curves: Curves) -> tuple[list[Markup], float]:
     else:
         x, y = Ruler.over(across), Ruler.over([*up, 0.0]).rounded()
     left = (max(len(_number(tick)) for tick in y.ticks()) * _CHARACTER + 10) / _NARROW
-    frame = _Frame(x, y, left, _LINE * (len(curves.verticals) + len(curves.legend)) + 18)
+    frame = _Frame(x, y, left, _LINE * (len(curves.verticals) + len(legend)) + 18)
     bottom = frame.top + _HEIGHT
     parts = _grid(frame)
     places = [frame.across(at) for _, at in curves.verticals]
     for row, (place, name) in enumerate(zip(places, _names(curves.verticals, places), strict=True)):
         parts += [_rule(place, _LINE * (row + 0.75) + 4, bottom, "asked"), name]
-    parts += [_level(frame.down(at), "asked", left) for _, at in curves.horizontals]
+    for line in curves.horizontals:
+        level = frame.down(line[1])
+        parts += [_level(level, "asked", left), _text(_named(line), _RIGHT, level - 5, anchor="end", class_="name")]
     parts.append(_lines(curves, frame))
     for style, (_, of_series) in enumerate(curves.series):
         if len(of_series) <= _FEW and not curves.steps:
             parts += [_point(frame.across(at), frame.down(value), style) for at, value in of_series]
-    parts += _legend(curves) if curves.legend else _names_of_lines(curves, frame)
+    parts += _legend(curves, legend)
     return parts, bottom + _LINE + 6
 
 
@@ -417,87 +415,11 @@ def _point(x: float, y: float, style: int) -> Markup:
     return _element("svg", shape, x=_percent(x), y=y, width=1.0, height=1.0, overflow="visible")
 
 
-def _legend(curves: Curves) -> list[Markup]:
+def _legend(curves: Curves, legend: Sequence[str]) -> list[Markup]:
     """Write the names of all lines above the plot, each behind a piece of its line."""
     parts = []
-    for row, ((class_, _), words) in enumerate(zip(_styled(curves), curves.legend, strict=True)):
+    for row, ((class_, _), words) in enumerate(zip(_styled(curves), legend, strict=False)):  # one alone has none
         y = _LINE * (row + len(curves.verticals) + 0.75)
         parts.append(_element("line", x1=0.0, x2=_SAMPLE, y1=y - 5, y2=y - 5, class_=class_))
         parts.append(_element("text", words, x=_SAMPLE + 8, y=y, class_="label"))
     return parts
-
-
-# Where the name of a line has room.
-
-
-_PLACES = 12
-_CLOSE = 4.0  # pixels between a name and its own line
-_Height = Callable[[float], float]  # of a line in pixels, at a place across in pixels
-
-
-class _Box(NamedTuple):
-    """A rectangle in pixels; heights grow downwards."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def apart(self, other: _Box) -> float:
-        """Return the gap between two boxes; negative where they overlap."""
-        return max(other.left - self.right, self.left - other.right, other.top - self.bottom, self.top - other.bottom)
-
-
-def _names_of_lines(curves: Curves, frame: _Frame) -> list[Markup]:
-    """Write each name where it is farthest from the other lines; one line alone is what the chart is about."""
-    width = (_RIGHT - frame.left) * _NARROW
-    lines = {name: _height_of(points, frame, curves, width) for name, points in curves.series if points}
-    names = list(lines) if len(lines) > 1 else []
-    for line in curves.horizontals:
-        names.append(_named(line))
-        lines[_named(line)] = _height_of([(0.0, line[1])], frame, curves, width)
-    taken: list[_Box] = []
-    parts = []
-    for name in names:
-        others = [height for other, height in lines.items() if other != name]
-        size = min(len(name), ROOM) * _CHARACTER
-        box = _place(size, lines[name], others, taken, _Box(0, frame.top, width, frame.top + _HEIGHT))
-        taken.append(box)
-        x = frame.left + (box.left + box.right) / 2 / _NARROW
-        parts.append(_text(name, x, box.bottom - 6, anchor="middle", class_="name"))
-    return parts
-
-
-def _height_of(points: _Points, frame: _Frame, curves: Curves, width: float) -> _Height:
-    places = [frame.x.at(x) * width for x, _ in points]
-    heights = [frame.down(y) for _, y in points]
-
-    def at(place: float) -> float:
-        after = bisect_right(places, place)
-        if after in {0, len(places)} or curves.steps:
-            return heights[max(0, after - 1)]
-        share = (place - places[after - 1]) / (places[after] - places[after - 1])
-        return heights[after - 1] + share * (heights[after] - heights[after - 1])
-
-    return at
-
-
-def _place(width: float, line: _Height, others: Sequence[_Height], taken: Sequence[_Box], plot: _Box) -> _Box:
-    """Return the box, above or below its own line, that is farthest from the other lines and from boxes taken."""
-    room = max(0.0, plot.right - plot.left - width)
-    best, found = -math.inf, plot
-    for step in range(_PLACES + 1):
-        left = plot.left + room * step / _PLACES
-        across = [left + width * part / 4 for part in range(5)]
-        own = [line(x) for x in across]
-        heights = [height(x) for height in others for x in across]
-        for top in (min(own) - _CLOSE - _LINE, max(own) + _CLOSE):
-            box = _Box(left, top, left + width, top + _LINE)
-            gaps = [max(box.top - y, y - box.bottom) for y in heights] + [box.apart(other) for other in taken]
-            # A name that leaves the plot or lies far from the middle of its own line may be read as another's.
-            beyond = max(0.0, plot.top - box.top, box.bottom - plot.bottom)
-            off = min(abs(box.top - own[2]), abs(box.bottom - own[2])) - _CLOSE
-            worth = min([*gaps, 3 * _LINE]) - 4 * beyond - off
-            if worth > best + 1e-9:
-                best, found = worth, box
-    return found

@@ -146,7 +146,8 @@ def _left(column: str, case: JudgedCase, _: float | None) -> Judgment:
     Only what the policy of a run promises can fail; anything else needs a person's judgement.
     """
     name, below = f"{column}_min", case.pooled.below(column)
-    broken = below[[is_promised(name, case.pooled.runs[run].policy) for run in below["run"]]]
+    promised = np.array([is_promised(name, run.policy) for run in case.pooled.runs], dtype=bool)
+    broken = below[promised[below["run"].to_numpy(dtype=np.int64)]]
     if len(found := broken if len(broken) else below):
         why = "" if len(broken) else "accepted" if case.accepted(name) else "not_promised"
         least = Amount(value=int(found[column].min()))

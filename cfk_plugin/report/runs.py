@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -285,11 +286,9 @@ def read_runs(
     wanted = [run_ids] if isinstance(run_ids, str) else list(dict.fromkeys(run_ids))
     if not wanted:
         raise InputError("there is no run to read: give the id of at least one")
-    period = Period.of(since, until)
-    with tempfile.TemporaryDirectory(prefix="cfk-report-") as folder, Workers() as workers:
-        client = workers.call(opened, tracking_uri)
-        runs = list(workers.map(partial(run_named, client), wanted))
-        return _Reading(client, workers, Path(folder), period, progress).evidence(runs, f"{len(runs)} runs", named=True)
+    with _reading(tracking_uri, Period.of(since, until), progress) as reading:
+        runs = list(reading.workers.map(partial(run_named, reading.client), wanted))
+        return reading.evidence(runs, f"{len(runs)} runs", named=True)
 
 
 def read_experiment(
@@ -301,14 +300,16 @@ def read_experiment(
     progress: Progress | None = None,
 ) -> Evidence:
     """Read all runs of an experiment that hold explanations or audits; reports and deleted runs are left out."""
-    period = Period.of(since, until)
+    with _reading(tracking_uri, Period.of(since, until), progress) as reading:
+        experiment = reading.workers.call(experiment_named, reading.client, name)
+        runs = reading.workers.call(runs_in, reading.client, experiment.experiment_id)
+        return reading.evidence(runs, f"experiment {name!r}", named=False)
+
+
+@contextmanager
+def _reading(tracking_uri: str | None, period: Period, progress: Progress | None) -> Iterator[_Reading]:
     with tempfile.TemporaryDirectory(prefix="cfk-report-") as folder, Workers() as workers:
-        client = workers.call(opened, tracking_uri)
-        experiment = workers.call(experiment_named, client, name)
-        runs = workers.call(runs_in, client, experiment.experiment_id)
-        return _Reading(client, workers, Path(folder), period, progress).evidence(
-            runs, f"experiment {name!r}", named=False
-        )
+        yield _Reading(workers.call(opened, tracking_uri), workers, Path(folder), period, progress)
 
 
 @dataclass(slots=True)
@@ -340,17 +341,12 @@ class _Reading:
 
     def _runs(self, held: Sequence[Held], names: Mapping[str, str]) -> Iterator[RunEvidence | None]:
         """Yield run by run, while files of the next ones are read."""
-        files = [(place, part) for place, one in enumerate(held) for part in one.parts]
-        shards = self.workers.map(lambda file: (file[0], held[file[0]].shard(file[1], self.period)), files)
-        by_run = groupby(shards, key=lambda found: found[0])
-        of = next(by_run, None)
+        files = [(one, part) for one in held for part in one.parts]
+        shards = self.workers.map(lambda file: file[0].shard(file[1], self.period), files)  # in their order
         for place, one in enumerate(held):
             if self.progress is not None:
                 self.progress(place, len(held))
-            mine: list[Shard] = []
-            if of is not None and of[0] == place:
-                mine = [shard for _, shard in of[1] if shard is not None]
-                of = next(by_run, None)
+            mine = [shard for shard in islice(shards, len(one.parts)) if shard is not None]
             yield self._run(one, mine, names[one.run.info.experiment_id])
         if self.progress is not None:
             self.progress(len(held), len(held))

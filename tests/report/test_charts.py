@@ -131,22 +131,15 @@ def test_lines_are_named_told_apart_by_strokes_and_where_their_numbers_are() -> 
     svg = drawn(chart("frontier", KS, {"NCP": [0.05, 0.1, 0.25, 0.5], "pureness": [1.0, 0.9, 0.75, 0.5]}))
     ncp, pureness = svg.all("polyline")
     assert [line.attributes["class"] for line in (ncp, pureness)] == ["curve style0", "curve style1"]
-    assert {"NCP", "pureness"} <= {text.text for text in of_class(svg, "name")}
+    assert [text.text for text in of_class(svg, "label")] == ["NCP", "pureness"]
+    samples = [line.attributes["class"] for line in svg.all("line") if line.attributes.get("x2") == "36"]
+    assert samples == ["curve style0", "curve style1"]
+    alone = drawn(chart("frontier", KS, {"NCP": [0.05, 0.1, 0.25, 0.5]}))
+    assert of_class(alone, "label") == []  # is what the chart is about
     assert [x for x, _ in points(ncp)] == pytest.approx([1000 * (int(k) - 2) / 28 for k in KS], abs=0.01)
     assert [y for _, y in points(ncp)] == pytest.approx([950, 900, 750, 500])
     assert [y for _, y in points(pureness)] == pytest.approx([0, 100, 250, 500])
     assert len(of_class(svg, "point")) == 8
-
-
-def test_names_stay_clear_of_lines_and_of_each_other() -> None:
-    svg = drawn(chart("frontier", ["2", "3"], {"above": [1.0, 1.0], "below": [0.7, 0.7]}))
-    (plot,) = [each for each in svg.all("svg") if each.attributes.get("viewbox") or each.attributes.get("viewBox")]
-    top, height = (float(plot.attributes[name] or 0) for name in ("y", "height"))
-    names = of_class(svg, "name")
-    for name in names:
-        y = float(name.attributes["y"] or 0)
-        assert all(not y - 12 < line < y + 6 for line in (top, top + 0.3 * height)), name.text
-    assert len({name.attributes["y"] for name in names}) == len(names) == 2
 
 
 def ticks(svg: Element) -> list[tuple[str, float]]:
