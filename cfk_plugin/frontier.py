@@ -113,7 +113,8 @@ def frontier(
             warnings.simplefilter("ignore", NominalGuaranteeWarning)
             anonymizer.fit(population, model, desired)
         labels = anonymizer.factual_labels(facts) if facts is not None and anonymizer.goal_.is_opposite else None
-        return anonymizer, labels, anonymizer.pipeline_.release(frame, query, labels)[0]
+        rules = anonymizer.rules_for(facts)
+        return anonymizer, labels, anonymizer.pipeline_.release(frame, query, labels, factuals=facts, rules=rules)[0]
 
     found: list[list[Entry]] = []
     for done, k in enumerate(tried, start=1):

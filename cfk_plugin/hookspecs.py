@@ -10,7 +10,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -269,6 +270,24 @@ DESIRED = ("desired_range", "desired_class", "desired", "target_class", "target"
 """Arguments by which explainers are told the outcome that is wanted."""
 
 
+CONSTRAINTS = ("features_to_vary", "permitted_range")
+"""Arguments by which explainers, and DiCE first, are told what may change; see `Constraints`."""
+
+
+def constraints_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call says may change, from its arguments by name."""
+    found = {}
+    for name in CONSTRAINTS:
+        if options.get(name) is not None:
+            found[name] = options[name]
+    return found
+
+
+def without_constraints(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments for an explainer that does not know of constraints; its answers are held to them anyway."""
+    return {name: value for name, value in options.items() if name not in CONSTRAINTS}
+
+
 def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
     if name == "desired_range":
         try:
@@ -301,6 +320,7 @@ class CounterfactualBatch(HostOnly):
     slot: NDArray[np.int64]  # shape (n_found,); position in `query` that each row answers
     query: NDArray[np.int64]  # shape (n_asked,); query of each one asked for; slots without a row were not found
     desired: Any = None  # outcome that this call asked for, which is then certified; see `desired_of`
+    constraints: Mapping[str, Any] = field(default_factory=dict)  # what this call says may change; `constraints_of`
 
     def __post_init__(self) -> None:
         slot, query = np.asarray(self.slot, dtype=np.int64), np.asarray(self.query, dtype=np.int64)
@@ -313,9 +333,15 @@ class CounterfactualBatch(HostOnly):
         object.__setattr__(self, "query", query)
 
     @classmethod
-    def one_each(cls, frame: pd.DataFrame, found: NDArray[np.bool_], desired: Any = None) -> CounterfactualBatch:
+    def one_each(
+        cls,
+        frame: pd.DataFrame,
+        found: NDArray[np.bool_],
+        desired: Any = None,
+        constraints: Mapping[str, Any] = MappingProxyType({}),
+    ) -> CounterfactualBatch:
         """Build a batch with one counterfactual asked per query, `frame` holding those that were found."""
-        return cls(frame, np.flatnonzero(found), np.arange(len(found)), desired)
+        return cls(frame, np.flatnonzero(found), np.arange(len(found)), desired, constraints)
 
     _refusal = AdapterError, "a CounterfactualBatch may hold training rows and refuses to be pickled"
 

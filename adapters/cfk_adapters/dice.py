@@ -19,6 +19,7 @@ from cfk_plugin.hookspecs import (
     NoneFoundError,
     RawMethod,
     ask,
+    constraints_of,
     desired_of,
     hookimpl,
     released_cells,
@@ -126,7 +127,7 @@ class DiceSource:
             raise failures[0]
         if failures or not usable.all():
             log.info("DiCE could not take %d of %d queries", len(failures) + (~usable).sum(), len(table))
-        return self._batch(shown, total_CFs, desired)
+        return self._batch(shown, total_CFs, desired, options)
 
     def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
         """Ask for m counterfactuals of each query, in DiCE's order."""
@@ -175,7 +176,8 @@ class DiceSource:
                 raise NoneFoundError(none_found[0])
             shown = [_shown(examples) for examples in native.cf_examples_list]
             queries = bound.arguments[first][self._features]
-            return self._batch(shown, int(bound.arguments["total_CFs"]), desired), native, queries
+            batch = self._batch(shown, int(bound.arguments["total_CFs"]), desired, bound.arguments)
+            return batch, native, queries
 
         return call
 
@@ -192,7 +194,9 @@ class DiceSource:
                 table[name] = table[name].astype(object).map(str, na_action="ignore")
         return table
 
-    def _batch(self, shown: Sequence[pd.DataFrame | None], asked: int, desired: Any) -> CounterfactualBatch:
+    def _batch(
+        self, shown: Sequence[pd.DataFrame | None], asked: int, desired: Any, options: Mapping[str, Any]
+    ) -> CounterfactualBatch:
         frames: list[pd.DataFrame] = []
         slots: list[int] = []
         for i, frame in enumerate(shown):
@@ -204,7 +208,7 @@ class DiceSource:
             slots.extend(range(i * asked, i * asked + len(frames[-1])))
         found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=self._features)
         query = np.repeat(np.arange(len(shown)), asked)
-        return CounterfactualBatch(found, np.asarray(slots, dtype=np.int64), query, desired)
+        return CounterfactualBatch(found, np.asarray(slots, dtype=np.int64), query, desired, constraints_of(options))
 
     def _restore_one(self, examples: Any, entries: Sequence[Entry]) -> Any:
         from dice_ml.utils.serialize import DummyDataInterface

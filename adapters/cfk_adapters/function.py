@@ -11,7 +11,16 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import CounterfactualBatch, ask, desired_of, hookimpl, released_cells
+from cfk_plugin.hookspecs import (
+    CONSTRAINTS,
+    CounterfactualBatch,
+    ask,
+    constraints_of,
+    desired_of,
+    hookimpl,
+    released_cells,
+    without_constraints,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +49,7 @@ class FunctionSource:
     A DataFrame, array or list of dicts holds one counterfactual per query, by position; a row without any value,
     or None in a list, was not found. A DataFrame with fewer rows must keep the queries' index, and one with a
     column or index level ``query`` (positions of queries) may answer a query several times. Other columns than the
-    features are dropped.
+    features are dropped. The function is told what may change if it has arguments of DiCE's names for that.
 
     Parameters
     ----------
@@ -67,9 +76,11 @@ class FunctionSource:
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
         """Call the explainer with a copy of the queries and read its answer."""
         call = self._callable(self._names[0])
-        desired = desired_of(options)
-        answer = ask(lambda: call(queries.copy(deep=True), **options))
-        return replace(read(answer, queries, self._features), desired=desired)
+        said, known = {"desired": desired_of(options)}, options
+        if options:
+            said, known = {**said, "constraints": constraints_of(options)}, _known_to(call, options)
+        answer = ask(lambda: call(queries.copy(deep=True), **known))
+        return replace(read(answer, queries, self._features), **said)
 
     @property
     def methods(self) -> Mapping[str, Any]:
@@ -99,9 +110,10 @@ class FunctionSource:
             table = _table(queries, self._features)
             given = queries.copy(deep=True) if isinstance(queries, pd.DataFrame) else np.array(queries)
             function = self._callable(name)
-            desired = desired_of(_by_name(function, args, kwargs))
-            native = ask(lambda: function(given, *args, **kwargs))
-            return replace(read(native, table, self._features), desired=desired), native, table
+            named, known = _by_name(function, args, kwargs), _known_to(function, kwargs)
+            said = {"desired": desired_of(named), "constraints": constraints_of(named)}
+            native = ask(lambda: function(given, *args, **known))
+            return replace(read(native, table, self._features), **said), native, table
 
         return call
 
@@ -112,6 +124,18 @@ def _by_name(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         return inspect.signature(function).bind_partial(None, *args, **kwargs).arguments | dict(kwargs)
     except (TypeError, ValueError):
         return kwargs
+
+
+def _known_to(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments without constraints, if the function takes none under their names."""
+    if not constraints_of(options):
+        return dict(options)
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return without_constraints(options)
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    return {n: value for n, value in options.items() if takes_any or n in parameters or n not in CONSTRAINTS}
 
 
 def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> CounterfactualBatch:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import CounterfactualBatch, ask, hookimpl, released_cells
+from cfk_plugin.hookspecs import CounterfactualBatch, ask, constraints_of, hookimpl, released_cells, without_constraints
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 
 if TYPE_CHECKING:
@@ -177,28 +177,26 @@ class NearestSource:
         """Name the generator."""
         return "NearestSource()"
 
-    def generate(self, queries: pd.DataFrame) -> CounterfactualBatch:
-        """Ask for the nearest unlike neighbour of each query."""
-        explainer = self._explainer
-        position = ask(lambda: explainer.neighbours(queries))
-        rows = explainer.rows(position[position >= 0])
-        return CounterfactualBatch.one_each(rows[self._features], position >= 0)
+    def generate(self, queries: pd.DataFrame, **constraints: Any) -> CounterfactualBatch:
+        """Ask for the nearest unlike neighbour of each query, whatever may change."""
+        return self.candidates(queries, 1, **constraints)
 
-    def candidates(self, queries: pd.DataFrame, m: int) -> CounterfactualBatch:
+    def candidates(self, queries: pd.DataFrame, m: int, **constraints: Any) -> CounterfactualBatch:
         """Ask for the m nearest unlike neighbours of each query, nearest first; equal rows count once."""
+        if unknown := without_constraints(constraints):
+            raise AdapterError(f"a nearest unlike neighbour has no option {', '.join(unknown)}; leave it out")
         explainer = self._explainer
         position = ask(lambda: explainer.candidates(queries, m)).reshape(-1)
-        rows = explainer.rows(position[position >= 0])
-        return CounterfactualBatch(
-            rows[self._features], np.flatnonzero(position >= 0), np.repeat(np.arange(len(queries)), m)
-        )
+        rows, query = explainer.rows(position[position >= 0]), np.repeat(np.arange(len(queries)), m)
+        found = np.flatnonzero(position >= 0)
+        return CounterfactualBatch(rows[self._features], found, query, None, constraints_of(constraints))
 
     @property
     def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
         """The explainer's own `explain`."""
 
-        def explain(X: pd.DataFrame) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
-            return self.generate(X), None, X[self._features].copy(deep=True)
+        def explain(X: pd.DataFrame, **constraints: Any) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
+            return self.generate(X, **constraints), None, X[self._features].copy(deep=True)
 
         return {"explain": explain}
 

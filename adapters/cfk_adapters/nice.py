@@ -9,7 +9,16 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import CounterfactualBatch, RawMethod, ask, desired_of, hookimpl, released_cells
+from cfk_plugin.hookspecs import (
+    CounterfactualBatch,
+    RawMethod,
+    ask,
+    constraints_of,
+    desired_of,
+    hookimpl,
+    released_cells,
+    without_constraints,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +57,7 @@ class NiceSource:
 
     Each call works on a copy of the explainer that shares training rows and model: NICE keeps the last query on
     itself, changes the array it is given and answers only the first row of several. All its settings start from a
-    training row, so all count as instance-based.
+    training row, so all count as instance-based. It knows no constraints: they are kept by what is released.
 
     Parameters
     ----------
@@ -69,7 +78,7 @@ class NiceSource:
         return f"NiceSource({self.name})"
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask for one counterfactual of each query; options are those of NICE's own `explain`."""
+        """Ask for one counterfactual of each query; options are those of NICE's own `explain`, and constraints."""
         if missing := [name for name in self._features if name not in queries.columns]:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
         rows = queries[self._features].to_numpy(dtype=object, na_value=np.nan)
@@ -97,7 +106,7 @@ class NiceSource:
         return out
 
     def _explain(self, rows: NDArray[np.object_], options: Mapping[str, Any]) -> CounterfactualBatch:
-        options = dict(options)
+        constraints, options = constraints_of(options), without_constraints(options)
         if isinstance(options.get("target_class"), (int, np.integer)):  # NICE wants a list and says so by TypeError
             options["target_class"] = [int(options["target_class"])]
         desired = desired_of(options, self._classes)
@@ -113,9 +122,8 @@ class NiceSource:
         if any(len(answer) != len(self._features) for answer in found):
             raise AdapterError("NICE's answer does not have one value per feature")
         table = np.array(found, dtype=object).reshape(len(found), len(self._features))
-        return CounterfactualBatch.one_each(
-            _frame(table, self._features), np.array([answer is not None for answer in answers], dtype=bool), desired
-        )
+        is_found = np.array([answer is not None for answer in answers], dtype=bool)
+        return CounterfactualBatch.one_each(_frame(table, self._features), is_found, desired, constraints)
 
 
 def _frame(rows: NDArray[np.object_], features: list[str]) -> pd.DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
@@ -19,11 +20,17 @@ from cfk_plugin.errors import HostOnly, InputError, quiet
 Mask = NDArray[np.bool_]
 
 
+Narrow = Callable[[int, Codes], Codes]
+
+
 class Rule(NamedTuple):
     """What a call permits of one attribute, whoever asks."""
 
     change: Change
     within: tuple[float, float] | Mask | None  # of a number its range; else, by code, the values
+
+
+Rules = Mapping[str, Rule]
 
 
 def rules_of(encoder: Encoder, features_to_vary: Any = "all", permitted_range: Any = None) -> dict[str, Rule]:
@@ -121,6 +128,9 @@ class Offers(HostOnly):
     def __len__(self) -> int:
         return len(self.of)
 
+    def take(self, at: Rows) -> Offers:
+        return Offers(self.domain, self.of[at], self.ends, self.inside)
+
     def limited(self, rule: Rule) -> Offers:
         """Return what of the categories a call permits; numbers are left as they are."""
         if not isinstance(rule.within, np.ndarray):
@@ -137,7 +147,15 @@ def _ends(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
     ranges = [(p.low, p.high, p.missing) if isinstance(p, Interval) else _single(p) for p in parts]
     values = [nan if end is None else end for low, high, _ in ranges for end in (low, high)]
     missing = [float(is_inside) for *_, is_inside in ranges]
-    return np.vstack([domain.encode_values(values)[1].reshape(-1, 2).T, missing])
+    return np.vstack([_numbers(domain, *domain.encode_values(values)).reshape(-1, 2).T, missing])
+
+
+def _numbers(domain: Domain, codes: Codes, numbers: Numbers) -> Numbers:
+    """Return numbers as the population has them; NaN for what is none."""
+    known = (codes >= 0) & (codes < len(domain.values)) & domain.is_numeric
+    if known.any():
+        numbers = np.where(known, domain.values[np.where(known, codes, 0)], numbers)
+    return np.where(codes == INVALID, nan, numbers)
 
 
 def _single(part: frozenset[Any] | None) -> tuple[Any, Any, bool]:
@@ -177,6 +195,10 @@ class Constraints(HostOnly):
     def take(self, at: Rows) -> Constraints:
         return Constraints(self.queries.take(at), self.rules)
 
+    def only(self, names: Collection[str]) -> Constraints:
+        """Return what is said of some attributes."""
+        return Constraints(self.queries, {name: rule for name, rule in self.rules.items() if name in names})
+
     def admissible(self, offers: Mapping[str, Offers], answers: int) -> Mask:
         """Say of every query and every one of some answers whether it may be given to it; shape (queries, answers).
 
@@ -209,10 +231,7 @@ class Constraints(HostOnly):
             least, most = self._limits(name, own)
             low, high, number = np.maximum(low, least[query]), np.minimum(high, most[query]), own.numbers[query]
             number = np.where(np.isnan(number), low, np.minimum(np.maximum(number, low), high))
-            at = np.searchsorted(domain.values, number).clip(max=len(domain.values) - 1)
-            is_missing = np.isnan(number) | (own.missing[query] & (missing > 0))
-            code = np.where(is_missing, domain.missing_code, np.where(domain.values[at] == number, at, UNKNOWN))
-            return code.astype(np.int32), number
+            return _coded(domain, np.where(own.missing[query] & (missing > 0), nan, number))
         inside = offers.inside
         near = np.argmax(inside, axis=1)[part]
         if domain.is_interval:
@@ -223,24 +242,66 @@ class Constraints(HostOnly):
         is_inside = (codes >= 0) & inside[part, np.maximum(codes, 0)]
         return np.where(is_inside, codes, near).astype(np.int32), np.full(len(codes), nan)
 
+    def nearest_to(self, name: str, query: Rows, codes: Codes, numbers: Numbers) -> tuple[Codes, Numbers, Mask]:
+        """Return the permitted values nearest to some coded values, one for each of some queries, and which are others.
+
+        For a category that is not permitted that is the query's own, or else the first one.
+        """
+        which, at = np.unique(query, return_inverse=True)
+        limits, domain = self.take(which), self.queries.encoder.domains[name]
+        rule, own = self.rules[name], limits._own(name)
+        if domain.is_numeric:
+            (low, high), value = limits._limits(name, own), _numbers(domain, codes, numbers)
+            stays, least = (codes == domain.missing_code) & _permits_missing(rule, own)[at], low[at]
+            value = np.where(np.isnan(value), np.where(np.isfinite(least), least, high[at]), value)
+            near, number = _coded(domain, np.where(stays, nan, np.minimum(np.maximum(value, least), high[at])))
+            return near, number, (near != codes) | ((near == UNKNOWN) & (number != numbers))
+        allowed, mine = limits.permitted(name), np.maximum(own.codes, 0)
+        instead = np.where(allowed[np.arange(len(limits)), mine] & (own.codes >= 0), mine, np.argmax(allowed, axis=1))
+        is_other = (codes < 0) | ~allowed[at, np.maximum(codes, 0)]
+        return np.where(is_other, instead[at], codes).astype(np.int32), numbers, is_other
+
+    def narrowed(self, offers: Mapping[str, Offers]) -> tuple[dict[str, Any], dict[str, Narrow]]:
+        """Return, by attribute, the nearest points in the answers at the queries' positions, and what narrows codes.
+
+        That is, from a position and codes to those that its query may have, ``domain.size`` for a point without code.
+        """
+        columns, narrow = dict[str, Any](), dict[str, Narrow]()
+        for name, offered in offers.items():
+            codes, numbers = self.nearest(name, offered, np.arange(len(self)), offered.of)
+            columns[name] = offered.domain.column(codes, numbers).array
+            narrow[name] = partial(_narrowed, self.permitted(name), codes == UNKNOWN)
+        return columns, narrow
+
+    def permitted(self, name: str) -> Mask:
+        """Say of every query and every code of an attribute whether it may have that; shape (queries, codes)."""
+        rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), self.queries.encoder.domains[name]
+        values = domain.values
+        if domain.is_numeric:
+            low, high = self._limits(name, own)
+            found = (values >= low[:, None]) & (values <= high[:, None])
+        else:
+            found = _in_direction(rule.change, np.arange(len(values)), own.codes[:, None])
+            found &= (own.known | (rule.change == "any"))[:, None]
+        missing = np.repeat(_permits_missing(rule, own)[:, None], domain.size - len(values), axis=1)
+        found = np.hstack([found, missing])
+        return found & rule.within if isinstance(rule.within, np.ndarray) else found
+
     def _meets(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
         """Say of queries and distinct parts, broadcast against each other, whether a permitted value is inside."""
         rule, own, domain = self.rules[name], self._own(name), offers.domain
         offers = offers.limited(rule)
         (low, high, missing), code = offers.ends[:, part], own.codes[query]
         if _by_number(domain):
-            (least, most), slack = self._limits(name, own), domain.tolerance if domain.is_numeric else 0.0
-            fits = np.maximum(low, least[query] - slack) <= np.minimum(high, most[query] + slack)
+            least, most = self._limits(name, own)
+            fits = np.maximum(low, least[query]) <= np.minimum(high, most[query])
         elif rule.change == "any":
             fits = np.broadcast_to(~np.isnan(low), np.broadcast(query, part).shape)
         elif rule.change == "never":
             fits = own.known[query] & offers.inside[part, np.maximum(code, 0)]
         else:
             fits = own.known[query] & (high >= code if rule.change == "increase" else low <= code)
-        permits_missing = own.missing | (rule.change == "any")
-        if isinstance(rule.within, tuple):
-            permits_missing[:] = False
-        return np.asarray(fits | ((missing > 0) & permits_missing[query]))
+        return np.asarray(fits | ((missing > 0) & _permits_missing(rule, own)[query]))
 
     def _own(self, name: str) -> _Own:
         encoder = self.queries.encoder
@@ -248,10 +309,7 @@ class Constraints(HostOnly):
         codes, numbers = self.queries.codes[:, at], self.queries.numbers[:, at]
         missing = (codes == domain.missing_code) & domain.has_missing
         known = (codes >= 0) & ~missing
-        if domain.is_numeric and known.any():
-            numbers = np.where(known, domain.values[np.where(known, codes, 0)], numbers)
-        numbers = np.where(codes == INVALID, nan, numbers)
-        return _Own(codes, numbers, missing, known)
+        return _Own(codes, _numbers(domain, codes, numbers), missing, known)
 
     def _limits(self, name: str, own: _Own) -> tuple[Numbers, Numbers]:
         """Return the lowest and the highest number that each query may have, NaN where there is none."""
@@ -260,6 +318,26 @@ class Constraints(HostOnly):
         low = np.maximum(low, own.numbers) if change in ("increase", "never") else low
         high = np.minimum(high, own.numbers) if change in ("decrease", "never") else high
         return low, high
+
+
+def _narrowed(permitted: Mask, is_other: Mask, query: int, codes: Codes) -> Codes:
+    size = permitted.shape[1]
+    if len(codes) == 1:  # which is permitted, or the answer would not be
+        return codes
+    kept = codes[(codes < size) & permitted[query][np.minimum(codes, size - 1)]]
+    return np.append(kept, np.int32(size)) if is_other[query] else kept
+
+
+def _coded(domain: Domain, numbers: Numbers) -> tuple[Codes, Numbers]:
+    """Return codes of numbers, that of a missing value for NaN, and `UNKNOWN` for those that no row has; and them."""
+    at = np.searchsorted(domain.values, numbers).clip(max=max(len(domain.values) - 1, 0))
+    is_known = domain.values[at] == numbers if len(domain.values) else np.zeros(len(numbers), dtype=bool)
+    codes = np.where(np.isnan(numbers), domain.missing_code, np.where(is_known, at, UNKNOWN))
+    return codes.astype(np.int32), numbers
+
+
+def _permits_missing(rule: Rule, own: _Own) -> Mask:
+    return (own.missing | (rule.change == "any")) & (not isinstance(rule.within, tuple))
 
 
 def _in_direction(change: Change, levels: Rows, own: Codes) -> Mask:

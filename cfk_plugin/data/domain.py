@@ -127,12 +127,6 @@ class Domain(HostOnly):
             return np.zeros(len(numbers))
         return np.asarray((numbers - self.values[0]) / self.width, dtype=np.float64)
 
-    @cached_property
-    def tolerance(self) -> float:
-        """Largest distance of two numbers that are the same value."""
-        largest = abs(float(self.values[-1])) if len(self.values) else 0.0
-        return _SNAP * max(self.width, largest * 1e-3, 1e-300)
-
     def encode(self, column: pd.Series) -> tuple[Codes, Numbers]:
         """Return code and number of every value, whatever the column's dtype."""
         if self.is_numeric:
@@ -186,8 +180,9 @@ class Domain(HostOnly):
             right = np.searchsorted(self.values, numbers).clip(max=last - 1)
             left = (right - 1).clip(min=0)
             nearest = np.where(np.abs(self.values[left] - numbers) < np.abs(self.values[right] - numbers), left, right)
+            scale = max(self.width, abs(float(self.values[-1])) * 1e-3, 1e-300)
             with np.errstate(invalid="ignore"):
-                same = np.abs(self.values[nearest] - numbers) <= self.tolerance
+                same = np.abs(self.values[nearest] - numbers) <= _SNAP * scale
             codes[same] = nearest[same]
         codes[np.isnan(numbers)] = self._code_if_missing
         codes[invalid] = INVALID

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import isnan
@@ -113,8 +113,8 @@ class PrivateRelease(PrivateValues):
         self._policy = policy
         if policy.private_values == "bins" and all(domain.attribute.bins is None for domain in self._domains):
             raise PolicyError('private_values="bins" needs bins in the schema; declare them with `bins=`')
-        self._exact = policy.private_values == "exact" and policy.rare_values == "release" and policy.alpha is None
-        if not self._exact and not population.has_rows:
+        self.is_exact = policy.private_values == "exact" and policy.rare_values == "release" and policy.alpha is None
+        if not self.is_exact and not population.has_rows:
             raise PolicyError(
                 "bins, rare values and alpha are judged by private values, which a sealed population does not have"
             )
@@ -125,7 +125,7 @@ class PrivateRelease(PrivateValues):
         Each gets the finest form that the policy allows.
         """
         policy, coarse = self._policy, dict[str, tuple[Interval | None, Span | None]]()
-        for j, name in enumerate(() if self._exact else self._names):
+        for j, name in enumerate(() if self.is_exact else self._names):
             forms = self._forms(j, int(codes[self._at[j]]), float(numbers[self._at[j]]))
             is_rare = policy.rare_values == "withhold" and bool(forms) and self.people(j, forms[0][1]) < policy.k
             chosen: tuple[Interval | None, Span | None] = None, None
@@ -161,6 +161,20 @@ class PrivateRelease(PrivateValues):
             tuple(self._axis(j, int(codes[at]), spans) for j, at in enumerate(self._at)),
             *self.matches(codes, rows, spans),
         )
+
+    def axes(
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float64], binned: Collection[str], withheld: Collection[str]
+    ) -> tuple[NDArray[np.int32], ...]:
+        """Return the codes that each private attribute stands for, by the form that it is released in."""
+        spans: dict[int, Span | None] = {}
+        for j, name in enumerate(self._names):
+            at, domain = self._at[j], self._domains[j]
+            if name in binned:
+                which = bin_of(domain, number_of(domain, int(codes[at]), float(numbers[at])))
+                spans[j] = None if which is None else bin_codes(domain, which)
+            elif name in withheld:
+                spans[j] = None
+        return tuple(self._axis(j, int(codes[at]), spans) for j, at in enumerate(self._at))
 
     def _axis(self, j: int, code: int, spans: Mapping[int, Span | None]) -> NDArray[np.int32]:
         own = code if code >= 0 else self._domains[j].size

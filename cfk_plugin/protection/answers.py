@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import Intake, table_of
 from cfk_plugin.data.model import Mask
-from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.protection.axes import Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
 
 _BLOCK = 1 << 22  # distances held at once
@@ -55,10 +56,14 @@ class Anchors(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """Who asks, and where the search begins: at the query itself, or at an explainer's counterfactual."""
+    """Who asks, what may change, and where the search begins: at the query, or at an explainer's counterfactual."""
 
-    queries: Intake
+    limits: Constraints
     anchors: Anchors | None
+
+    @property
+    def queries(self) -> Intake:
+        return self.limits.queries
 
     @property
     def start(self) -> Intake:
@@ -67,7 +72,7 @@ class _Asked(NamedTuple):
 
 def answer(
     catalogue: Catalogue,
-    queries: Intake,
+    limits: Constraints,
     open_to: Mask,
     *,
     revert: bool,
@@ -83,8 +88,12 @@ def answer(
     With `anchors`, an explainer's counterfactuals, the search begins there: an anchor stays in its own
     group where that may have its private values, else the nearest answer to it is taken. So everybody in the group,
     with the private values that left, is given the same region. Truth and moves are the query's all the same.
+
+    Regions leave what is permitted to who asks, and the nearest point is one that is. Private values are permitted: of
+    entries those that are, and to revert, all take the nearest ones that are before anything is asked of them.
     """
-    nobody, asked = np.full(len(queries), -1, dtype=np.int64), _Asked(queries, anchors)
+    queries = limits.queries
+    nobody, asked = np.full(len(queries), -1, dtype=np.int64), _Asked(limits, anchors)
     found, frames = nobody.copy(), [queries.frame.head(0)]
     answered, step = [nobody[:0]], max(_BLOCK // max(len(catalogue), 1), 1)
     for start in range(0, len(queries) if len(catalogue) else 0, step):
@@ -118,8 +127,14 @@ def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups
 def _candidates(catalogue: Catalogue, asked: _Asked, query: Ints, open_to: Mask, *, revert: bool) -> Iterator[_Pairs]:
     """Yield what may answer some queries, in rounds from near to far."""
     if asked.anchors is not None:
-        yield _in_own_group(catalogue, asked.anchors, query, revert=revert)
+        yield _in_own_group(catalogue, asked, asked.anchors, query, revert=revert)
     regions, parts = catalogue.distances(asked.start, query, open_to)
+    if asked.limits.rules:
+        quasi, private = _limits_of(catalogue, asked.limits.take(query))
+        offered = {name: catalogue.offered(name) for name in asked.limits.rules}
+        regions[~quasi.admissible(offered, regions.shape[1])] = np.inf
+        if not revert:
+            parts[~private.admissible(offered, len(catalogue))] = np.inf
     away = regions[:, catalogue.group_at] + parts
     line = _order(away)
     for first in range(0, len(catalogue), _TRIED):
@@ -130,17 +145,28 @@ def _candidates(catalogue: Catalogue, asked: _Asked, query: Ints, open_to: Mask,
         yield some.joined(_mixed(catalogue, asked, query, regions, parts)) if revert and not first else some
 
 
+def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, Constraints]:
+    """Return what is said of quasi-identifiers, and of private attributes."""
+    schema = catalogue.partition.population.schema
+    return limits.only(schema.quasi_identifiers), limits.only(schema.private)
+
+
 def _order(distances: Floats) -> Ints:
     """Return positions from near to far, row by row; of equally near ones the first comes first."""
     return np.argsort(np.round(distances / _TIE), axis=1, kind="stable")
 
 
-def _in_own_group(catalogue: Catalogue, anchors: Anchors, query: Ints, *, revert: bool) -> _Pairs:
+def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> _Pairs:
     """Return anchors in their own groups: with their private values as they are, and as the entry that they are."""
     groups, nowhere = anchors.groups[query], np.zeros(len(query))
     weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.codes[query], groups)
     kept = _Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
-    return kept.joined(_Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
+    pairs = kept.joined(_Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
+    quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
+    fits = quasi.admits({n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules})
+    if not revert:
+        fits &= private.admits({n: catalogue.offered(n).take(pairs.part) for n in private.rules})
+    return pairs.take(np.flatnonzero(fits))
 
 
 def _mixed(catalogue: Catalogue, asked: _Asked, query: Ints, regions: Floats, parts: Floats) -> _Pairs:
@@ -172,9 +198,9 @@ def _gaps(catalogue: Catalogue, asked: _Asked, query: Ints) -> Floats:
 def _nearest(catalogue: Catalogue, asked: _Asked, pairs: _Pairs, revert: bool) -> tuple[Ints, Ints, pd.DataFrame]:
     """Return which queries some pairs answer, with which entry, and how: the nearest result of each query."""
     pairs = pairs.take(np.lexsort((np.round(pairs.distance / _TIE), pairs.query)))
-    points = _points(catalogue, asked, pairs)
+    points, is_other = _points(catalogue, asked, pairs)
     good = catalogue.is_desired(points, pairs.entry)
-    other = np.flatnonzero(good & (pairs.part != pairs.entry))
+    other = np.flatnonzero(good & (is_other | (pairs.part != pairs.entry)))
     good[other] = catalogue.holds(points.take(other), pairs.entry[other])
     true = np.flatnonzero(good)
     rank = np.arange(len(true)) - np.searchsorted(pairs.query[true], pairs.query[true])
@@ -183,7 +209,7 @@ def _nearest(catalogue: Catalogue, asked: _Asked, pairs: _Pairs, revert: bool) -
     query, entry, _, distance = pairs.take(some)
     points = points.take(some).reset_index(drop=True)
     if revert:
-        points, gained = _reverted(catalogue, asked.queries, query, entry, points)
+        points, gained = _reverted(catalogue, asked.limits, query, entry, points)
         distance = distance - gained
     line = np.lexsort((np.round(distance / _TIE), query))
     best = line[np.unique(query[line], return_index=True)[1]]
@@ -198,23 +224,30 @@ def _keeps(catalogue: Catalogue, entry: Ints, rows: pd.DataFrame, at: Ints) -> M
     return kept
 
 
-def _points(catalogue: Catalogue, asked: _Asked, pairs: _Pairs) -> pd.DataFrame:
-    """Return the point of each region that is nearest to the query, with the private values of the pair."""
-    population, queries = catalogue.partition.population, asked.queries
+def _points(catalogue: Catalogue, asked: _Asked, pairs: _Pairs) -> tuple[pd.DataFrame, Mask]:
+    """Return the permitted point of each region that is nearest to the query, with the private values of the pair.
+
+    Also, where these are others, as they would not be permitted.
+    """
+    population, queries, limits = catalogue.partition.population, asked.queries, asked.limits
     offered = population.rows(catalogue.rows[np.maximum(pairs.part, 0)])
-    group, of = np.unique(catalogue.partition.group_of_row[catalogue.rows[pairs.entry]], return_inverse=True)
-    codes, numbers = queries.quasi_identifiers
     columns: dict[str, Any] = {}
+    changed = np.zeros(len(pairs.query), dtype=bool)
     for name in population.schema.private:
         columns[name] = offered[name].array
         for source, whose in ((queries, _OWN), (asked.start, _ANCHOR)):
             columns[name] = _either(columns[name], source.frame[name].take(pairs.query).array, pairs.part == whose)
-    for j, name in enumerate(population.schema.quasi_identifiers):
-        domain, own = population.domains[name], queries.frame[name].take(pairs.query)
-        inside = np.array([domain.inside(catalogue.partition.regions[g][name]) for g in group.tolist()])
-        near, between = _nearest_inside(domain, inside, of, codes[pairs.query, j], numbers[pairs.query, j])
-        columns[name] = _either(domain.restore_array(near), own.array, between)
-    return table_of({name: columns[name] for name in population.schema.features})
+        if name in limits.rules:
+            domain = population.domains[name]
+            codes, numbers = domain.encode(pd.Series(columns[name]))
+            codes, numbers, is_other = limits.nearest_to(name, pairs.query, codes, numbers)
+            columns[name] = _either(columns[name], domain.column(codes, numbers).array, is_other)
+            changed |= is_other
+    for name in population.schema.quasi_identifiers:
+        regions = catalogue.offered(name).take(catalogue.group_at[pairs.entry])
+        codes, numbers = limits.nearest(name, regions, pairs.query, regions.of)
+        columns[name] = population.domains[name].column(codes, numbers).array
+    return table_of({name: columns[name] for name in population.schema.features}), changed
 
 
 def _either(values: Any, others: Any, is_other: Mask) -> Any:
@@ -224,35 +257,26 @@ def _either(values: Any, others: Any, is_other: Mask) -> Any:
     return both.take(np.arange(len(values)) + len(values) * is_other)
 
 
-def _nearest_inside(domain: Domain, inside: Mask, of: Ints, codes: Codes, numbers: Floats) -> tuple[Codes, Mask]:
-    """Return the code nearest to each value inside of its part, and where a number that no row has is inside itself.
-
-    ``inside[of[i]]`` says of every code whether it is inside the part of value i. Of what is equally far the first is
-    taken.
-    """
-    count = len(domain.values)
-    known, is_own = (codes >= 0) & (codes < count), np.zeros(len(codes), dtype=bool)
-    near = np.argmax(inside, axis=1)[of]
-    if domain.is_interval and count:
-        values = inside[:, :count]
-        low, high = np.argmax(values, axis=1)[of], count - 1 - np.argmax(values[:, ::-1], axis=1)[of]
-        ranged = np.asarray(values.any(axis=1))[of]
-        if domain.is_numeric:
-            number = np.where(known, domain.values[np.where(known, codes, 0)], numbers)
-            is_own = ranged & ~known & (domain.values[low] <= number) & (number <= domain.values[high])
-            near = np.where(ranged & (number > domain.values[high]), high, near)
-        else:
-            near = np.where(ranged & known, np.clip(codes, low, high), near)
-    is_inside = (codes >= 0) & inside[of, np.where(codes >= 0, codes, 0)]
-    return np.where(is_inside, codes, near).astype(np.int32), is_own
+def _target(limits: Constraints, query: Ints, points: pd.DataFrame) -> pd.DataFrame:
+    """Return the queries' own private values, or of a number the nearest permitted one, of others the point's."""
+    queries = limits.queries
+    target = queries.frame.take(query).reset_index(drop=True)
+    for name in limits.only(queries.encoder.schema.private).rules:
+        at, domain = queries.encoder.schema.features.index(name), queries.encoder.domains[name]
+        own = queries.codes[query, at], queries.numbers[query, at]
+        codes, numbers, is_other = limits.nearest_to(name, query, *own)
+        is_nearer = domain.is_numeric & ~np.isnan(numbers) & ~target[name].isna().to_numpy()
+        others = _either(points[name].array, domain.column(codes, numbers).array, is_nearer)
+        target[name] = _either(target[name].array, others, is_other)
+    return target
 
 
 def _reverted(
-    catalogue: Catalogue, queries: Intake, query: Ints, entry: Ints, points: pd.DataFrame
+    catalogue: Catalogue, limits: Constraints, query: Ints, entry: Ints, points: pd.DataFrame
 ) -> tuple[pd.DataFrame, Floats]:
     """Return points with private values reverted to the queries', and how much nearer that makes them."""
     heom, _ = catalogue.private_values
-    target = queries.frame.take(query).reset_index(drop=True)
+    target = _target(limits, query, points)
     wanted = heom.encode(target)
     gaps = heom.parts(heom.encode(points), wanted)
     steps = np.where(catalogue.is_movable(entry)[:, None], gaps, 0.0)
@@ -319,6 +343,7 @@ class _Rows:
             numbers, values = begin + (end - begin) * middle, {}
             for j in np.unique(column):
                 numbers[column == j] = np.round(numbers[column == j], self._decimals[j] or 0)
+                numbers = np.clip(numbers, np.minimum(begin, end), np.maximum(begin, end))
                 dtype = self.current[self._names[j]].dtype
                 values[self._names[j]] = numbers.astype(np.int64) if types.is_integer_dtype(dtype) else numbers
             held = self.put(at, column, values)

@@ -11,15 +11,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Goal, Grid, Mask, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.region import Part, natural, part_of
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.metrics.uniqueness import PrivateRelease
+from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.groups import counts_once
 from cfk_plugin.protection.partition import Partition, by_group
@@ -47,6 +49,7 @@ class Catalogue(HostOnly):
     pure: Floats  # per entry: share of its region with its outcome, if only of a sample
     goal: Goal
     model: RowOracle
+    policy: PrivacyPolicy
 
     _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
 
@@ -63,7 +66,7 @@ class Catalogue(HostOnly):
         losses = np.array([ncp(region, partition.population) for region in partition.regions])
         line = np.argsort(np.round(losses[partition.group_of_row[candidates[kept]]], 12), kind="stable")
         order, share = kept[line], share[line]
-        return cls(partition, candidates[order], consistent[order], share, goal, model)
+        return cls(partition, candidates[order], consistent[order], share, goal, model, policy)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -154,6 +157,28 @@ class Catalogue(HostOnly):
             return regions, np.zeros((len(at), len(self)))
         return regions, heom.distances(queries.frame.take(at), entries) * len(self._private_at)
 
+    def offered(self, name: str) -> Offers:
+        """Return what entries say of a private attribute, and the groups that have some of a quasi-identifier."""
+        if name not in self._offers:
+            population = self.partition.population
+            if name in population.schema.quasi_identifiers:
+                parts: list[Part | None] = [self.partition.regions[group][name] for group in self._groups.tolist()]
+            else:
+                values = map(natural, population.rows(self.rows)[name])
+                parts = [c[name][0] if name in c else part_of(v) for c, v in zip(self._forms, values, strict=True)]
+            self._offers[name] = Offers.build(population.domains[name], parts)
+        return self._offers[name]
+
+    @cached_property
+    def _offers(self) -> dict[str, Offers]:
+        return {}
+
+    @cached_property
+    def _forms(self) -> list[Coarse]:
+        """What each entry's private values leave as, where not as they are: what is withheld must not choose."""
+        decided = _decided(self.partition, self.rows, self.policy)
+        return [{} if each is None else each for each in decided]
+
     @cached_property
     def _private_at(self) -> list[int]:
         schema = self.partition.population.schema
@@ -235,12 +260,17 @@ def _may_leave(partition: Partition, candidates: Ints, policy: PrivacyPolicy) ->
     """Say of each candidate whether the policy lets its private values leave with its group's region."""
     if policy.alpha is None or policy.on_homogeneous != "suppress":
         return np.ones(len(candidates), dtype=bool)
-    population = partition.population
-    judge = PrivateRelease(population, policy)
-    codes, numbers = population.encode(population.rows(candidates))
-    members = [partition.rows_mapped_to(partition.regions[group]) for group in partition.group_of_row[candidates]]
-    decided = [judge.decide(c, n, rows) for c, n, rows in zip(codes, numbers, members, strict=True)]
-    return np.array([parts is not None for parts in decided], dtype=bool)
+    return np.array([parts is not None for parts in _decided(partition, candidates, policy)], dtype=bool)
+
+
+def _decided(partition: Partition, rows: Ints, policy: PrivacyPolicy) -> list[Coarse | None]:
+    """Return in which form private values of training rows leave with their groups' regions; None for not at all."""
+    population, judge = partition.population, PrivateRelease(partition.population, policy)
+    if judge.is_exact:
+        return [{}] * len(rows)
+    codes, numbers = population.encode(population.rows(rows))
+    members = [partition.rows_mapped_to(partition.regions[group]) for group in partition.group_of_row[rows]]
+    return [judge.decide(c, n, alike) for c, n, alike in zip(codes, numbers, members, strict=True)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

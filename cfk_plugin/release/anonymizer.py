@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -130,7 +131,7 @@ class KAnonymizer(HostOnly):
         if self.effort not in get_args(Effort):
             raise InputError(f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}")
         self.manager_ = load_plugins(self.plugins)
-        self.population_, self.goal_ = population, Goal(desired)
+        self.population_, self.goal_, self.rules_ = population, Goal(desired), rules_of(population.encoder)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
         rows = RowOracle(self.model_, population)
         self.goal_.check(self.model_, rows.tried())
@@ -183,8 +184,8 @@ class KAnonymizer(HostOnly):
             Raw feature space, any column order; label, identifier and unknown columns are dropped.
         factuals : DataFrame, shape (n, n_features or more), optional
             The instance that each counterfactual explains. Needed for ``desired="opposite"``, where without it the
-            model's outcome at the counterfactual counts as the desired one, and for a catalogue, whose answers are
-            true for who asks and moved towards them only with it.
+            model's outcome at the counterfactual counts as the desired one, for a catalogue, whose answers are
+            true for who asks and moved towards them only with it, and where the schema says what cannot change.
         instance_based : bool
             Whether the generator returns training rows or lightly changed ones.
         progress : callable, optional
@@ -198,7 +199,8 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         InputError
-            If the table lacks features, has doubled columns or no rows.
+            If the table lacks features, has doubled columns or no rows, or there are no factuals and the schema says
+            what cannot change.
         InfeasibleError
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
@@ -209,8 +211,9 @@ class KAnonymizer(HostOnly):
             if len(facts := require_features(factuals, self.population_.schema.features, "factuals")) != len(frame):
                 raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
             labels = self.factual_labels(facts) if self.goal_.is_opposite else None
+        rules = self.rules_for(facts)
         entries, findings = self.pipeline_.release(
-            frame, query, labels, factuals=facts, instance_based=instance_based, progress=progress
+            frame, query, labels, factuals=facts, rules=rules, instance_based=instance_based, progress=progress
         )
         return self.wrap(entries, findings, generator="table", call=call)
 
@@ -218,6 +221,8 @@ class KAnonymizer(HostOnly):
         self,
         queries: pd.DataFrame,
         *,
+        features_to_vary: str | Sequence[str] = "all",
+        permitted_range: Mapping[str, Sequence[Any]] | None = None,
         progress: Progress | None = None,
         track: bool | RunLogger = False,
         groups: str | None = None,
@@ -232,6 +237,11 @@ class KAnonymizer(HostOnly):
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
+        features_to_vary : "all" or sequence of str
+            Features that an answer may ask to change; it leaves the others as they are. What the schema says is
+            immutable or monotone holds besides.
+        permitted_range : mapping of feature to range, optional
+            What an answer may have: of a number ``[low, high]``, of all else a list of values.
         progress : callable, optional
             Called with (done, total).
         track : bool or RunLogger
@@ -249,15 +259,16 @@ class KAnonymizer(HostOnly):
         PolicyError
             If the guarantee has no catalogue.
         InputError, InfeasibleError
-            As `transform`.
+            As `transform`; also if a constraint names no feature, is empty, or is outside of what is declared.
         """
         self._catalogue("explain()")
         frame = require_features(queries, self.population_.schema.features, "queries")
+        rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
         call, query = Request.of(queries, groups), np.arange(len(frame))
         if self.ledger is not None and not may_observe(len(frame), track):  # nor on record as left
             entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
         else:
-            entries = self.pipeline_.answer(frame, query, progress)
+            entries = self.pipeline_.answer(frame, query, rules, progress)
         return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
 
     def published(self) -> Explanations:
@@ -356,6 +367,12 @@ class KAnonymizer(HostOnly):
                 "for; protect the explainer with desired=DesiredRange(low, high), and ask for the same range"
             )
         return goal
+
+    def rules_for(self, factuals: pd.DataFrame | None) -> Rules:
+        """Return what the schema says may change; refused where it says something and nobody knows of whom."""
+        if self.rules_ and factuals is None:
+            raise InputError(f"the schema says how {', '.join(self.rules_)} may change; give the factuals as well")
+        return self.rules_
 
     def factual_labels(self, factuals: pd.DataFrame) -> NDArray[Any]:
         """Return the model's labels of the instances to explain."""

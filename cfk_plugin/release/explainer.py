@@ -6,12 +6,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.constraints import Constraints, Rules, rules_of
 from cfk_plugin.data.domain import Numbers, Rows
 from cfk_plugin.data.intake import require_features, select, take_in
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -33,6 +35,7 @@ from cfk_plugin.hookspecs import (
     NoneFoundError,
     Progress,
     RankingSource,
+    constraints_of,
     protecting,
 )
 from cfk_plugin.metrics.heom import Heom
@@ -66,6 +69,7 @@ def choose_candidates(
     queries: pd.DataFrame,
     *,
     desired: Any = None,
+    rules: Rules = MappingProxyType({}),
     heom: Heom | None = None,
     progress: Progress | None = None,
 ) -> Choice:
@@ -83,6 +87,8 @@ def choose_candidates(
         Position of the query that each candidate answers.
     desired : label, or callable from labels to booleans, optional
         The outcome that the call named, if any; see `KAnonymizer.goal_of_call`.
+    rules : mapping, optional
+        What may change; see `rules_of`.
     heom : Heom, optional
         The distance. Default: `Heom.of` the population, which reads all rows.
     progress : callable, optional
@@ -109,7 +115,8 @@ def choose_candidates(
     labels = anonymizer.factual_labels(asked)[query] if goal.is_opposite else None
     pipeline = replace(anonymizer.pipeline_, goal=goal, memory=memory)
     rehearsal = replace(pipeline, ledger=None, measures_k_effective=False)
-    entries = rehearsal.entries_of(take_in(frame, population.encoder), query, labels, progress)
+    who = Constraints(take_in(select(asked, population.schema.features).take(query), population.encoder), rules)
+    entries = rehearsal.entries_of(take_in(frame, population.encoder), query, labels, progress, who if rules else None)
     parts = (heom or Heom.of(population)).parts(population.conform(asked).take(query), population.conform(frame))
     distances = parts.mean(axis=1)
     return Choice(entries, distances, best_of(anonymizer.policy_, entries, distances, query, len(asked)), pipeline)
@@ -201,7 +208,8 @@ class ProtectedExplainer(HostOnly):
         progress : callable, optional
             Called with (done, total) while protecting.
         **options
-            Passed to the explainer.
+            Passed to the explainer. Of ``features_to_vary`` and ``permitted_range`` (see `KAnonymizer.explain`) this
+            holds of what is released, whatever the explainer makes of them.
 
         Returns
         -------
@@ -212,7 +220,8 @@ class ProtectedExplainer(HostOnly):
         Raises
         ------
         InputError
-            If `queries` is no table with every feature, or lacks the column of groups.
+            If `queries` is no table with every feature, or lacks the column of groups, or a constraint names no
+            feature, is empty, or is outside of what is declared.
         AdapterError
             If the explainer's answer cannot be read, or does not belong to the queries.
         """
@@ -303,6 +312,7 @@ class _Wrapped(HostOnly):
         frame = require_features(queries, features, "queries")
         call = replace(Request.of(queries, self.groups), candidates=self.m)
         asked, source = select(frame, features, renumber=False).copy(deep=True), self.source
+        rules = self._rules(constraints_of(options)) if options else self.anonymizer.rules_
         what = "the adapter raised {}; its text is withheld as it may quote rows"
         try:
             with quiet(what, ExplainerError, let=CFKError), protecting():
@@ -314,11 +324,17 @@ class _Wrapped(HostOnly):
             _log.warning("%s", error)  # holds the class of the exception alone
             return self._withheld(np.arange(len(frame)), "explainer_failed", call)
         release = self._release if self.m == 1 else self._release_best
-        return release(batch, select(frame, features), call, progress)
+        return release(batch, select(frame, features), call, rules, progress)
+
+    def _rules(self, constraints: Mapping[str, Any]) -> Rules:
+        """Return what may change in a call; what cannot be meant is refused."""
+        found: Rules = self.anonymizer.rules_
+        return rules_of(self.anonymizer.population_.encoder, **constraints) if constraints else found
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Request one of `methods`, and rebuild its result from what is released."""
-        nothing, started = None, Request().started
+        nothing, started, said = None, Request().started, constraints_of(named)
+        self._rules(said)
         try:
             with quiet(f"{name} failed", AdapterError, let=CFKError), protecting():
                 batch, native, queries = self.source.methods[name](*args, **named)
@@ -327,7 +343,7 @@ class _Wrapped(HostOnly):
         if nothing is not None:  # raised out here, so that it carries no context
             raise nothing
         call = replace(Request.of(queries, self.groups), started=started)
-        explanations = self._release(batch, queries, call)
+        explanations = self._release(batch, queries, call, self._rules({**said, **batch.constraints}))
         with quiet(f"the adapter cannot rebuild what {name} returns; use explain()", AdapterError, let=CFKError):
             restored = self.source.restore(native, explanations)
         if restored is native and native is not None:
@@ -344,7 +360,12 @@ class _Wrapped(HostOnly):
             require_features(batch.frame, features, "the explainer's answer")
 
     def _release_best(
-        self, batch: CounterfactualBatch, queries: pd.DataFrame, call: Request, progress: Progress | None
+        self,
+        batch: CounterfactualBatch,
+        queries: pd.DataFrame,
+        call: Request,
+        rules: Rules,
+        progress: Progress | None,
     ) -> Explanations:
         """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
         self._check(batch, queries)
@@ -355,20 +376,21 @@ class _Wrapped(HostOnly):
                 if len(frame):
                     ranked = np.argsort(batch.slot)
                     frame, query = frame.take(ranked), batch.query[batch.slot[ranked]]
-                    told = {"desired": batch.desired, "heom": self.heom, "progress": progress}
+                    told = {"desired": batch.desired, "rules": rules, "heom": self.heom, "progress": progress}
                     choice = choose_candidates(self.anonymizer, frame, query, queries, **told)
                     found, pipeline = choice.chosen >= 0, choice.pipeline
                     frame = frame.take(choice.chosen[found])
                 best = CounterfactualBatch.one_each(frame, found, batch.desired)
         except CFKError as error:
             return self._wrap(withheld(np.arange(len(queries)), error), None, call)
-        return self._release(best, queries, call, pipeline=pipeline)
+        return self._release(best, queries, call, rules, pipeline=pipeline)
 
     def _release(
         self,
         batch: CounterfactualBatch,
         queries: pd.DataFrame,
         call: Request,
+        rules: Rules,
         progress: Progress | None = None,
         pipeline: Pipeline | None = None,
     ) -> Explanations:
@@ -388,10 +410,8 @@ class _Wrapped(HostOnly):
                     return self._withheld(batch.query, "model_failed", call)
             pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
             asked = select(queries, self.anonymizer.population_.schema.features).take(query)
-            instance_based = self.source.instance_based
-            done, kinds = pipeline.release(
-                batch.frame, query, labels, factuals=asked, instance_based=instance_based, progress=progress
-            )
+            told: dict[str, Any] = {"instance_based": self.source.instance_based, "progress": progress}
+            done, kinds = pipeline.release(batch.frame, query, labels, factuals=asked, rules=rules, **told)
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
         return self._wrap(entries, findings, call)
@@ -416,9 +436,10 @@ class _Replaced(_Wrapped):
         return ()
 
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
-        if options:
+        said = constraints_of(options) if isinstance(self.anonymizer, KAnonymizer) else {}
+        if {*options} - {*said}:
             raise InputError(f"each query is answered once, without the explainer; leave out {', '.join(options)}")
-        known = {"progress": progress} if isinstance(self.anonymizer, KAnonymizer) else {}
+        known = {"progress": progress, **said} if isinstance(self.anonymizer, KAnonymizer) else {}
         return self.anonymizer.explain(queries, track=self.track, groups=self.groups, **known)
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:  # noqa: ARG002

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.intake import Intake, take_in
 from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle, rows_for_cells
@@ -64,14 +65,15 @@ class Batch(HostOnly):
     sides: Rows  # which people may be in a group with each; see `OutcomeClasses`
     progress: Progress | None = None
     entries: Rows | None = None  # training rows behind entries of a catalogue, which may have been reverted
+    asked: Constraints | None = None  # who asks, and what may change
 
     def __len__(self) -> int:
         return len(self.intake)
 
     def take(self, at: Rows) -> Batch:
         factual, entries = (None if each is None else each[at] for each in (self.factual, self.entries))
-        labels = self.query[at], self.own[at], factual
-        return Batch(self.intake.take(at), *labels, self.oracle.restrict(at), self.sides[at], self.progress, entries)
+        kept = self.oracle.restrict(at), self.sides[at], self.progress, entries, self.asked and self.asked.take(at)
+        return Batch(self.intake.take(at), self.query[at], self.own[at], factual, *kept)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,24 +103,26 @@ class Pipeline(HostOnly):
         factual: Labels | None = None,
         *,
         factuals: pd.DataFrame | None = None,
+        rules: Rules | None = None,
         instance_based: bool = False,
         progress: Progress | None = None,
     ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
-        `query` says which query each answers, `factuals` has that query's row where it is known, and `factual` the
-        model's label there.
+        `query` says which query each answers, `factuals` has that query's row where it is known, `factual` the
+        model's label there, and `rules` what may change.
         """
         try:
             with failing_closed():
-                intake, encoder = take_in(frame, self.population.encoder), self.population.encoder
-                asked = None if factuals is None or self.guarantee.catalogue is None else take_in(factuals, encoder)
+                intake, asked = take_in(frame, self.population.encoder), None
+                if factuals is not None and (rules or self.guarantee.catalogue is not None):
+                    asked = Constraints(take_in(factuals, self.population.encoder), rules or {})
                 findings = self.detect(frame, intake, instance_based=instance_based)
                 return self.entries_of(intake, query, factual, progress, asked), findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
 
-    def answer(self, frame: pd.DataFrame, query: Rows, progress: Progress | None = None) -> list[Entry]:
+    def answer(self, frame: pd.DataFrame, query: Rows, rules: Rules, progress: Progress | None = None) -> list[Entry]:
         """Return for each query the catalogue's nearest answer that is true for who asks."""
         try:
             with failing_closed():
@@ -126,7 +130,7 @@ class Pipeline(HostOnly):
                 at = _sound(intake)  # a query that the model cannot read must not cost the others theirs
                 if self.goal.is_opposite and len(at):
                     factual = self.model(intake.take(at).frame).astype(object)
-                return self._entries(intake, query, at, None, factual, progress)
+                return self._entries(intake, query, at, None, factual, progress, Constraints(intake, rules))
         except CFKError as error:
             return withheld(query, error)
 
@@ -158,10 +162,10 @@ class Pipeline(HostOnly):
         query: Rows,
         factual: Labels | None,
         progress: Progress | None = None,
-        asked: Intake | None = None,
+        asked: Constraints | None = None,
     ) -> list[Entry]:
         """Return one entry per counterfactual; a catalogue's nearest answer takes its place, true for who `asked`."""
-        at, own = _sound(intake, asked), None
+        at, own = _sound(intake, None if asked is None else asked.queries), None
         if len(at):
             own, factual = self.model(intake.take(at).frame).astype(object), None if factual is None else factual[at]
             desired = self.goal.judge(factual, own)(own, np.arange(len(at)))
@@ -176,26 +180,23 @@ class Pipeline(HostOnly):
         own: Labels | None,
         factual: Labels | None,
         progress: Progress | None,
-        asked: Intake | None = None,
+        asked: Constraints | None = None,
     ) -> list[Entry]:
         """Answer the counterfactuals, or queries (which have no `own`), at some positions; others are withheld."""
-        made: dict[int, Entry] = {}
-        entries = None
+        made, entries, who = dict[int, Entry](), None, None if asked is None else asked.queries
         accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
         if catalogue is not None and len(at):
             open_to = sides.open_to(own, factual, len(at))
-            revert, private = self.policy.reverts, None
-            if own is None:
-                entry, private = answer(catalogue, accepted, open_to, revert=revert)
-            else:
-                groups = catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own))
-                if asked is None:
-                    entry = nearest(catalogue, accepted, open_to, groups)
-                else:
-                    began = Anchors(accepted, groups)
-                    entry, private = answer(catalogue, asked.take(at), open_to, revert=revert, anchors=began)
+            private, began, revert = None, None, self.policy.reverts
+            if own is not None:
+                began = Anchors(accepted, catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)))
+            if asked is not None:
+                entry, private = answer(catalogue, asked.take(at), open_to, revert=revert, anchors=began)
+            elif began is not None:
+                entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
-            made = {i: Suppressed(int(query[i]), "infeasible") for i in at[~found].tolist()}
+            reason = "no_actionable_answer" if asked is not None and asked.rules and len(catalogue) else "infeasible"
+            made = {i: Suppressed(int(query[i]), reason) for i in at[~found].tolist()}
             at, entries, factual = at[found], catalogue.rows[entry[found]], None if factual is None else factual[found]
             if len(at):
                 frame = self.population.rows(entries)
@@ -204,10 +205,11 @@ class Pipeline(HostOnly):
         if len(at) and own is not None:
             cells, judge = accepted.quasi_identifiers[0], self.goal.judge(factual, own)
             oracle = Oracle(self.model, judge, self.rows, accepted.frame, desired_at=cells)
-            batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress, entries)
+            asks = asked.take(at) if asked is not None and asked.rules else None
+            batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress, entries, asks)
             made.update(zip(at.tolist(), self._verified(batch), strict=True))
         return [
-            made[i] if i in made else Suppressed(q, *(fault or (asked and asked.faults[i]) or ("not_desired",)))
+            made[i] if i in made else Suppressed(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
             for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
         ]
 
@@ -230,10 +232,10 @@ class Pipeline(HostOnly):
     def decide(self, batch: Batch) -> list[Verdict]:
         """Return what may leave for each counterfactual; where there is a ledger, it is on record by then."""
         if self.ledger is None:
-            return self.protect(batch)
+            return self._held(batch, self.protect(batch))
         try:
-            with self.ledger.one_request():
-                return LedgerGuard(self, self.ledger, batch).settle()
+            with self.ledger.one_request():  # also what is refused for its change: refusals tell where a region is
+                return self._held(batch, LedgerGuard(self, self.ledger, batch).settle())
         except LedgerError as error:
             _log.warning("explanations withheld: %s", error)
         return [refused("ledger_failed")] * len(batch)
@@ -255,6 +257,13 @@ class Pipeline(HostOnly):
             if batch.progress is not None:
                 batch.progress(len(new), len(new))
         return [known[key] for key in keys]
+
+    def _held(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
+        """Refuse what would ask for an excluded change."""
+        if batch.asked is None:
+            return verdicts
+        judge = self.goal.judge(batch.factual, batch.own)
+        return self.verifier.hold_to(batch.asked, batch.intake, verdicts, judge, self.rows.ask)
 
     def _protect_distinct(self, batch: Batch) -> list[Verdict]:
         """Protect and verify; where sensitive values are too alike, ask again for twice as many people.

@@ -432,8 +432,10 @@ class Rerun:
             catalogue = self._anonymizer.guarantee_.catalogue
             rows = np.empty(0, dtype=np.int64) if catalogue is None else catalogue.rows
             rows = rows[self._partition.group_of_row[rows] == group]
-            answers = self._anonymizer.transform(self._population.rows(rows)).released if len(rows) else ()
-            self._offers[group] = [_said(entry.to_dict(), self._population) for entry in answers]
+            pipeline, frame = self._anonymizer.pipeline_, self._population.rows(rows)
+            answers = pipeline.release(frame, np.arange(len(rows)))[0] if len(rows) else ()
+            released = [entry.to_dict() for entry in answers if entry.status == "released"]
+            self._offers[group] = [_said(entry, self._population) for entry in released]
         return self._offers[group]
 
 

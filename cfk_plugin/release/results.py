@@ -424,6 +424,7 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
         "invalid_value": "a value that cannot be read, or is not a finite number",
         "outside_domain": "a value outside the declared bounds",
         "infeasible": "no region with enough people was found",
+        "no_actionable_answer": "every answer would ask for a change that is excluded",
         "pureness_below_floor": "pureness is below the policy's floor",
         "ncp_above_ceiling": "information loss is above the policy's ceiling",
         "l_diversity": "too few distinct sensitive values among the people in the region",
@@ -498,6 +499,9 @@ class Certificate(HostOnly):
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
         How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all.
+    permitted_pureness : float, optional
+        Pureness of the part of the region, and of binned private values, that is permitted to who asks: with the own
+        values of what cannot change. None where nothing is constrained; of a sample, where the part is large.
     ledger, k_intersection : str and int, optional
         What a ledger decided (``new``, ``again`` or ``earlier``), and people left after all it knows of the record.
     """
@@ -532,6 +536,7 @@ class Certificate(HostOnly):
     # Of this release, not of the region: released again, the certificate is the same one.
     ledger: str | None = field(default=None, compare=False)
     k_intersection: int | None = field(default=None, compare=False)
+    permitted_pureness: float | None = field(default=None, compare=False)
 
     _refusal = (
         InputError,

@@ -13,14 +13,16 @@ from math import inf, isfinite, prod
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, bin_of, bin_part
 from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.model import Grid, Oracle, Outcome
+from cfk_plugin.data.model import Grid, Judge, Oracle, Outcome, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, natural
+from cfk_plugin.data.region import Interval, Part, Region, natural, part_of
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PluginError, quiet
 from cfk_plugin.hookspecs import Proposal
@@ -31,7 +33,11 @@ from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
 from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
 
 _REMEMBERED, _FEW_ROWS = 256, 10_000  # regions whose recount is remembered, and how many rows may be inside
+_AT_ONCE = 1 << 22  # codes of queries held at once
 _log = logging.getLogger("cfk_plugin")
+
+
+Ask = Callable[[pd.DataFrame], NDArray[Any]]  # from rows to the model's labels
 
 
 class Certified(NamedTuple):
@@ -138,6 +144,71 @@ class Verifier(HostOnly):
             verdicts[i] = self._judge(proposals[i], *told, method, is_foreign=i in foreign)
         return [verdicts[i] for i in range(len(proposals))]
 
+    def hold_to(
+        self, asked: Constraints, intake: Intake, verdicts: Sequence[Verdict], judge: Judge, ask: Ask
+    ) -> list[Verdict]:
+        """Refuse what would ask for an excluded change, and certify how pure the rest is within what may change.
+
+        Only what leaves is looked at, so that no refusal tells of a private value that is withheld.
+        """
+        domains, certified = (
+            self._population.domains,
+            {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)},
+        )
+        private = [_private_values(verdict.certificate, intake, i) for i, verdict in certified.items()]
+        said = [
+            {**v.region, **{n: part_of(value) for n, value in values.items()}}
+            for v, values in zip(certified.values(), private, strict=True)
+        ]
+        names = [name for name in domains if name in asked.rules or name in self._names]
+        offers = {name: Offers.build(domains[name], [each.get(name) for each in said]) for name in names}
+        every = np.array([*certified], dtype=np.int64)
+        fits, found = np.flatnonzero(asked.take(every).admits(offers)), list(verdicts)
+        for i in certified:
+            found[i] = refused("no_actionable_answer")
+        step = max(_AT_ONCE // max(domain.size for domain in domains.values()), 1)
+        for start in range(0, len(fits), step):
+            some = fits[start : start + step]
+            at, here = every[some], {name: offered.take(some) for name, offered in offers.items()}
+            told = [certified[i] for i in at.tolist()]
+            rows, which = self._permitted(asked.take(at), intake.take(at), told, here)
+            good = judge(ask(rows), at[which])
+            shares = np.bincount(which, good, len(at)) / np.maximum(np.bincount(which, minlength=len(at)), 1)
+            for i, (region, certificate), share in zip(at.tolist(), told, shares.tolist(), strict=True):
+                if share:  # else nothing that is permitted leads to the outcome
+                    found[i] = Certified(region, certificate.counted(permitted_pureness=share))
+        return found
+
+    def _permitted(
+        self, asked: Constraints, intake: Intake, told: Sequence[Certified], offers: Mapping[str, Offers]
+    ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+        """Return the combinations of some answers that who asks may follow, and the answer that each belongs to.
+
+        They are of the population's values and the own ones of who asks.
+        """
+        domains, private = self._population.domains, self._population.schema.private
+        is_wide = any(certificate.binned or certificate.withheld for _, certificate in told)
+        ranged = {n: o for n, o in offers.items() if n in self._names or (is_wide and domains[n].is_numeric)}
+        columns, narrow = asked.narrowed(ranged)
+        cells = []
+        for i, (region, certificate) in enumerate(told):
+            grid = Grid.of(region, self._population, [0] * len(self._names))
+            axes = dict(zip(self._names, grid.codes, strict=True))
+            if is_wide:
+                forms = self._private.axes(intake.codes[i], intake.numbers[i], certificate.binned, certificate.withheld)
+                axes |= dict(zip(private, forms, strict=True))
+            kept = tuple(narrow[n](i, axis) if n in narrow else axis for n, axis in axes.items())
+            cells.append(self._drawn(Grid(kept, prod(map(len, kept)))))
+        which = np.repeat(np.arange(len(told)), [*map(len, cells)])
+        frame = intake.frame.assign(**columns)
+        return rows_for_cells(self._population.encoder, frame, which, np.concatenate(cells)), which
+
+    def _drawn(self, grid: Grid) -> NDArray[np.int32]:
+        """Return all combinations, or a sample of more than can be asked for, which does not depend on what else is."""
+        if grid.size <= self.cell_budget:
+            return grid.all()
+        return grid.sample(self.samples, np.random.default_rng(self._seed))
+
     def _fits(self, region: Region, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> bool:
         """Say whether a region has the quasi-identifiers, and for a nominal k holds the counterfactual's own ones."""
         if not isinstance(region, Region) or region.parts.keys() != set(self._names):
@@ -191,9 +262,7 @@ class Verifier(HostOnly):
             ]
             axes += parts[i].axes
             grid = Grid(tuple(axes), prod(map(len, axes)))
-            exact[i] = grid.size <= self.cell_budget
-            # A generator of its own: the answer does not depend on what else is asked.
-            grids[i] = grid.all() if exact[i] else grid.sample(self.samples, np.random.default_rng(self._seed))
+            exact[i], grids[i] = grid.size <= self.cell_budget, self._drawn(grid)
             members[i] = count.cells
         wide = {i: cells for i, cells in grids.items() if parts[i].axes}  # private values vary, too
         narrow = {i: c if i in wide else np.concatenate([grids[i], c]) for i, c in members.items()}

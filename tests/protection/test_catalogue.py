@@ -24,6 +24,7 @@ from cfk_plugin import (
     Suppressed,
     protect,
 )
+from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.intake import take_in
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
@@ -258,14 +259,99 @@ def nearest_point(region: Region, query: dict[str, Any], train: pd.DataFrame) ->
     return pd.DataFrame([point])
 
 
+EXCLUDING: list[dict[str, Any]] = [
+    {"features_to_vary": ["age", "born", "city", "pay", "debt"]},
+    {"features_to_vary": ["age", "grade", "pay", "debt"], "permitted_range": {"age": [19.5, 60.5], "debt": [2, 14]}},
+    {"permitted_range": {"pay": [30, 60], "born": ["1981-01-01", "1990-01-01"], "job": ["clerk", "nurse"]}},
+]
+
+
+def permits(call: dict[str, Any], name: str, own: Any, value: Any) -> bool:
+    """Say in plain words whether somebody with a value may be told to have another one."""
+    within = call.get("permitted_range", {}).get(name)
+    if within is not None and name == "job":
+        return value in within
+    if within is not None:
+        low, high = map(pd.Timestamp, within) if name == "born" else within
+        if pd.isna(value) or not low <= value <= high:
+            return False
+    is_same = value == own or (pd.isna(value) and pd.isna(own))
+    return is_same or name in call.get("features_to_vary", [*QUASI, *PRIVATE])
+
+
+def permitted_point(region: Region, query: dict[str, Any], train: pd.DataFrame, call: Any) -> dict[str, Any] | None:
+    """Return the point of a region nearest to a query, of those that are permitted; None where there is none."""
+    point = {}
+    for name in QUASI:
+        ends = call.get("permitted_range", {}).get(name, [])
+        known = [*train[name].unique(), query[name], *(map(pd.Timestamp, ends) if name == "born" else ends)]
+        inside = [value for value in known if Region({name: region[name]}).contains({name: value})]
+        inside = sorted((v for v in inside if permits(call, name, query[name], v)), key=str)
+        if not inside:
+            return None
+        point[name] = inside[0]
+        if Region({name: region[name]}).contains(query) and permits(call, name, query[name], query[name]):
+            point[name] = query[name]
+        elif name in ("age", "born") and not pd.isna(query[name]):
+            numbers = [value for value in inside if not pd.isna(value)]
+            point[name] = min(numbers, key=lambda v: abs(v - query[name])) if numbers else None
+    return point
+
+
+@pytest.mark.parametrize("call", EXCLUDING)
+@pytest.mark.parametrize(("model", "desired"), [GOALS[0], GOALS[2]])
+def test_an_answer_is_the_nearest_true_entry_that_asks_for_no_excluded_change(
+    model: Any, desired: Any, call: dict[str, Any]
+) -> None:
+    train = table(0)
+    anonymizer = fitted(train, model, desired, revert=False)
+    entries = brute_force_entries(anonymizer, train, model, desired)
+    queries = pd.concat([table(50).head(30), train.head(10)], ignore_index=True)[[*QUASI, *PRIVATE]]
+    for name in ("grade", "debt", "job"):  # what is fixed, in entries as well
+        queries[name] = train[name].head(40).to_numpy()
+    own, given = model(queries), 0
+    answers = anonymizer.explain(queries, **call)
+    for i, (found, query) in enumerate(zip(answers, queries.to_dict("records"), strict=True)):
+        true = []
+        for entry in (e for e in entries if e.label is None or e.label != own[i]):
+            point = permitted_point(entry.region, query, train, call)
+            is_permitted = point and all(permits(call, name, query[name], v) for name, v in entry.private.items())
+            if is_permitted and met(model, desired, entry.label, pd.DataFrame([point]), entry.private)[0]:
+                true.append(entry)
+        if not true:
+            assert found == Suppressed(i, "no_actionable_answer")
+            continue
+        nearest = min(plain_distance(query, e, train) for e in true)
+        best = [e for e in true if plain_distance(query, e, train) <= nearest + 1e-9]
+        assert (found.region, plain(found.released)) in [(e.region, plain(e.private)) for e in best]
+        given += 1
+    assert given > 5
+
+
+@pytest.mark.parametrize("call", EXCLUDING)
+def test_moved_answers_are_nearer_and_more_and_ask_for_no_excluded_change(call: dict[str, Any]) -> None:
+    train, queries = table(0), table(50).head(30)[[*QUASI, *PRIVATE]]
+    plainly, moved = (fitted(train, revert=revert).explain(queries, **call) for revert in (False, True))
+    assert len(moved.released) >= max(len(plainly.released), 10)
+    for before, entry in zip(plainly, moved, strict=True):
+        assert before.status == "suppressed" or entry.status == "released"
+        if entry.status == "suppressed":
+            continue
+        query = queries.iloc[entry.query].to_dict()
+        assert all(permits(call, name, query[name], value) for name, value in entry.released.items())
+        point = permitted_point(entry.region, query, train, call)
+        assert two(pd.DataFrame([point]).assign(**entry.released))[0] == "yes"
+        assert min(entry.certificate.k_effective or 0, entry.certificate.k_consistent) >= K
+
+
 def test_an_answer_is_a_function_of_query_entries_and_model(monkeypatch: pytest.MonkeyPatch) -> None:
     train = table(5)
     anonymizer, queries = fitted(train), table(70).head(20)
     catalogue = anonymizer.guarantee_.catalogue
     assert catalogue is not None
     population, offered = anonymizer.population_, set(catalogue.rows.tolist())
-    intake, sides = take_in(queries, population.encoder), np.ones((len(queries), 1), dtype=bool)
-    before, read = answer(catalogue, intake, sides, revert=True), Population.rows
+    asks, sides = Constraints(take_in(queries, population.encoder), {}), np.ones((len(queries), 1), dtype=bool)
+    before, read = answer(catalogue, asks, sides, revert=True), Population.rows
 
     def entries_alone(self: Population, rows: Any) -> pd.DataFrame:
         assert {*rows.tolist()} <= offered
@@ -273,7 +359,7 @@ def test_an_answer_is_a_function_of_query_entries_and_model(monkeypatch: pytest.
 
     monkeypatch.setattr(Population, "rows", entries_alone)
     monkeypatch.setattr(Population, "members", None)
-    again = answer(replace(catalogue), intake, sides, revert=True)
+    again = answer(replace(catalogue), asks, sides, revert=True)
     assert (again.entry == before.entry).all()
     pd.testing.assert_frame_equal(again.private, before.private)
 

@@ -1,0 +1,305 @@
+"""No answer asks for a change that is excluded: recounted in plain pandas, for every guarantee and way to ask."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin import (
+    Explanations,
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+    protect,
+)
+from cfk_plugin.errors import InputError
+
+QUASI, LEVELS = ["age", "grade", "sex", "zip"], ["low", "mid", "high"]
+FEATURES = ["age", "sex", "grade", "zip", "pay", "hours", "job"]
+K = 5
+SCHEMA = {"immutable": ["sex"], "monotone": {"age": "increase", "grade": "increase", "hours": "decrease"}}
+CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "two features fixed": ({}, {"features_to_vary": ["age", "grade", "zip", "pay", "hours"]}),
+    "the schema": (SCHEMA, {}),
+    "ranges": (
+        {},
+        {"permitted_range": {"age": [30, 50], "pay": [20, 60], "zip": [1000, 2000], "grade": ["mid", "high"]}},
+    ),
+    "all of it": (SCHEMA, {"features_to_vary": ["age", "grade", "pay", "sex"], "permitted_range": {"age": [25, 66]}}),
+}
+
+
+def table(seed: int, n: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 70, n).astype(float),
+            "sex": rng.choice(["m", "f"], n).astype(object),
+            "grade": rng.choice(LEVELS, n).astype(object),
+            "zip": rng.choice([1000, 2000, 3000], n),
+            "pay": rng.integers(20, 70, n),
+            "hours": rng.choice([20, 30, 40], n),
+            "job": rng.choice(["clerk", "nurse", "smith"], n).astype(object),
+        }
+    )
+
+
+def model(rows: pd.DataFrame) -> np.ndarray:
+    pay, hours, age = (rows[name].to_numpy(dtype=float) for name in ("pay", "hours", "age"))
+    return np.where(
+        pay + hours / 4 + age / 5 + 4 * (rows["sex"] == "m") + 3 * (rows["grade"] == "high") > 62, "yes", "no"
+    )
+
+
+def fitted(train: pd.DataFrame, changes: dict[str, Any] | None = None, **settings: Any) -> KAnonymizer:
+    policy = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **settings})
+    return KAnonymizer(policy=policy).fit(population_of(train, **changes or {}), model=model, desired="yes")
+
+
+def population_of(train: pd.DataFrame, **options: Any) -> Population:
+    schema = Schema.from_frame(train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS}, nominal=["zip"], **options)
+    return Population.from_frame(train, schema, key=b"key")
+
+
+def refused(n: int) -> pd.DataFrame:
+    """Return people who do not have the outcome, some with numbers that nobody else has."""
+    rows = table(99, 4 * n)
+    rows = rows[model(rows) == "no"].head(n).reset_index(drop=True)
+    rows.loc[rows.index % 7 == 0, "age"] += 0.5
+    return rows
+
+
+def permits(changes: dict[str, Any], call: dict[str, Any], name: str, own: Any, value: Any) -> bool:
+    """Say in plain words whether somebody with a value may be told to have another one."""
+    change = changes.get("monotone", {}).get(name, "never" if name in changes.get("immutable", []) else "any")
+    change = change if name in call.get("features_to_vary", FEATURES) else "never"
+    within = call.get("permitted_range", {}).get(name)
+    if within is not None and not (within[0] <= value <= within[1] if name in ("age", "pay") else value in within):
+        return False
+    own, value = (LEVELS.index(each) if name == "grade" else each for each in (own, value))
+    return {"any": True, "never": value == own, "increase": value >= own, "decrease": value <= own}[change]
+
+
+def values_of(train: pd.DataFrame, call: dict[str, Any], name: str, part: Any, own: Any) -> list[Any]:
+    """Return the values inside of a part that may decide: the table's, the own one, and ends of what is asked for."""
+    known = [*train[name].unique(), own, *call.get("permitted_range", {}).get(name, [])]
+    return [value for value in dict.fromkeys(known) if Region({name: part}).contains({name: value})]
+
+
+def faults(entry: Any, query: Mapping[str, Any], train: pd.DataFrame, changes: Any, call: Any) -> list[str]:
+    """Return the attributes of an answer that leave nothing that is permitted."""
+    parts = entry.parts()
+    return [
+        name
+        for name in FEATURES
+        if not any(
+            permits(changes, call, name, query[name], value)
+            for value in values_of(train, call, name, parts[name], query[name])
+        )
+    ]
+
+
+def share_permitted(entry: Any, query: Mapping[str, Any], train: pd.DataFrame, changes: Any, call: Any) -> float:
+    """Return the share of what is permitted of a region, own values of who asks included, that has the outcome."""
+    inside = []
+    for name in QUASI:
+        known = [*train[name].unique(), query[name]]
+        part = [v for v in dict.fromkeys(known) if Region({name: entry.region[name]}).contains({name: v})]
+        here = [v for v in part if permits(changes, call, name, query[name], v)]
+        if not here:  # only numbers that nobody has: the one nearest to the query
+            some = values_of(train, call, name, entry.region[name], query[name])
+            some = [v for v in some if permits(changes, call, name, query[name], v)]
+            here = [min(some, key=lambda v: abs(v - query[name]))]
+        inside.append(here)
+    points = pd.DataFrame(list(itertools.product(*inside)), columns=QUASI).assign(**entry.released)
+    return float((model(points) == "yes").mean())
+
+
+@pytest.fixture(scope="module", params=list(CALLS))
+def case(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, dict[str, Any], dict[str, Any]]:
+    return (table(0), *CALLS[request.param])
+
+
+@pytest.mark.parametrize("revert", [False, True])
+def test_no_answer_of_a_catalogue_asks_for_an_excluded_change(case: Any, revert: bool) -> None:
+    train, changes, call = case
+    asks = refused(200)
+    answers = fitted(train, changes, revert=revert).explain(asks, **call)
+    assert len(answers.released) > 60
+    assert {entry.reason for entry in answers.suppressed} <= {"no_actionable_answer"}
+    fixed = [
+        n for n in FEATURES if n not in call.get("features_to_vary", FEATURES) or n in changes.get("immutable", [])
+    ]
+    for entry in answers.released:
+        query = asks.loc[entry.query]
+        assert not faults(entry, query, train, changes, call)
+        assert all(entry.released[name] == query[name] for name in fixed if name not in QUASI)
+        assert all(Region({name: entry.region[name]}).contains(query) for name in fixed if name in QUASI)
+        said = entry.text(query)
+        assert not any(name in said.partition("(")[0] for name in fixed if name != "age")
+        assert entry.certificate.k_consistent >= K
+        assert entry.certificate.permitted_pureness == pytest.approx(
+            share_permitted(entry, query, train, changes, call)
+        )
+
+
+def test_a_catalogue_does_not_choose_by_what_it_withholds() -> None:
+    train, asks = table(0).assign(code=np.arange(300.0)), refused(20).assign(code=0.5)
+    anonymizer = fitted(train, rare_values="withhold")
+    assert "code" in anonymizer.explain(asks)[0].withheld
+    for within in ([0, 299], [0, 99], [200, 299]):
+        answers = anonymizer.explain(asks, permitted_range={"code": within})
+        assert {entry.reason for entry in answers.suppressed} == {"no_actionable_answer"}
+        assert not answers.released
+
+
+@pytest.mark.parametrize("settings", [{"guarantee": "reciprocal"}, {"guarantee": "nominal"}])
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
+def test_other_guarantees_withhold_what_asks_for_an_excluded_change_and_nothing_else(
+    case: Any, settings: dict[str, Any]
+) -> None:
+    train, changes, call = case
+    asks, found = refused(60), train[model(train) == "yes"].head(60).reset_index(drop=True)
+    for name in ("sex", "job", "hours", "zip"):  # an explainer that changes little
+        found[name] = np.where(model(found.assign(**{name: asks[name]})) == "yes", asks[name], found[name])
+    free = fitted(train, **settings).transform(found, asks)
+    options = {"model": model, "desired": "yes", "policy": PrivacyPolicy(k=K, **settings)}
+    held = protect(lambda _: found, population=population_of(train, **changes), **options).explain(asks, **call)
+    reasons = []
+    for before, entry in zip(free, held, strict=True):
+        query, reason = asks.loc[entry.query], getattr(before, "reason", None)
+        if reason is None:
+            is_excluded = faults(before, query, train, changes, call)
+            share = 0.0 if is_excluded else share_permitted(before, query, train, changes, call)
+            reason = None if share else "no_actionable_answer"
+        if reason is None:
+            assert entry.to_dict() == before.to_dict()
+            assert entry.certificate.permitted_pureness == pytest.approx(share)
+        reasons.append(reason)
+        assert getattr(entry, "reason", None) == reason
+    assert {None, "no_actionable_answer"} <= set(reasons)
+
+
+@pytest.mark.parametrize("form", ["bins", "withheld"])
+def test_where_a_private_value_is_not_said_no_refusal_tells_of_it(form: str) -> None:
+    """Two counterfactuals that are released alike are refused alike, however narrow the range that is asked for."""
+    train = table(0).assign(pay=lambda rows: rows["pay"] + np.arange(300) / 1000)
+    bins = {"bins": {"pay": [0, 60, 66, 100]}} if form == "bins" else {}
+    policy = {"private_values": "bins"} if form == "bins" else {"rare_values": "withhold"}
+    options = {"model": model, "desired": "yes", "policy": PrivacyPolicy(k=K, guarantee="reciprocal", **policy)}
+    asks, found = refused(40), train[train["pay"].between(60, 66) & (model(train) == "yes")].head(40)
+    found = found.reset_index(drop=True)
+    alike = found.assign(pay=found["pay"].to_numpy()[::-1])
+    privates = [protect(lambda _, t=t: t, population=population_of(train, **bins), **options) for t in (found, alike)]
+    pairs = list(zip(*(private.explain(asks) for private in privates), strict=True))
+    same = [i for i, (one, other) in enumerate(pairs) if one.to_dict() == other.to_dict() and one.status == "released"]
+    assert len(same) > 10
+    for within in ((10, 59), (60.2, 60.4), (63, 65), (65.5, 80), (70, 71)):
+        one, other = (private.explain(asks, permitted_range={"pay": within}) for private in privates)
+        assert [one[i].to_dict() for i in same] == [other[i].to_dict() for i in same]
+        meets = form == "bins" and max(within[0], 60) <= min(within[1], 66)
+        assert meets == any(one[i].status == "released" for i in same)
+
+
+def test_of_several_candidates_one_that_changes_nothing_excluded_is_chosen() -> None:
+    train, asks = table(0), refused(12)
+    rows = train[model(train) == "yes"].reset_index(drop=True)
+
+    class Two:
+        name, instance_based = "two", True
+        methods: Mapping[str, Any] = {}
+
+        def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> Any:
+            from cfk_plugin.hookspecs import CounterfactualBatch
+
+            assert set(options) == {"features_to_vary"}
+            other = rows[rows["sex"] == "m"].head(len(queries)), rows[rows["sex"] == "f"].head(len(queries))
+            frame = pd.concat(other, ignore_index=True)
+            slot = np.concatenate([np.arange(len(queries)) * m, np.arange(len(queries)) * m + 1])
+            return CounterfactualBatch(frame[FEATURES], slot, np.repeat(np.arange(len(queries)), m))
+
+        def generate(self, queries: pd.DataFrame, **options: Any) -> Any:
+            raise AssertionError
+
+        def restore(self, native: Any, explanations: Any) -> Any:
+            raise AssertionError
+
+    class Plugin:
+        from cfk_plugin import hookimpl
+
+        @hookimpl
+        def cfk_adapt(self, explainer: Any, context: Any) -> Any:
+            return explainer if isinstance(explainer, Two) else None
+
+    private = protect(
+        Two(),
+        model=model,
+        population=population_of(train),
+        policy=PrivacyPolicy(k=K, guarantee="reciprocal"),
+        desired="yes",
+        plugins=[Plugin()],
+        candidates=2,
+    )
+    released = private.explain(asks, features_to_vary=[name for name in FEATURES if name != "sex"]).released
+    assert len(released) > 6
+    assert all(Region({"sex": entry.region["sex"]}).contains(asks.loc[entry.query]) for entry in released)
+
+
+def test_what_is_withheld_for_its_change_is_on_record_as_left(tmp_path: Path) -> None:
+    """Refusals of many ranges tell where a region is: a ledger must know of it."""
+    train, asks = table(0), refused(10)
+    found = train[model(train) == "yes"].head(10).reset_index(drop=True)
+    policy = PrivacyPolicy(k=K, guarantee="reciprocal")
+    kept = []
+    for at, call in enumerate(({}, {"permitted_range": {"pay": [1000, 1001]}})):
+        ledger = Ledger(tmp_path / f"{at}.db", key=b"k" * 32, create=True)
+        options = {"model": model, "desired": "yes", "policy": policy, "ledger": ledger}
+        private = protect(lambda _: found, population=population_of(train), **options)
+        answers = private.explain(asks, **call)
+        kept.append([(line["record"], line["region"]) for line in ledger.export()])
+    assert {entry.reason for entry in answers.suppressed} >= {"no_actionable_answer"}
+    assert not answers.released
+    assert kept[0] == kept[1] != []
+
+
+def test_who_asks_must_be_known_where_the_schema_says_what_cannot_change() -> None:
+    train, asks = table(0), refused(5)
+    anonymizer = fitted(train, SCHEMA)
+    found = train[model(train) == "yes"].head(5)
+    with pytest.raises(InputError, match="age, sex, grade, hours may change; give the factuals"):
+        anonymizer.transform(found)
+    assert len(anonymizer.transform(found, asks)) == 5
+
+
+@pytest.mark.parametrize("asked", [{"features_to_vary": ["heigth"]}, {"permitted_range": {"pay": [9, 1]}}])
+def test_a_call_that_cannot_be_meant_is_refused_before_the_explainer_is_asked(asked: dict[str, Any]) -> None:
+    train = table(0)
+
+    def explain(queries: pd.DataFrame, **options: Any) -> pd.DataFrame:
+        raise AssertionError
+
+    private = protect(explain, model=model, population=population_of(train), desired="yes")
+    for call in (private.explain, private, fitted(train).explain):
+        with pytest.raises(InputError, match=r"heigth|'pay'"):
+            call(refused(3), **asked)
+
+
+def test_nothing_changes_where_nothing_is_said() -> None:
+    train, asks = table(0), refused(20)
+    anonymizer = fitted(train)
+
+    def plain(answers: Explanations) -> list[dict[str, Any]]:
+        return [entry.to_dict() for entry in answers]
+
+    free = anonymizer.explain(asks)
+    assert plain(free) == plain(anonymizer.explain(asks, features_to_vary="all", permitted_range={}))
+    assert {entry.certificate.permitted_pureness for entry in free.released} == {None}
