@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Found = Sequence[tuple[str, str, Report]]
 
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")]
-Seed = Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)]
 EXIT = {"pass": 0, "fail": 1, "review": 3}
 
 audit = typer.Typer(help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True)
@@ -98,7 +96,7 @@ def audit_linkage(
     schema: options.SchemaFile,
     model: options.Model,
     desired: options.Desired = "opposite",
-    output: Output = None,
+    output: options.Output = None,
     factuals: options.Factuals = None,
     holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: the control.")] = None,
     k: options.K = None,
@@ -111,7 +109,7 @@ def audit_linkage(
     attacks: Annotated[str | None, typer.Option(help="Names with commas between; all without it.")] = None,
     limit: Annotated[int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)] = 100,
     simulations: Annotated[int, typer.Option(help="Runs per candidate of a randomised method.", min=1)] = 20,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     track: options.Track = False,
     experiment: options.Experiment = None,
 ) -> int:
@@ -196,8 +194,8 @@ def audit_epsilon(
     relation: Annotated[str, typer.Option(help="Neighbouring tables: add-remove or replace-one.")] = "add-remove",
     jobs: Annotated[int, typer.Option(help="Runs at the same time; -1 on all cores.")] = 1,
     backend: Annotated[str, typer.Option(help="auto, processes or threads; see the docs.")] = "auto",
-    seed: Seed = 0,
-    output: Output = None,
+    seed: options.Seed = 0,
+    output: options.Output = None,
     track: options.Track = False,
     experiment: options.Experiment = None,
 ) -> int:
@@ -325,7 +323,7 @@ def audit_all(
     k: options.K = None,
     epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-reverted.", min=0)] = 1.0,
     jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     keep: Annotated[Path | None, typer.Option(help="Folder from which a stopped audit goes on.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the reports go, .json.")] = None,
     track: options.Track = False,

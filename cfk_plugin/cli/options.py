@@ -37,5 +37,7 @@ Policy = Annotated[
     typer.Option(help="JSON with the settings of a policy; options win.", show_default="PrivacyPolicy()"),
 ]
 Ledger = Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")]
+Seed = Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")]

@@ -34,9 +34,9 @@ def audit_utility(
     schema: opt.SchemaFile,
     model: opt.Model,
     desired: opt.Desired = "opposite",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")] = None,
+    output: opt.Output = None,
     holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: chance.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+    seed: opt.Seed = 0,
 ) -> int:
     """Measure counterfactuals of any method: do they flip, how far are they, does the data support them, are they rows.
 
@@ -148,7 +148,7 @@ def audit_frontier(
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare with no protection and with Mondrian over the whole table.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+    seed: opt.Seed = 0,
     track: opt.Track = False,
     experiment: opt.Experiment = None,
 ) -> int:

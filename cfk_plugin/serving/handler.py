@@ -291,13 +291,11 @@ def _records(content: Any) -> list[dict[str, Any]]:
 def _checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if not rows or not rows[0]:
         raise RequestError(NO_TABLE)
-    if any(row.keys() != rows[0].keys() for row in rows) or any(_nested(v) for row in rows for v in row.values()):
+    if any(row.keys() != rows[0].keys() for row in rows) or any(
+        isinstance(value, (list, dict)) for row in rows for value in row.values()
+    ):
         raise RequestError(SHAPE)
     return rows
-
-
-def _nested(value: Any) -> bool:
-    return isinstance(value, (list, dict))
 
 
 def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:

@@ -177,7 +177,9 @@ def _job(anonymizer: KAnonymizer | str | Path, model: Any, desired: Any, key: by
     if isinstance(anonymizer, (str, Path)):
         if model is None or desired is None:
             raise InputError("a sealed file has no model and no desired outcome; give model= and desired=")
-        job = _Job(_read(Path(anonymizer)), key, _pickled(model, desired, "auto", 0))
+        with quiet("the bundle cannot be read: {}; check the path", BundleError):
+            bundle = Path(anonymizer).read_bytes()
+        job = _Job(bundle, key, _pickled(model, desired, "auto", 0))
         job.open()  # what can be refused is refused here
         return job
     if not isinstance(anonymizer, KAnonymizer):
@@ -195,13 +197,6 @@ def _job(anonymizer: KAnonymizer | str | Path, model: Any, desired: Any, key: by
     return _Job(bundle, key, _pickled(asked, wanted, anonymizer.method, anonymizer.seed))
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BundleError(f"the bundle cannot be read: {type(error).__name__}; check the path") from None
-
-
 def _pickled(*fitting: Any) -> bytes:
     with quiet("model or desired outcome cannot be pickled ({}); give the URI of a model of MLflow", InputError):
         return bytes(cloudpickle.dumps(fitting))
@@ -211,19 +206,11 @@ def _unpickled(fitting: bytes) -> tuple[Any, ...]:
     """Return what was pickled, with the model at the place of its URI."""
     with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
         model, *rest = cloudpickle.loads(fitting)
-        return (_loaded(model) if isinstance(model, str) else model, *rest)
+        if isinstance(model, str):
+            from mlflow.pyfunc import load_model
 
-
-def _loaded(model: str) -> Any:
-    """Return a model of MLflow as a function of a table."""
-    from mlflow.pyfunc import load_model
-
-    predict = load_model(model).predict
-
-    def ask(rows: pd.DataFrame) -> Any:
-        return predict(rows)
-
-    return ask
+            model = load_model(model)
+        return (model, *rest)
 
 
 def _columns(df: Any, schema: Schema, keep: Sequence[str], factuals: str | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from decimal import Decimal
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -350,27 +351,23 @@ def test_every_printed_form_holds_the_people_that_were_certified(kind: str, guar
     table, population, explanations = released(kind, 3, guarantee, 12 if guarantee == "nominal" else 40)
     shown, dumped = explanations.to_frame(), json.loads(explanations.to_json())["explanations"]
     names, domains = population.schema.features, population.domains
+    read_back = pd.read_csv(StringIO(shown.to_csv(index=False)), dtype=str, keep_default_na=False)
+    rows = table.to_dict("records")
     for i, (entry, plain_entry) in enumerate(zip(explanations, dumped, strict=True)):
         parts, k = plain_entry["region"], entry.certificate.k
         rest = in_json(parts["sex"], table["sex"])
         forms = {
             "json": in_json(parts["x"], table["x"]),
             "frame": read(shown["x"][i], table["x"], kind),
-            "csv": read(_through_csv(shown)["x"][i], table["x"], kind),
+            "csv": read(read_back["x"][i], table["x"], kind),
             "cells": read(entry.cells()["x"], table["x"], kind),
-            "contains": np.array([entry.region.contains(row) for row in table.to_dict("records")]),
+            "contains": np.array([entry.region.contains(row) for row in rows]),
             "record": _of_record(record_of(entry, None, names, domains), table["x"]),
         }
         if isinstance(entry.region["x"], Interval):
             forms["str"] = read(str(entry.region["x"]), table["x"], kind)
         counts = {form: int((inside & rest).sum()) for form, inside in forms.items()}
         assert counts == dict.fromkeys(counts, k)
-
-
-def _through_csv(frame: pd.DataFrame) -> pd.DataFrame:
-    from io import StringIO
-
-    return pd.read_csv(StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
 
 
 def _of_record(record: dict[str, Any], column: pd.Series) -> np.ndarray:

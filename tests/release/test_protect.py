@@ -85,9 +85,11 @@ def recount(result: Explanations, n: int | None = None) -> list[GeneralizedCount
 # --- explainers ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
-@pytest.mark.parametrize("objective", ["pureness", "ncp", "weighted"])
-def test_every_method_protects_nearest_neighbours_for_every_objective(method: str, objective: Any) -> None:
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [("exact", "pureness"), ("exact", "ncp"), ("exact", "weighted"), ("grasp", "ncp"), ("mondrian", "pureness")],
+)
+def test_every_method_protects_nearest_neighbours(method: str, objective: Any) -> None:
     explainer, told = NearestUnlikeNeighbour(TRAIN, granted), []
     policy = PrivacyPolicy(guarantee="nominal", k=K, objective=objective)
     result = private(explainer, policy=policy, method=method).explain(
