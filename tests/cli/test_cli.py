@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeClassifier
-from typer.testing import CliRunner, Result
 
-from cfk_plugin.cli import app
+from commands import cfk
 
 CANARY = "canary-7f3a"
 FEATURES = ["age", "sex", "salary"]
@@ -53,13 +52,6 @@ def folder(tmp_path: Path, train: pd.DataFrame, model: DecisionTreeClassifier, m
 def write_schema(**changes: Any) -> None:
     schema = {"quasi_identifiers": ["age", "sex"], "identifiers": ["name"], "target": "outcome", "nominal": ["sex"]}
     Path("schema.json").write_text(json.dumps(schema | changes))
-
-
-def cfk(command: str, code: int | None = 0) -> Result:
-    result = CliRunner().invoke(app, command.split())
-    assert CANARY not in result.output
-    assert result.exit_code == code, result.output
-    return result
 
 
 PROTECT = "protect train.csv cf.csv -s schema.json -m model.joblib --desired yes"

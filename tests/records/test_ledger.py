@@ -16,12 +16,11 @@ from typing import Any
 import pandas as pd
 import pytest
 import sqlalchemy
-from typer.testing import CliRunner, Result
 
 from cfk_plugin import Ledger
-from cfk_plugin.cli import app
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.ledger import Forgotten
+from commands import cfk
 from ledgers import CANARY, OTHER, change, connected, handle, settle
 
 Open = Callable[..., Ledger]
@@ -42,13 +41,6 @@ def dump(url: str) -> dict[str, list[Any]]:
         names = sqlalchemy.inspect(connection).get_table_names()
         assert names
         return {n: [tuple(row) for row in connection.execute(sqlalchemy.text(f"SELECT * FROM {n}"))] for n in names}
-
-
-def cfk(*words: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["ledger", *map(str, words)])
-    assert CANARY not in result.output
-    assert result.exit_code == code, result.output
-    return result
 
 
 # --- opening ---------------------------------------------------------------------------------------------------
@@ -131,7 +123,7 @@ def test_default_place_is_the_state_folder_or_the_environment(tmp_path: Path, mo
     monkeypatch.setenv("CFK_LEDGER", str(tmp_path / "mine.db"))
     Ledger(create=True).close()
     assert (tmp_path / "mine.db").is_file()
-    assert "releases  0" in cfk("status").stdout
+    assert "releases  0" in cfk("ledger status").stdout
 
 
 WITHOUT_A_LEDGER = """
@@ -260,11 +252,11 @@ def test_export_holds_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         settle(ledger, 0, 1, 2)
         settle(ledger, 1, region=OTHER)
         key_id = ledger.status().key_id
-    said = cfk("status", "ledger.db").stdout
+    said = cfk("ledger status", "ledger.db").stdout
     assert f"key_id    {key_id}" in said
     assert "records   3" in said
     for name in ("audit.csv", "audit.jsonl"):
-        assert f"4 rows in {name}" in cfk("export", "ledger.db", "-o", name).output
+        assert f"4 rows in {name}" in cfk("ledger export", "ledger.db", "-o", name).output
         text = Path(name).read_text()
         assert not [word for word in (CANARY, "Gent", "age", "members") if word in text]
     lines = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
@@ -272,7 +264,7 @@ def test_export_holds_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [{n: "" if v is None else str(v) for n, v in line.items()} for line in lines] == table
     assert lines[0]["effective"] == 7
     for name in ("audit.txt", "no/audit.csv"):
-        assert f"{name}: " in cfk("export", "ledger.db", "-o", name, code=2).output
+        assert f"{name}: " in cfk("ledger export", "ledger.db", "-o", name, code=2).output
         assert not Path(name).exists()
 
 
@@ -316,7 +308,7 @@ FORGET = ("forget", "ledger.db", "-s", "schema.json", "--rows", "person.csv")
 def test_forget_finds_a_row_however_it_is_written(at: int) -> None:
     # Alone, a code such as 007 looks like a number; the columns stand in another order, and the subject is away.
     TRAIN.iloc[[at]][["city", "seen", "code", "income", "age"]].to_csv("person.csv", index=False)
-    assert "forgot 1 records with 1 releases" in cfk(*FORGET, "--train", "train.csv").stdout
+    assert "forgot 1 records with 1 releases" in cfk("ledger", *FORGET, "--train", "train.csv").stdout
     with Ledger("ledger.db") as ledger:
         left = {row["record"] for row in ledger.export()}
         assert left == {handle(ledger, row) for row in TRAIN.drop(TRAIN.index[at]).values.tolist()}
@@ -325,15 +317,15 @@ def test_forget_finds_a_row_however_it_is_written(at: int) -> None:
 @pytest.mark.usefixtures("folder")
 def test_forget_without_the_training_table() -> None:
     TRAIN.assign(patient=1).iloc[[1]].to_csv("person.csv", index=False)
-    assert "forgot 1 records" in cfk(*FORGET).stdout
-    again = cfk(*FORGET)
+    assert "forgot 1 records" in cfk("ledger", *FORGET).stdout
+    again = cfk("ledger", *FORGET)
     assert "forgot 0 records" in again.stdout
     assert "--train" in again.stderr
 
 
 @pytest.mark.usefixtures("folder")
 def test_errors_are_one_line_and_exit_code_2() -> None:
-    assert "no such ledger" in cfk("status", "none.db", code=2).stderr
+    assert "no such ledger" in cfk("ledger status", "none.db", code=2).stderr
     assert not Path("none.db").exists()
     for text, said in (
         ("patient\n3\n", "age, code, income, seen, city is missing"),  # records are known by features, not by subjects
@@ -341,17 +333,17 @@ def test_errors_are_one_line_and_exit_code_2() -> None:
         ("age,code,income,seen,city\n", "no rows"),
     ):
         Path("person.csv").write_text(text)
-        assert said in cfk(*FORGET, "--train", "train.csv", code=2).stderr
+        assert said in cfk("ledger", *FORGET, "--train", "train.csv", code=2).stderr
     Path("key").touch(0o600)
     Path("key").write_bytes(b"k" * 32)
-    assert "another key" in cfk("status", "ledger.db", "--key-file", "key", code=2).stderr
-    usage = cfk("forget", "ledger.db", code=2).stderr
+    assert "another key" in cfk("ledger status", "ledger.db", "--key-file", "key", code=2).stderr
+    usage = cfk("ledger forget", "ledger.db", code=2).stderr
     assert usage.startswith("cfk: Missing option")
     assert "ledger forget --help" in usage
     assert len(usage.splitlines()) == 1
 
 
 def test_help_names_the_commands() -> None:
-    said = cfk("--help").stdout
+    said = cfk("ledger --help").stdout
     assert all(name in said for name in ("status", "export", "forget"))
-    assert "ledger" in CliRunner().invoke(app, ["--help"]).stdout
+    assert "ledger" in cfk("--help").stdout

@@ -18,12 +18,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from typer.testing import CliRunner
 
 from cfk_plugin import BudgetAccountant, Ledger
-from cfk_plugin.cli import app
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.database import seconds_of
+from commands import output_of
 from ledgers import CANARY, OTHER, change, connected, settle
 from model_server import Server, by_cfk, by_mlflow, serving, store
 
@@ -56,14 +55,6 @@ def ledger(file: Path) -> Iterator[Ledger]:
             source.backup(to)
         settle(opened, *range(5, 9))
         yield opened
-
-
-def cfk(*words: object, code: int) -> str:
-    """Run a command; return what it says."""
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == code, done.output
-    assert CANARY not in done.output
-    return " ".join(done.output.split())
 
 
 # --- a ledger that disappears ----------------------------------------------------------------------------------
@@ -206,17 +197,17 @@ def test_an_older_state_is_noticed_by_who_has_seen_a_later_one(url: str, monkeyp
         keep(url, "newer")
         bring(url, "older")
         assert "older state" in refused(ledger)
-        cfk("ledger", "verify", url, code=0)  # said in the docs
-        cfk("ledger", "verify", url, "--head", early, code=0)
-        assert "older" in cfk("ledger", "verify", url, "--head", late, code=1)
-        assert "head" in cfk("ledger", "verify", url, "--head", "no digest", code=1)
+        output_of("ledger verify", url)  # said in the docs
+        output_of("ledger verify", url, "--head", early)
+        assert "older" in output_of("ledger verify", url, "--head", late, code=1)
+        assert "head" in output_of("ledger verify", url, "--head", "no digest", code=1)
         with Ledger(url) as other:
             settle(other, 3, 4)  # it has more entries by now than what was seen, but not the same
         assert "older state" in refused(ledger)
         bring(url, "newer")
         assert settle(ledger, 2, "new") == ["again", "new"]
     monkeypatch.setenv("CFK_LEDGER_KEY", secrets.token_hex(32))
-    assert "another key" in cfk("ledger", "verify", url, code=2)
+    assert "another key" in output_of("ledger verify", url, code=2)
 
 
 def test_who_finds_no_ledger_makes_none(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -225,14 +216,14 @@ def test_who_finds_no_ledger_makes_none(file: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(LedgerError, match=r"no such ledger.*cfk ledger create"):
             use()
     for command in ("status", "verify", "upgrade"):
-        assert "no such ledger" in cfk("ledger", command, file, code=2)
+        assert "no such ledger" in output_of("ledger", command, file, code=2)
     assert list(file.parent.iterdir()) == []
     assert not (tmp_path / "state").exists()
-    assert "releases 0" in cfk("ledger", "create", file, code=0)
+    assert "releases 0" in output_of("ledger create", file)
     made = file.read_bytes()
-    assert "already" in cfk("ledger", "create", file, code=2)
+    assert "already" in output_of("ledger create", file, code=2)
     assert file.read_bytes() == made
-    cfk("ledger", "verify", file, code=0)
+    output_of("ledger verify", file)
 
 
 # --- rows that are deleted, moved or changed -------------------------------------------------------------------
@@ -293,7 +284,7 @@ def fill(url: str) -> None:
 
 def missed(url: str, what: str) -> None:
     change(url, *CHANGES[what])
-    assert "restore it from a backup" in cfk("ledger", "verify", url, code=1)
+    assert "restore it from a backup" in output_of("ledger verify", url, code=1)
     with pytest.raises(LedgerError, match="not as it was written"):
         Ledger(url)
     with pytest.raises(LedgerError, match="not as it was written"):
@@ -303,13 +294,13 @@ def missed(url: str, what: str) -> None:
 @pytest.mark.parametrize("what", CHANGES)
 def test_rows_that_are_taken_away_or_changed_are_found(file: Path, what: str) -> None:
     fill(str(file))
-    assert "as it was written" in cfk("ledger", "verify", file, code=0)
+    assert "as it was written" in output_of("ledger verify", file)
     missed(f"sqlite:///{file}", what)
 
 
 def test_rows_on_a_server_that_are_changed_are_found(postgres_url: str) -> None:
     fill(postgres_url)
-    assert "as it was written" in cfk("ledger", "verify", postgres_url, code=0)
+    assert "as it was written" in output_of("ledger verify", postgres_url)
     missed(postgres_url, "region and its hash")
 
 

@@ -22,10 +22,8 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from cfk_plugin import Ledger, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.cli import app
 from cfk_plugin.errors import CFKError, InputError
 from cfk_plugin.records import run
 from cfk_plugin.records.logger import RunLogger
@@ -40,6 +38,7 @@ from cfk_plugin.records.spool import (
     spool_folder,
     this_process,
 )
+from commands import output_of
 from spooled import explanations, kept, released
 
 HELPERS, ROOT = Path(__file__).parents[1] / "helpers", Path(__file__).parents[2]
@@ -59,12 +58,6 @@ def leave(folder: Path, holder: str, *records: RunRecord, stream: str = "left", 
     for record in records:
         spool.append(run.RunWriter(run.RunTarget(**{"experiment": "left"} | target), stream), record)
     spool.close()
-
-
-def cfk(command: str, code: int) -> str:
-    result = CliRunner().invoke(app, command.split())
-    assert result.exit_code == code, result.output
-    return " ".join(result.output.split())
 
 
 def delivered(folder: Path) -> dict[str, Any]:
@@ -115,7 +108,7 @@ def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
     leave(spool, gone(), *(explanations().to_record() for _ in range(5)))
     ends_at(Spool if place == "delivered" else run, place, monkeypatch, when)
     leave(spool, gone(), explanations().to_record())
-    cfk("spool flush", 0)
+    output_of("spool flush")
     assert delivered(tmp_path) == {"rows": 18, "runs": 1, "FINISHED": 1}
     assert not kept(spool)
 
@@ -125,7 +118,7 @@ def test_a_run_that_was_made_and_not_noted_is_found_again(
 ) -> None:
     leave(spool, gone(), explanations().to_record())
     ends_at(run, "_refuse_other_params", monkeypatch)
-    cfk("spool flush", 0)
+    output_of("spool flush")
     assert len(mlflow.search_runs(search_all_experiments=True)) == 1
 
 
@@ -136,7 +129,7 @@ def test_somebody_else_may_log_to_the_run_in_between(
     leave(spool, gone(), explanations().to_record(), run_id=run_id)
     ends_at(run, "_log_values", monkeypatch)
     explanations().log(run_id=run_id)
-    cfk("spool flush", 0)
+    output_of("spool flush")
     assert delivered(tmp_path) == {"rows": 9, "runs": 1, "FINISHED": 1}
 
 
@@ -164,7 +157,7 @@ def test_killed_processes_lose_nothing_they_kept(mlflow_store: str, tmp_path: Pa
             time.sleep(seconds)
             child.send_signal(signal.SIGKILL)
             acknowledged += child.stdout.read().count("kept")
-    cfk("spool flush", 0)
+    output_of("spool flush")
     rows = delivered(tmp_path)["rows"]
     assert acknowledged > 50
     assert 0 <= rows - 3 * acknowledged <= 3 * 3  # one may have been kept in each process and not said so
@@ -172,9 +165,9 @@ def test_killed_processes_lose_nothing_they_kept(mlflow_store: str, tmp_path: Pa
 
 def test_what_a_dead_server_missed_is_sent_when_it_is_there(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
     leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
-    assert "does not answer" in cfk("spool flush", 3)
+    assert "does not answer" in output_of("spool flush", code=3)
     leave(spool, gone(), explanations().to_record(), stream="other")
-    cfk("spool flush", 3)
+    output_of("spool flush", code=3)
     assert delivered(tmp_path)["rows"] == 3
     assert len(kept(spool)) == 1
 
@@ -335,13 +328,13 @@ def test_records_come_back_as_they_went() -> None:
 
 
 def test_status_says_how_far_behind_tracking_is(spool: Path) -> None:
-    assert "no spool" in cfk("spool status", 2)
+    assert "no spool" in output_of("spool status", code=2)
     leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
-    said = cfk("spool status", 3)
+    said = output_of("spool status", code=3)
     assert "left 1" in said
     assert "a process sends it" in said
-    cfk("spool flush", 3)
-    assert "does not answer" in cfk("spool status", 3)
+    output_of("spool flush", code=3)
+    assert "does not answer" in output_of("spool status", code=3)
 
 
 def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
@@ -349,7 +342,7 @@ def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
     assert logger.submit(explanations())
     logger.finish()
     assert logger.flush()
-    assert "Nothing waits" in cfk("spool status", 0)
+    assert "Nothing waits" in output_of("spool status")
     assert spool_folder() == spool
 
 
