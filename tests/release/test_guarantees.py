@@ -18,6 +18,7 @@ from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyP
 from cfk_plugin.errors import InfeasibleError, NominalGuaranteeWarning, PolicyError
 from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.protection import ExactProtector
+from cfk_plugin.release.explainer import choose_candidates
 
 QUASI = ["mean radius", "mean texture", "mean smoothness"]
 PRIVATE = ["mean concavity", "worst area", "worst symmetry"]
@@ -288,6 +289,14 @@ def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:
         assert {entry.reason for entry in floors[name].suppressed} == {"pureness_below_floor"}
     assert PrivacyPolicy(guarantee="nominal").least_pureness == 0
     assert PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256  # settings as they were given
+
+
+def test_where_a_candidate_is_below_the_floor_the_next_one_is_released() -> None:
+    anonymizer, raw = shared("reciprocal"), LOW.reset_index(drop=True)
+    statuses = [entry.status for entry in anonymizer.transform(raw)]
+    both = raw.iloc[[statuses.index("suppressed"), statuses.index("released")]]
+    choice = choose_candidates(anonymizer, both, np.array([0, 0]), raw.head(1))
+    assert (choice.chosen.tolist(), choice.entries[1].status) == ([1], "released")
 
 
 @pytest.mark.parametrize("name", ["reciprocal", "eligible"])
