@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 # Up to so many combinations are asked one by one for pureness, and so many of more.
 CELLS, SAMPLES = Verifier.cell_budget, Verifier.samples
+_AT_ONCE = 32  # regions that the model is asked about in one go
 NEAR = 1e-9  # Figures this close are equal: a table that was written as text has lost the last bits.
 
 
@@ -147,7 +149,7 @@ def _of_regions(
         again = Rerun(judge, replace(policy, min_pureness=floor_of(content)))
     known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
     labels = _labels(population, judge, outcome)
-    for each in found:
+    for each, answer in zip(found, repeat(None) if judge is None else judge.asked(found), strict=judge is not None):
         said = each.entry["certificate"]
         report.counts.append(population.people(each.rows))
         same = population.has_key and said["population"] == population.fingerprint
@@ -157,9 +159,9 @@ def _of_regions(
         if population.has_key and not same:
             yield Finding(each.where, "is about another population, or was made with another key", fails=False)
         yield from _wrong_outcome(each, labels, judge)
-        if judge is not None and (grid := judge.grid(each)).size:
-            yield from judge.wrong_pureness(each, grid)
-            yield from judge.too_few(each, policy, k)
+        if judge is not None and answer is not None and answer.size:
+            yield from judge.wrong_pureness(each, answer)
+            yield from judge.too_few(each, answer, policy, k)
         elif judge is not None:
             report.unchecked.append(f"pureness of {each.where}: the table has no number in a released bin")
         if again is not None:
@@ -300,6 +302,12 @@ def _may_be_pureness(found: Released, population: Population) -> bool:
     return bool(abs(said["pureness_low"] - low) <= NEAR and abs(said["pureness_high"] - high) <= NEAR)
 
 
+class _Asked(NamedTuple):
+    size: int  # combinations of the region; none, where a bin has no number of the table
+    good: list[NDArray[np.bool_]]  # per combination: has the outcome; where none is named, each it may be
+    consistent: list[NDArray[np.bool_]]  # the same per row inside, with the private values that are released
+
+
 @dataclass(frozen=True)
 class Judge:
     """The model, the outcome that is desired of it (a label or "opposite"), and how groups were searched for."""
@@ -314,63 +322,76 @@ class Judge:
         """The model as it is asked."""
         return LabelModel(self.model, self.population.schema.features)
 
-    def grid(self, found: Released) -> Grid:
-        """Return the combinations of values of the table; none, where a bin has no number of the table."""
-        private = self.population.schema.private
-        axes = () if len(found.exact) == len(private) else [found.axes[name] for name in private]
-        return Grid.of(found.region, self.population, [0] * len(found.region), axes)
+    def asked(self, many: Sequence[Released]) -> Iterator[_Asked]:
+        """Ask about some regions at a time: their combinations, and their people with the values that are released."""
+        population, schema = self.population, self.population.schema
+        person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # replaced
+        for start in range(0, len(many), _AT_ONCE):
+            some, sizes, asked = many[start : start + _AT_ONCE], [], []
+            for found in some:
+                is_exact = len(found.exact) == len(schema.private)
+                axes = () if is_exact else [found.axes[name] for name in schema.private]
+                grid = Grid.of(found.region, population, [0] * len(found.region), axes)
+                cells = grid.all() if grid.size <= CELLS else grid.sample(SAMPLES, np.random.default_rng(0))
+                people = population.cells[population.cell_of(found.rows if is_exact else found.rows[:0])]
+                asked += [self._whole(found, cells), self._whole(found, people)]
+                sizes.append(grid.size)
+            lengths = np.array([len(cells) for cells in asked])
+            rows = [{**person, **found.exact} for found in some]
+            table = population.conform(pd.DataFrame(rows, dtype=object).infer_objects())
+            which = np.repeat(np.arange(len(asked)) // 2, lengths)
+            points = rows_for_cells(population.encoder, table, which, np.concatenate(asked))
+            said = np.split(self.labels(points).astype(object), np.cumsum(lengths)[:-1])
+            for i, found in enumerate(some):
+                yield _Asked(sizes[i], self._met(found, said[2 * i]), self._met(found, said[2 * i + 1]))
 
-    def wrong_pureness(self, found: Released, grid: Grid) -> Iterator[Finding]:
+    def _whole(self, found: Released, cells: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return combinations with the private values that are released; a code of none stands for the row's own."""
+        at, schema = len(found.region), self.population.schema
+        whole = np.empty((len(cells), at + len(schema.private)), dtype=np.int32)
+        whole[:, : cells.shape[1]] = cells
+        for j, name in enumerate(schema.private):
+            if name in found.exact:
+                code = int(found.axes[name][0])
+                whole[:, at + j] = self.population.domains[name].size if code < 0 else code
+        return whole
+
+    def wrong_pureness(self, found: Released, answer: _Asked) -> Iterator[Finding]:
         """Yield a pureness that is not what the model says of a region's combinations, and another outcome."""
         said = found.entry["certificate"]
         if self.desired != OPPOSITE and found.entry["outcome"] not in (None, {"label": json_value(self.desired)}):
             yield Finding(found.where, "is about another outcome than --desired names")
             return
-        whole = grid.size <= CELLS
-        cells = grid.all() if whole else grid.sample(SAMPLES, np.random.default_rng(0))
-        shares = [(int(good.sum()), len(good)) for good in self._desired(found, cells)]
-        if whole and said["exact"]:
+        shares = [(int(good.sum()), len(good)) for good in answer.good]
+        if answer.size <= CELLS and said["exact"]:
             possible = [size for size in sizes(found, self.population) if size <= CELLS]
             if not any(_is_pureness(said["pureness"], good, n, size) for good, n in shares for size in possible):
                 yield Finding(found.where, "pureness is not what the model says")
             return
         # Of the others that may have been counted, with numbers that no row has, any may be desired.
-        known = grid.size / prod(most for _, most in _axes(found, self.population))
+        known = answer.size / prod(most for _, most in _axes(found, self.population))
         if not any(
             low * known <= said["pureness_high"] and said["pureness_low"] <= 1 - (1 - high) * known
             for low, high in (clopper_pearson(good, n) for good, n in shares)
         ):
             yield Finding(found.where, "pureness is not what the model says of other combinations")
 
-    def too_few(self, found: Released, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
+    def too_few(self, found: Released, answer: _Asked, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
         """Yield where fewer than k inside have the outcome, or get it with the private values that are released."""
         people, least = self.population.people, k or policy.k
         counts = {}
         if policy.counts_eligible:
             counts["have the outcome"] = self._met(found, self.own[found.rows])
         if policy.guarantee == "catalogue" and len(found.exact) == len(self.population.schema.private):
-            cells = self.population.cells[self.population.cell_of(found.rows)]
-            counts["get the outcome with the private values that are released"] = self._desired(found, cells)
+            counts["get the outcome with the private values that are released"] = answer.consistent
         for what, possible in counts.items():
-            if (most := max(people(found.rows[good]) for good in possible)) < least:
+            if (most := max((people(found.rows[good]) for good in possible), default=0)) < least:
                 yield Finding(found.where, f"{most} people {what}, fewer than {least}")
 
     @cached_property
     def own(self) -> NDArray[Any]:
         """What the model says of every row of the table."""
         return self.labels(self.population.frame[list(self.population.schema.features)]).astype(object)
-
-    def _desired(self, found: Released, cells: NDArray[np.int32]) -> list[NDArray[np.bool_]]:
-        """Say of each combination whether it gets the outcome that the entry names; where none, each it may be."""
-        population, at = self.population, len(found.region)
-        cells = cells.copy()
-        for j, name in enumerate(population.schema.private[: cells.shape[1] - at]):
-            if name in found.exact and found.axes[name][0] < 0:  # no row has it: the code stands for the row's own
-                cells[:, at + j] = population.domains[name].size
-        person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # replaced
-        table = population.conform(pd.DataFrame([{**person, **found.exact}], dtype=object).infer_objects())
-        rows = rows_for_cells(population.encoder, table, np.zeros(len(cells), dtype=np.int64), cells)
-        return self._met(found, self.labels(rows).astype(object))
 
     def _met(self, found: Released, said: NDArray[Any]) -> list[NDArray[np.bool_]]:
         outcome, goal = found.entry["outcome"], Goal(self.desired)

@@ -19,6 +19,7 @@ from cfk_plugin import Explanations, KAnonymizer, Ledger, Population, PrivacyPol
 from cfk_plugin.cli import app
 from cfk_plugin.errors import ModelError, NotFittedError, PolicyError
 
+pytestmark = pytest.mark.full_search  # as in the fixtures, which are made once
 K = 4
 FEATURES = ["age", "city", "pay", "job"]
 PRIVATE = ["pay", "job"]
