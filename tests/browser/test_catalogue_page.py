@@ -159,7 +159,9 @@ def text_of(value: Any) -> str:
 
 
 ASK = """([values, fixed, outcome]) => {
-    const pick = (select, text) => { select.value = [...select.options].find(o => o.textContent === text).value; };
+    const pick = (select, text) => {  // the last one is for what no entry has
+        select.value = ([...select.options].find(o => o.textContent === text) ?? [...select.options].at(-1)).value;
+    };
     const wish = document.getElementById('wish');
     if (wish) pick(wish, outcome);
     values.forEach((text, i) => {
