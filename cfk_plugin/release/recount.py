@@ -302,7 +302,7 @@ def _may_be_pureness(found: Released, population: Population) -> bool:
     return bool(abs(said["pureness_low"] - low) <= NEAR and abs(said["pureness_high"] - high) <= NEAR)
 
 
-class _Asked(NamedTuple):
+class _ModelSays(NamedTuple):
     size: int  # combinations of the region; none, where a bin has no number of the table
     good: list[NDArray[np.bool_]]  # per combination: has the outcome; where none is named, each it may be
     consistent: list[NDArray[np.bool_]]  # the same per row inside, with the private values that are released
@@ -322,7 +322,7 @@ class Judge:
         """The model as it is asked."""
         return LabelModel(self.model, self.population.schema.features)
 
-    def asked(self, many: Sequence[Released]) -> Iterator[_Asked]:
+    def asked(self, many: Sequence[Released]) -> Iterator[_ModelSays]:
         """Ask about some regions at a time: their combinations, and their people with the values that are released."""
         population, schema = self.population, self.population.schema
         person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # replaced
@@ -343,7 +343,7 @@ class Judge:
             points = rows_for_cells(population.encoder, table, which, np.concatenate(asked))
             said = np.split(self.labels(points).astype(object), np.cumsum(lengths)[:-1])
             for i, found in enumerate(some):
-                yield _Asked(sizes[i], self._met(found, said[2 * i]), self._met(found, said[2 * i + 1]))
+                yield _ModelSays(sizes[i], self._met(found, said[2 * i]), self._met(found, said[2 * i + 1]))
 
     def _whole(self, found: Released, cells: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return combinations with the private values that are released; a code of none stands for the row's own."""
@@ -356,7 +356,7 @@ class Judge:
                 whole[:, at + j] = self.population.domains[name].size if code < 0 else code
         return whole
 
-    def wrong_pureness(self, found: Released, answer: _Asked) -> Iterator[Finding]:
+    def wrong_pureness(self, found: Released, answer: _ModelSays) -> Iterator[Finding]:
         """Yield a pureness that is not what the model says of a region's combinations, and another outcome."""
         said = found.entry["certificate"]
         if self.desired != OPPOSITE and found.entry["outcome"] not in (None, {"label": json_value(self.desired)}):
@@ -376,7 +376,7 @@ class Judge:
         ):
             yield Finding(found.where, "pureness is not what the model says of other combinations")
 
-    def too_few(self, found: Released, answer: _Asked, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
+    def too_few(self, found: Released, answer: _ModelSays, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
         """Yield where fewer than k inside have the outcome, or get it with the private values that are released."""
         people, least = self.population.people, k or policy.k
         counts = {}
