@@ -123,6 +123,7 @@ def test_the_same_report_has_not_changed() -> None:
         each | {"amount": each["amount"] | {"value": each["amount"]["value"] * 1.000001}}
         for each in metrics
         if isinstance(each["amount"]["value"], float) and each["amount"]["low"] != each["amount"]["value"]
+        if not each["amount"]["value"].is_integer()  # whole counts are shown to the last digit
     ]
     same = {each["id"] for each in nearly}
     kept = [each for each in content()["metrics"] if each["id"] not in same]
