@@ -146,8 +146,8 @@ def warm_up() -> frozenset[Path | None]:
         The folders in which it is kept; None among them where something is not, as no folder can be written.
     """
     random = np.random.default_rng(0)
-    table = pd.DataFrame(random.integers(0, (30, 4, 9), (90, 3)), columns=["age", "place", "pay"])
-    schema = Schema.from_frame(table, quasi_identifiers=["age", "place"], nominal=["place"])
+    table = pd.DataFrame(random.integers(0, (30, 4, 9, 60), (90, 4)), columns=["age", "place", "pay", "person"])
+    schema = Schema.from_frame(table, quasi_identifiers=["age", "place"], nominal=["place"], subject="person")
     population = Population.from_frame(table, schema)
     settings: list[tuple[Guarantee, str | Protector]]
     settings = [("reciprocal", "auto"), ("nominal", "exact"), ("nominal", ExactProtector(node_limit=1))]

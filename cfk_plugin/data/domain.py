@@ -241,12 +241,10 @@ class Domain(HostOnly):
         return list(self._pool.tolist())
 
     def restores(self, values: list[Any], codes: Codes) -> bool:
-        """Say whether `restore` gives coded values back as they are, if they have the population's dtype."""
+        """Say whether all values are known, and as `restore` gives them back."""
         spelled = self._spelled
         for value, code in zip(values, codes.tolist(), strict=True):
-            if code < 0 or code == self.missing_code:
-                continue
-            if value != spelled[code] or type(value) is not type(spelled[code]):
+            if not 0 <= code != self.missing_code or value != spelled[code] or type(value) is not type(spelled[code]):
                 return False
         return True
 

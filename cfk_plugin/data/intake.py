@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any
 
@@ -126,34 +127,26 @@ class Encoder(HostOnly):
 
     def read(self, frame: pd.DataFrame, odd: NDArray[np.bool_] | None = None) -> Intake:
         """Code a table; `odd` says which values cannot be read or written."""
+        if len(frame) <= FEW:
+            few = select(frame, self.schema.features, renumber=False).to_numpy(dtype=object)
+            return self.read_values(few.T.tolist())
         raw = select(frame, self.schema.features)
-        few = len(raw) <= FEW
         codes, numbers = np.empty(raw.shape, dtype=np.int32, order="F"), np.empty(raw.shape, order="F")
-        settled = np.zeros(raw.shape[1], dtype=bool)
-        values = raw.to_numpy(dtype=object).T.tolist() if few else []  # much faster than column by column
         for j, domain in enumerate(self.columns):
-            if few:
-                codes[:, j], numbers[:, j] = domain.encode_values(values[j])
-                settled[j] = domain.restores(values[j], codes[:, j])
-            else:
-                codes[:, j], numbers[:, j] = domain.encode(raw.iloc[:, j])
-        return Intake(self, raw, codes, numbers, settled, odd)
+            codes[:, j], numbers[:, j] = domain.encode(raw.iloc[:, j])
+        return Intake(self, raw, codes, numbers, odd)
 
-    def read_records(self, records: Sequence[Mapping[str, Any]], odd: NDArray[np.bool_] | None) -> Intake:
-        """Do as `read` for a few records of plain values, such as JSON holds."""
-        table, plain = {}, []
-        shape = (len(records), len(self.columns))
-        codes, numbers = np.empty(shape, dtype=np.int32), np.empty(shape)
-        for j, (name, domain) in enumerate(zip(self.schema.features, self.columns, strict=True)):
-            values = [record[name] for record in records]
-            codes[:, j], numbers[:, j] = domain.encode_values(values)
-            is_known = bool((codes[:, j] >= 0).all())
-            table[name] = domain.restore_array(codes[:, j]) if is_known else conform_values(values, domain.dtype)
-            # numbers and dates as text are what they were read as
-            taken = {int} if domain.is_numeric else {str, int}
-            is_plain = {*map(type, values)} <= taken and domain.restores(values, codes[:, j])
-            plain.append(values if is_plain else list(table[name]))
-        return Intake(self, table_of(table), codes, numbers, np.ones(shape[1], dtype=bool), odd, plain)
+    def read_values(self, values: list[list[Any]], *, checked: bool = False) -> Intake:
+        """Do as `read` for a few rows, given feature by feature; if `checked`, what is not plain is left out."""
+        shape = len(values[0]), len(values)
+        codes, numbers, odd = np.empty(shape, np.int32, "F"), np.empty(shape, order="F"), None
+        for j, domain in enumerate(self.columns):
+            if checked and not all(map(_is_plain, values[j], repeat(domain))):
+                odd = np.zeros(shape, dtype=bool) if odd is None else odd
+                odd[:, j] = [not _is_plain(value, domain) for value in values[j]]
+                values[j] = [None if bad else value for value, bad in zip(values[j], odd[:, j], strict=True)]
+            codes[:, j], numbers[:, j] = domain.encode_values(values[j])
+        return Intake(self, values, codes, numbers, odd)
 
     def keyed_order(self, key: bytes, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
         """Return 64 bits of HMAC-SHA256 per record: the order of people within a cell."""
@@ -169,40 +162,38 @@ class Intake(HostOnly):
     """A table in the population's terms. Host side only."""
 
     encoder: Encoder
-    raw: pd.DataFrame  # the features as they came
+    raw: pd.DataFrame | list[list[Any]]  # the features as they came; a few rows' values, feature by feature
     codes: Codes  # shape (n, n_features); -1 for a number that no training row has
     numbers: Numbers  # NaN for categories
-    settled: NDArray[np.bool_]  # per feature, whether its values are spelled as in the population
-    odd: NDArray[np.bool_] | None = None  # which values cannot be read or written
-    plain: list[list[Any]] | None = None  # values of `frame`, feature by feature, where known
+    odd: NDArray[np.bool_] | None = None  # which values cannot be read or written; None where all can
 
     def __len__(self) -> int:
-        return len(self.raw)
+        return len(self.codes)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The features in the training table's order and dtypes, where values survive it."""
-        encoder, columns = self.encoder, {}
-        kinds = zip(self.settled.tolist(), self.raw.dtypes, encoder.columns, strict=True)
-        is_right = [is_settled and dtype == domain.dtype for is_settled, dtype, domain in kinds]
-        if all(is_right):
-            return self.raw
-        for j, (name, domain) in enumerate(zip(encoder.schema.features, encoder.columns, strict=True)):
-            if is_right[j]:
-                columns[name] = self.raw[name].array
-            elif (self.codes[:, j] >= 0).all():
-                columns[name] = domain.restore_array(self.codes[:, j])
-            else:
-                columns[name] = conform(self.raw[name], domain.dtype).array
-        return table_of(columns)
+        return table_of({name: self.column(j) for j, name in enumerate(self.encoder.schema.features)})
+
+    def column(self, j: int, at: NDArray[np.int64] | slice = slice(None)) -> Any:
+        """Return an array of one feature, as in `frame`, at some positions."""
+        domain, codes, raw = self.encoder.columns[j], self.codes[:, j], self.raw
+        if (codes >= 0).all():
+            return domain.restore_array(codes[at])
+        if isinstance(raw, list):
+            return conform_values(raw[j], domain.dtype)[at]
+        return conform(raw.iloc[:, j], domain.dtype).array[at]
 
     @cached_property
     def values(self) -> list[list[Any]]:
-        if self.plain is not None:
-            return self.plain
-        if len(self) <= FEW:
-            return self.frame.to_numpy(dtype=object).T.tolist()
-        return [self.frame[name].tolist() for name in self.frame]
+        """What `frame` holds, feature by feature."""
+        if not isinstance(self.raw, list):
+            return [self.frame[name].tolist() for name in self.frame]
+        found = [*self.raw]
+        for j, domain in enumerate(self.encoder.columns):
+            if not domain.restores(found[j], self.codes[:, j]):
+                found[j] = self.column(j).tolist()
+        return found
 
     @cached_property
     def quasi_identifiers(self) -> tuple[Codes, Numbers]:
@@ -233,12 +224,24 @@ class Intake(HostOnly):
         if np.array_equal(at, np.arange(len(self))):
             return self
         odd = None if self.odd is None else self.odd[at]
-        raw = self.raw.take(at).reset_index(drop=True)
-        return Intake(self.encoder, raw, self.codes[at], self.numbers[at], self.settled, odd)
+        if isinstance(raw := self.raw, list):
+            raw = [[column[i] for i in at.tolist()] for column in raw]
+        else:
+            raw = raw.take(at).reset_index(drop=True)
+        return Intake(self.encoder, raw, self.codes[at], self.numbers[at], odd)
+
+    def joined(self, other: Intake) -> Intake:
+        """Return these rows and then the others."""
+        raw = [[*a, *b] for a, b in zip(self.values, other.values, strict=True)]
+        codes, numbers = np.vstack([self.codes, other.codes]), np.vstack([self.numbers, other.numbers])
+        return Intake(self.encoder, raw, codes, numbers)
 
 
 def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
     """Check and code counterfactuals; identifiers, label and unknown columns are dropped."""
+    if len(frame) <= FEW:
+        few = select(frame, encoder.schema.features, renumber=False).to_numpy(dtype=object)  # faster than by column
+        return encoder.read_values(few.T.tolist(), checked=True)
     raw = select(frame, encoder.schema.features)
     odd = np.zeros(raw.shape, dtype=bool)
     for j, (domain, dtype) in enumerate(zip(encoder.columns, raw.dtypes.tolist(), strict=True)):
@@ -258,14 +261,7 @@ def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> I
     names = encoder.schema.features
     if len(records) > FEW:
         return take_in(pd.DataFrame([{name: record[name] for name in names} for record in records]), encoder)
-    columns = [*zip(names, encoder.columns, strict=True)]
-    odd = np.array([[not _is_plain(record[name], domain) for name, domain in columns] for record in records])
-    if odd.any():
-        records = [
-            {name: None if bad else record[name] for name, bad in zip(names, flags, strict=True)}
-            for record, flags in zip(records, odd.tolist(), strict=True)
-        ]
-    return encoder.read_records(records, odd)
+    return encoder.read_values([[record[name] for record in records] for name in names], checked=True)
 
 
 # Values that can be read and written. A closed list: what an explainer or a request holds may be anything, and what is

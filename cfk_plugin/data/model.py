@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN, Codes
-from cfk_plugin.data.intake import Encoder, select, table_of
+from cfk_plugin.data.intake import FEW, Encoder, Intake, select, table_of
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region, json_value, natural, part_to_text
@@ -21,6 +21,7 @@ from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, quiet
 
 Mask = NDArray[np.bool_]
+Labels = NDArray[Any]
 
 _COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # from pandas 3 on, what is changed is copied then
 
@@ -115,15 +116,19 @@ class Grid:
 
 
 def rows_for_cells(
-    encoder: Encoder, counterfactuals: pd.DataFrame, which: NDArray[np.int64], cells: Codes
+    encoder: Encoder, counterfactuals: pd.DataFrame | Intake, which: NDArray[np.int64], cells: Codes
 ) -> pd.DataFrame:
     """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from counterfactual ``which[i]``."""
     named = (*encoder.schema.quasi_identifiers, *encoder.schema.private)[: cells.shape[1]]
     columns = {}
-    for name, domain in zip(encoder.schema.features, encoder.columns, strict=True):
-        own = counterfactuals[name].array
+
+    for j, (name, domain) in enumerate(zip(encoder.schema.features, encoder.columns, strict=True)):
         if name not in named:
-            columns[name] = own.take(which)
+            columns[name] = (
+                counterfactuals.column(j, which)
+                if isinstance(counterfactuals, Intake)
+                else counterfactuals[name].array.take(which)
+            )
             continue
         codes = cells[:, named.index(name)]
         is_own = codes == domain.size
@@ -131,7 +136,8 @@ def rows_for_cells(
             columns[name] = domain.restore_array(codes)
             continue
         column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
-        column[is_own] = own.take(which[is_own]).astype(object)
+        frame = counterfactuals.frame if isinstance(counterfactuals, Intake) else counterfactuals
+        column[is_own] = frame[name].array.take(which[is_own]).astype(object)
         columns[name] = conform(column, domain.dtype).array
     return table_of(columns)
 
@@ -256,6 +262,14 @@ class Both:
 _TRIED = 256  # rows
 
 
+class Ahead(NamedTuple):
+    """What the model said of cells before verification asks; ``which`` counterfactual each is asked for."""
+
+    which: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    cells: Codes = np.empty((0, 0), dtype=np.int32)
+    labels: NDArray[Any] = np.empty(0, dtype=object)
+
+
 class RowOracle(HostOnly):
     """Predictions for the population's own rows, each asked at most once."""
 
@@ -281,12 +295,48 @@ class RowOracle(HostOnly):
     def ask(self, frame: pd.DataFrame) -> NDArray[Any]:
         return self.model(frame).astype(object)
 
+    def outcomes(
+        self,
+        accepted: Intake,
+        queries: Intake | NDArray[Any] | None,
+        fixed: Any,
+        foreseen: Callable[[Region], Codes] | None,
+    ) -> tuple[NDArray[Any], NDArray[Any] | None, Ahead]:
+        """Ask for the labels of counterfactuals and, unless known, of their queries; of a few for what comes as well.
+
+        With a `fixed` partition the region of each is known beforehand, and `foreseen` what verification asks of it.
+        """
+        count, known = len(accepted), None if isinstance(queries, Intake) else queries
+        if not 0 < count <= FEW:
+            return (self.ask(accepted.frame) if count else np.empty(0, dtype=object)), known, Ahead()
+        every = accepted.joined(queries) if isinstance(queries, Intake) else accepted
+        codes, sizes = every.quasi_identifiers[0], self.population.sizes.astype(np.int32)
+        which, cells = [np.arange(len(every))], [np.where(codes < 0, sizes, codes)]
+        if fixed is not None and foreseen is not None:
+            groups = fixed.group_of(accepted.codes, accepted.numbers, np.zeros(count, dtype=np.int64))
+            for i in np.flatnonzero(groups >= 0).tolist():
+                cells.append(foreseen(fixed.regions[groups[i]]))
+                which.append(np.full(len(cells[-1]), i))
+        at, asked = np.concatenate(which), np.concatenate(cells)
+        labels = self.model(rows_for_cells(self.population.encoder, every, at, asked)).astype(object)
+        own, factual, rest = np.split(labels, [count, len(every)])
+        ahead = Ahead(at[len(every) :], asked[len(every) :], rest)
+        return own, factual if isinstance(queries, Intake) else known, ahead
+
+    def queried(self, factuals: pd.DataFrame, query: NDArray[np.int64]) -> Intake | NDArray[Any]:
+        """Return the labels of the queries that counterfactuals answer, each asked once; a few as they are."""
+        encoder = self.population.encoder
+        if len(query) <= FEW:
+            return encoder.read(factuals)
+        _, first, of = np.unique(query, return_index=True, return_inverse=True)
+        return self.ask(encoder.conform(factuals.take(first)))[of]
+
 
 class Oracle(HostOnly):
     """Says for a set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
 
     A cell is asked about with its quasi-identifiers and the counterfactual's private values. `desired_at`: codes of
-    the counterfactuals' own quasi-identifiers, where all are known to have the outcome.
+    the counterfactuals' own quasi-identifiers, where all are known to have the outcome; `ahead`: what else is known.
     """
 
     def __init__(
@@ -294,8 +344,9 @@ class Oracle(HostOnly):
         model: LabelModel,
         judge: Judge,
         rows: RowOracle,
-        counterfactuals: pd.DataFrame,
+        counterfactuals: pd.DataFrame | Intake,
         desired_at: Codes | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self._model, self._judge, self._rows, self._counterfactuals = model, judge, rows, counterfactuals
         self._answers: dict[Any, bool] = {}
@@ -309,6 +360,9 @@ class Oracle(HostOnly):
         if desired_at is not None:
             own = np.where(desired_at < 0, sizes - 1, desired_at).astype(np.int32)
             self._answers.update(dict.fromkeys(self._keys(self._at, own), True))
+        if ahead is not None and len(ahead.which):
+            good = judge(ahead.labels, ahead.which).tolist()
+            self._answers.update(zip(self._keys(ahead.which, ahead.cells), good, strict=True))
 
     def _counts(self) -> str:
         return f"{len(self._answers)} cells known"
@@ -371,6 +425,11 @@ class OutcomeClasses(HostOnly):
             return
         self._of_label = {label: side for side, label in enumerate(sorted(set(labels.tolist()), key=str))}
         self.of_rows = self.of(labels)
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is one side for every counterfactual, whatever its outcome."""
+        return self._of_label is None
 
     def of(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Return the side of counterfactuals from the model's labels there; -1 for a label that no row has."""

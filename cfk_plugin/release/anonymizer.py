@@ -206,14 +206,12 @@ class KAnonymizer(HostOnly):
         """
         self._check_fitted()
         call, (frame, query) = Request(), as_table(counterfactuals, self.population_.schema.features)
-        labels, facts = None, None
-        if factuals is not None:
-            if len(facts := require_features(factuals, self.population_.schema.features, "factuals")) != len(frame):
-                raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
-            labels = self.factual_labels(facts) if self.goal_.is_opposite else None
+        facts = None if factuals is None else require_features(factuals, self.population_.schema.features, "factuals")
+        if facts is not None and len(facts) != len(frame):
+            raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
         rules = self.rules_for(facts)
         entries, findings = self.pipeline_.release(
-            frame, query, labels, factuals=facts, rules=rules, instance_based=instance_based, progress=progress
+            frame, query, factuals=facts, rules=rules, instance_based=instance_based, progress=progress
         )
         return self.wrap(entries, findings, generator="table", call=call)
 

@@ -119,7 +119,7 @@ class Detector(HostOnly):
         if len(open_ := np.flatnonzero(~near)):
             near[open_] = self._is_near(*self._distances(intake.take(open_)))
         worst = np.select([native, near, native_qi], [0, 1, 2], 3)
-        return tuple([_KINDS[kind] for kind in worst.tolist()])
+        return tuple(map(_KINDS.__getitem__, worst.tolist()))
 
     def examine(self, frame: pd.DataFrame) -> Detection:
         """Return every test for every counterfactual, not only the worst finding. For the data holder."""

@@ -22,7 +22,6 @@ from cfk_plugin.errors import (
     CFKError,
     HostOnly,
     InputError,
-    ModelError,
     NotForwardedError,
     PolicyError,
     quiet,
@@ -401,17 +400,11 @@ class _Wrapped(HostOnly):
         if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
             return self._withheld(batch.query, "not_recorded", call)  # and not on record as left
         if len(batch.frame):
-            query, labels = batch.query[batch.slot], None
-            if goal.is_opposite:
-                try:
-                    labels = self.anonymizer.factual_labels(queries)[query]
-                except ModelError as error:
-                    _log.warning("explanations withheld: %s", error)
-                    return self._withheld(batch.query, "model_failed", call)
+            query = batch.query[batch.slot]
             pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
             asked = select(queries, self.anonymizer.population_.schema.features).take(query)
             told: dict[str, Any] = {"instance_based": self.source.instance_based, "progress": progress}
-            done, kinds = pipeline.release(batch.frame, query, labels, factuals=asked, rules=rules, **told)
+            done, kinds = pipeline.release(batch.frame, query, factuals=asked, rules=rules, **told)
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
         return self._wrap(entries, findings, call)

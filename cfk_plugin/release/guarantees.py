@@ -23,6 +23,7 @@ class GuaranteeState(HostOnly):
     sides: OutcomeClasses
     partition: Partition | None = None  # none for a nominal guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
+    fixed: Partition | None = None  # where no outcome decides on the group of a counterfactual
 
     @classmethod
     def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle, effort: Effort) -> GuaranteeState:
@@ -30,11 +31,12 @@ class GuaranteeState(HostOnly):
         if policy.guarantee == "nominal":
             return cls(sides)
         if rows.population.is_sealed:
-            return cls(sides, _sealed(rows.population, policy))
+            sealed = _sealed(rows.population, policy)
+            return cls(sides, sealed, fixed=sealed if sides.is_one else None)
         likely = None if policy.objective == "ncp" else partial_dependence(rows, goal)
         partition = partition_of(rows.population, policy, sides.of_rows, likely, effort)
         if policy.guarantee == "reciprocal":
-            return cls(sides, partition)
+            return cls(sides, partition, fixed=partition if sides.is_one else None)
         return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))
 
     @property

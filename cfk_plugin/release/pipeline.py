@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.intake import Intake, take_in
-from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle, rows_for_cells
+from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
@@ -48,7 +47,6 @@ _AT_ONCE = 256  # entries of a catalogue that are verified in one go
 _OWN = (*BUILT_IN.values(), ReciprocalProtector)  # protectors whose regions are made of the population's own values
 
 
-Labels = NDArray[Any]
 Memory = dict[tuple[bytes, bytes, object, int], Verdict]
 """Verdicts by a counterfactual's codes, numbers, what it is after and the entry behind it, for one call."""
 
@@ -100,7 +98,7 @@ class Pipeline(HostOnly):
         self,
         frame: pd.DataFrame,
         query: Rows,
-        factual: Labels | None = None,
+        factual: Labels | Intake | None = None,
         *,
         factuals: pd.DataFrame | None = None,
         rules: Rules | None = None,
@@ -110,7 +108,7 @@ class Pipeline(HostOnly):
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
         `query` says which query each answers, `factuals` has that query's row where it is known, `factual` the
-        model's label there, and `rules` what may change.
+        model's label there where that is known, and `rules` what may change.
         """
         try:
             with failing_closed():
@@ -118,6 +116,8 @@ class Pipeline(HostOnly):
                 if factuals is not None and (rules or self.guarantee.catalogue is not None):
                     asked = Constraints(take_in(factuals, self.population.encoder), rules or {})
                 findings = self.detect(frame, intake, instance_based=instance_based)
+                if factual is None and factuals is not None and self.goal.is_opposite:
+                    factual = self.rows.queried(factuals, query)
                 return self.entries_of(intake, query, factual, progress, asked), findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
@@ -160,17 +160,20 @@ class Pipeline(HostOnly):
         self,
         intake: Intake,
         query: Rows,
-        factual: Labels | None,
+        factual: Labels | Intake | None,
         progress: Progress | None = None,
         asked: Constraints | None = None,
     ) -> list[Entry]:
-        """Return one entry per counterfactual; a catalogue's nearest answer takes its place, true for who `asked`."""
-        at, own = _sound(intake, None if asked is None else asked.queries), None
-        if len(at):
-            own, factual = self.model(intake.take(at).frame).astype(object), None if factual is None else factual[at]
-            desired = self.goal.judge(factual, own)(own, np.arange(len(at)))
-            at, own, factual = at[desired], own[desired], None if factual is None else factual[desired]
-        return self._entries(intake, query, at, own, factual, progress, asked)
+        """Return one entry per counterfactual; a catalogue's nearest answer takes its place, true for who `asked`.
+
+        `factual` has the model's label at each query, or a few queries themselves.
+        """
+        at = _sound(intake, None if asked is None else asked.queries)
+        facts, ask = None if factual is None else factual.take(at), None if self.memory else self.verifier.foreseen
+        own, labels, ahead = self.rows.outcomes(intake.take(at), facts, self.guarantee.fixed, ask)
+        desired = self.goal.judge(labels, own)(own, np.arange(len(at))) if len(at) else at.astype(bool)
+        labels, ahead = None if labels is None else labels[desired], ahead if desired.all() else Ahead()
+        return self._entries(intake, query, at[desired], own[desired], labels, progress, asked, ahead)
 
     def _entries(
         self,
@@ -181,6 +184,7 @@ class Pipeline(HostOnly):
         factual: Labels | None,
         progress: Progress | None,
         asked: Constraints | None = None,
+        ahead: Ahead | None = None,
     ) -> list[Entry]:
         """Answer the counterfactuals, or queries (which have no `own`), at some positions; others are withheld."""
         made, entries, who = dict[int, Entry](), None, None if asked is None else asked.queries
@@ -204,7 +208,7 @@ class Pipeline(HostOnly):
                 accepted, own = take_in(frame, self.population.encoder), self.rows.labels(entries)
         if len(at) and own is not None:
             cells, judge = accepted.quasi_identifiers[0], self.goal.judge(factual, own)
-            oracle = Oracle(self.model, judge, self.rows, accepted.frame, desired_at=cells)
+            oracle = Oracle(self.model, judge, self.rows, accepted, desired_at=cells, ahead=ahead)
             asks = asked.take(at) if asked is not None and asked.rules else None
             batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress, entries, asks)
             made.update(zip(at.tolist(), self._verified(batch), strict=True))

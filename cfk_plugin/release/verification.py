@@ -62,6 +62,7 @@ class _Recount(HostOnly):
     cells: NDArray[np.int32]  # of these rows
     mapped: NDArray[np.int64]  # released with this region; everybody inside for a nominal k
     grid: Grid  # its value combinations
+    drawn: NDArray[np.int32]  # those that are asked about
     k: int  # people inside
     k_mapped: int  # people released with this region
     ncp: float
@@ -126,12 +127,7 @@ class Verifier(HostOnly):
             if not self._fits(region, own[i], places[i]):
                 verdicts[i] = refused("verification_failed")
                 continue
-            key = repr(region), i in foreign  # as text: of two regions that are equal, one may hold True and one 1
-            count = self._known.get(key) or self._recount(region, is_foreign=i in foreign)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            if isinstance(count, Suppressed) or len(count.rows) <= _FEW_ROWS:
-                self._known[key] = count
+            count = self._recounted(region, is_foreign=i in foreign)
             if isinstance(count, Suppressed):
                 verdicts[i] = count
             elif (part := self._private.part(codes[i], numbers[i], count.rows, count.mapped)) is None:
@@ -218,6 +214,23 @@ class Verifier(HostOnly):
             for name, code, number in zip(self._names, codes, numbers, strict=True)
         )
 
+    def foreseen(self, region: Region) -> NDArray[np.int32]:
+        """Return what the model will be asked for a group's region, where that depends on the region alone."""
+        count = self._recounted(region, is_foreign=False)
+        if isinstance(count, Suppressed) or not self._private.is_exact:
+            return np.empty((0, len(self._names)), dtype=np.int32)
+        return count.drawn if count.grid.size <= self.cell_budget else np.concatenate([count.drawn, count.cells])
+
+    def _recounted(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
+        """Return the recount of a region, which never changes."""
+        key = repr(region), is_foreign  # as text: of two regions that are equal, one may hold True and one 1
+        count = self._known.get(key) or self._recount(region, is_foreign=is_foreign)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        if isinstance(count, Suppressed) or len(count.rows) <= _FEW_ROWS:
+            self._known[key] = count
+        return count
+
     def _recount(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
         population, policy = self._population, self._policy
         rows = population.members(region)
@@ -235,12 +248,14 @@ class Verifier(HostOnly):
             return refused("l_diversity")
         if policy.t is not None and sensitive.closeness is not None and sensitive.closeness > policy.t:
             return refused("t_closeness")
+        grid = Grid.of(region, population, [0] * len(self._names))
         return _Recount(
             region=region,
             rows=rows,
             cells=population.cells[population.cell_of(rows)],
             mapped=mapped,
-            grid=Grid.of(region, population, [0] * len(self._names)),
+            grid=grid,
+            drawn=self._drawn(grid),
             k=population.people(rows),
             k_mapped=found,
             ncp=loss,
@@ -261,8 +276,9 @@ class Verifier(HostOnly):
                 for axis, domain, code in zip(count.grid.codes, self._domains, own[i].tolist(), strict=True)
             ]
             axes += parts[i].axes
-            grid = Grid(tuple(axes), prod(map(len, axes)))
-            exact[i], grids[i] = grid.size <= self.cell_budget, self._drawn(grid)
+            grid, is_same = Grid(tuple(axes), prod(map(len, axes))), len(axes) == len(own[i])
+            is_same = is_same and grid.size == count.grid.size  # nothing was added
+            exact[i], grids[i] = grid.size <= self.cell_budget, count.drawn if is_same else self._drawn(grid)
             members[i] = count.cells
         wide = {i: cells for i, cells in grids.items() if parts[i].axes}  # private values vary, too
         narrow = {i: c if i in wide else np.concatenate([grids[i], c]) for i, c in members.items()}
@@ -375,8 +391,11 @@ def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome
     certificate, encoder = verdict.certificate, accepted.encoder
     domains, found = encoder.domains, verdict.region.parts
     parts = {name: found[name] for name in encoder.schema.features if name in found}
-    trees = [name for name in parts if domains[name].attribute.hierarchy is not None]
-    labels = {name: node for name in trees if (node := domains[name].label(parts[name])) is not None}
+    labels = {
+        name: node
+        for name in parts
+        if domains[name].attribute.hierarchy is not None and (node := domains[name].label(parts[name])) is not None
+    }
     released = _private_values(certificate, accepted, row)
     return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, certificate.withheld, outcome)
 

@@ -105,3 +105,58 @@ def test_a_process_that_can_write_nowhere_compiles_for_itself_and_says_so_once()
     done = subprocess.run(asked, capture_output=True, text=True, check=True, env={**os.environ, **nowhere})
     assert done.stdout.split() == ["3", "3.5"]
     assert done.stderr.count("NUMBA_CACHE_DIR") == 1
+
+
+# In processes of their own, as of a user: the first one compiles, or finds what is kept in the package's own folder.
+LATER = """
+import numpy as np, pandas as pd, sys, warnings
+from numba.core import event
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin._compiled import KERNELS
+from cfk_plugin.protection.exact import ExactProtector
+
+class Count(event.Listener):
+    compiled = []
+    def on_start(self, told):
+        self.compiled.append(told.data["dispatcher"].py_func.__name__)
+    def on_end(self, _):
+        pass
+
+event.register("numba:compile", Count())
+warnings.simplefilter("ignore")
+random = np.random.default_rng(1)
+n = 300
+table = pd.DataFrame({
+    "age": random.choice([*range(20, 60), np.nan], n), "zip": random.choice(["a", "b", None], n),
+    "job": random.choice(["nurse", "cook", "poet"], n), "school": random.choice(["low", "mid", "high"], n),
+    "born": pd.Timestamp("2000-01-01") + pd.to_timedelta(random.integers(0, 900, n), unit="D"),
+    "pay": random.integers(0, 100, n), "who": random.integers(0, 250, n),
+})
+schema = Schema.from_frame(
+    table, quasi_identifiers=["age", "zip", "job", "school", "born"], sensitive=["pay"], subject="who",
+    ordinal={"school": ["low", "mid", "high"]},
+    hierarchies={"job": {"nurse": ["care"], "cook": ["rest"], "poet": ["rest"]}},
+)
+population = Population.from_frame(table, schema)
+cases = [({"guarantee": "catalogue"}, "auto"), ({}, "auto"), ({"l": 3}, "auto")]
+cases += [({"anonymity_set": "eligible"}, "auto")]
+cases += [({"guarantee": "nominal"}, method) for method in ("exact", "grasp", "mondrian", ExactProtector(threads=2))]
+cases += [({"guarantee": "nominal", "objective": "ncp"}, ExactProtector(node_limit=3, time_limit=1e-9))]
+for settings, method in cases:
+    for desired in (True, "opposite"):
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, **settings), method=method)
+        anonymizer.fit(population, lambda rows: (rows["pay"] > 50).to_numpy(), desired)
+        anonymizer.transform(table[table["pay"] > 50].head(3), table[table["pay"] <= 50].head(3))
+    if settings.get("guarantee") == "catalogue":
+        anonymizer.explain(table[table["pay"] <= 50].head(3))
+print(Count.compiled, [kernel.py_func.__name__ for kernel in KERNELS if len(kernel.signatures) > 1])
+"""
+
+
+def test_after_warm_up_a_new_process_compiles_nothing() -> None:
+    warm = subprocess.run(
+        [sys.executable, "-m", "cfk_plugin.cli", "warm-up"], capture_output=True, text=True, check=True
+    )
+    assert "kernels are kept in" in warm.stdout
+    later = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, check=True)
+    assert later.stdout.split() == ["[]", "[]"]

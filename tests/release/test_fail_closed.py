@@ -639,7 +639,7 @@ def test_a_model_that_breaks_at_any_call_gives_no_explanation(guarantee: str, ca
                 break
             withheld(result, "model_failed")
         assert len(result.released) == len(RAW)
-        assert calls > 1
+        assert calls
     quotes_none(caplog.text)
 
 
