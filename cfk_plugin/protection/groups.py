@@ -20,8 +20,8 @@ from cfk_plugin.protection.partition import Partition, by_group, regions_of
 
 Effort = Literal["fast", "balanced", "thorough"]
 
-# Comparisons of a cell with a group that a search makes: for each small cell, k / 10 times as many from k = 10 up; at
-# least; and at most.
+# Comparisons of a cell with a group that a search makes: for each small cell and at least, both k / 10 times as many
+# from k = 10 up; and at most.
 _WORK: dict[Effort, tuple[float, float, float]] = {
     "fast": (1.5e3, 2e6, 2e8),
     "balanced": (9e3, 1e7, 2e9),
@@ -88,7 +88,8 @@ def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort)
     groups, pool = _first_groups(space, count, k), Pool.empty(len(count), axes.kind.size, max(64, 4 * k + LENDERS))
     if space.small:
         each, least, most = _WORK[effort]
-        work, state = int(np.clip(each * space.small * max(1.0, k / 10), least, most)), np.array([_SEED], np.uint64)
+        work = int(min(max(each * space.small, least) * max(1.0, k / 10), most))
+        state = np.array([_SEED], np.uint64)
         worth, done = k / np.arange(k + 1).clip(1) ** ((np.arange(16)[:, None] + 0.5) / 16), 0
         for piece in range(1, _SLICES + 1):
             done = improve(space, groups, pool, k, worth, done, work * piece // _SLICES, work, state)
