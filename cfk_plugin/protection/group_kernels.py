@@ -18,6 +18,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 LENDERS = 4  # large cells that may join a pool
 HOMES = 4  # groups that a small cell may be divided among
 _ONE: Any = np.int64(1)  # a plain 1 would be a type of its own, for which everything is compiled once more
+_FEW = 64  # small cells below which beginnings alone make too few divisions, and one in eight candidates is overlooked
 _DRAFTS = 32  # groups that a pool may be divided into
 _MOST = 4  # groups that are taken apart at once
 _HOT, _COLD = 0.3, 0.01  # temperatures at first and at last, in costs of a group
@@ -281,13 +282,16 @@ def _grow(
         _write_prices(space, pool, m, g)
         work += 6 + m // 2
         need, best, choice = k - count, np.inf, 0
-        for i in range(m):  # without branches, which would be mispredicted half of the time
-            n = min(people[i] - keep[i], need)
-            y = worth[n] * (price[i] - cost) + price[i] - (0.0 if keep[i] > 0 else typical)
-            score[i] = np.inf if n == 0 else y
-            best = min(best, score[i])
-        if best == np.inf:
-            return count, cost, work
+        blind = _blind(state) if space.small < _FEW else np.uint64(0)
+        while best == np.inf:
+            for i in range(m):  # without branches, which would be mispredicted half of the time
+                n = min(people[i] - keep[i], need)
+                y = worth[n] * (price[i] - cost) + price[i] - (0.0 if keep[i] > 0 else typical)
+                score[i] = np.inf if n == 0 or (blind >> np.uint64(i & 63)) & np.uint64(1) else y
+                best = min(best, score[i])
+            if best == np.inf and blind == np.uint64(0):
+                return count, cost, work
+            blind = np.uint64(0)
         while score[choice] != best:
             choice += 1
         n, cost = min(people[choice] - keep[choice], need), price[choice]
@@ -425,6 +429,14 @@ def _chance(state: NDArray[np.uint64]) -> float:
     s ^= s << np.uint64(17)
     state[0] = s
     return float(s >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@_inner
+def _blind(state: NDArray[np.uint64]) -> Any:
+    """Draw a word of which one bit in eight is set."""
+    _chance(state)
+    s = state[0]
+    return s & (s >> np.uint64(21) | s << np.uint64(43)) & (s >> np.uint64(42) | s << np.uint64(22))
 
 
 # What is not searched for: the costs of the first groups, and who joins without being counted.
