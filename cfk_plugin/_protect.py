@@ -27,6 +27,8 @@ from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import ProtectedExplainer, check_number
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from cfk_plugin.records.ledger import Ledger
 
 _PROTOTYPES: Mapping[str, Callable[[], DPPrototypes | DPC]] = {"dp": DPPrototypes, "dpc": DPC}
@@ -56,7 +58,8 @@ def protect(
     ----------
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object with ``explain`` or
-        ``generate_counterfactuals``, or anything a plugin has an adapter for.
+        ``generate_counterfactuals``, or anything a plugin has an adapter for. None with ``anchor="query"``, where
+        none is asked.
     model : object with ``predict``, or callable
         The model that is explained; returns labels.
     population : Population
@@ -107,6 +110,8 @@ def protect(
     candidates = check_number(candidates)
     if anchor not in ("explainer", "query"):
         raise InputError(f'anchor must be "explainer" or "query", got {anchor!r}')
+    if explainer is None and anchor == "explainer":
+        raise InputError('there is no explainer to ask; give one, or let a catalogue answer: anchor="query"')
     if (logger := logger_of(track)) is not None:
         logger.check()
     context = AdaptContext(population.schema.features, population.schema.target)
@@ -128,8 +133,11 @@ def protect(
         seed=seed,
     )
     anonymizer.fit(population, model=model, desired=desired)
+    if anchor == "explainer" and not population.has_cells:
+        raise PolicyError('a sealed catalogue does not know where an explainer\'s answers belong; give anchor="query"')
     if anchor != "explainer" and anonymizer.guarantee_.catalogue is None:
         raise PolicyError('anchor="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")')
+    explainer = _nobody if explainer is None else explainer
     source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes))
     is_asked = anchor == "explainer"
     return ProtectedExplainer(explainer, source, anonymizer, track, groups, candidates, is_asked=is_asked)
@@ -157,6 +165,11 @@ def warm_up() -> frozenset[Path | None]:
             anonymizer.fit(population, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True)
             anonymizer.transform(table[table["pay"] > 4].head(5))
     return frozenset(kernel._cache.folder for kernel in KERNELS if kernel.signatures)
+
+
+def _nobody(queries: pd.DataFrame) -> pd.DataFrame:
+    """Stand where an explainer would; it is never asked."""
+    return queries.head(0)
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:

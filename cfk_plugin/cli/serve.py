@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 @command(
     "serve",
     "cfk serve models:/patients-explained/1\n"
-    "cfk serve models:/explainer/3 --bundle population.cfk --model models:/credit/7 --desired 1 --port 5001",
+    "cfk serve models:/explainer/3 --bundle population.cfk --model models:/credit/7 --desired 1 --port 5001\n"
+    "cfk serve --bundle catalogue.cfk --model models:/credit/7 --desired 1",
 )
 def serve(
-    explainer: Annotated[str, typer.Argument(help="MLflow URI: an explainer, or a model of log_protected_model.")],
+    explainer: Annotated[
+        str | None,
+        typer.Argument(help="MLflow URI: an explainer, or a model of log_protected_model; none with a catalogue."),
+    ] = None,
     bundle: Annotated[Path | None, typer.Option(help="Sealed population with its policy (KAnonymizer.seal).")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model that is explained.")] = None,
     desired: Annotated[str | None, typer.Option("--desired", "-d", help="The outcome wanted, or 'opposite'.")] = None,
@@ -39,7 +43,7 @@ def serve(
     threads: Annotated[int, typer.Option(help="Requests that are worked on at the same time.", min=1)] = 16,
     most: Annotated[int, typer.Option(help="Queries that one request may hold.", min=1)] = 1000,
 ) -> int:
-    """Answer queries over HTTP with protected explanations, in front of a registered explainer.
+    """Answer queries over HTTP with protected explanations, in front of a registered explainer or from a catalogue.
 
     POST /invocations takes what MLflow's server takes as dataframe_split or dataframe_records.
     """
@@ -52,7 +56,7 @@ def serve(
 
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     show_no_traces()
-    if bundle is None and model is None:
+    if explainer is not None and bundle is None and model is None:
         answer = answer_of_model(load_model(explainer))
         if answer is None:
             raise InputError(
@@ -64,14 +68,14 @@ def serve(
     elif bundle is None or model is None or desired is None:
         raise InputError(
             "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
-            "log_protected_model needs none of them"
+            "log_protected_model needs none of them, and a bundle with a catalogue no explainer"
         )
     else:
         population, policy = opened(bundle)
         asked = load_model(model)
         outcome = _outcome(desired, asked, population)
         try:
-            inner = load_inner(explainer)
+            inner = None if explainer is None else load_inner(explainer)
         except ModelError as error:
             raise InputError(f"{explainer}: {error}") from None
         answer = handler_for(

@@ -145,6 +145,8 @@ def rows_for_cells(
 Judge = Callable[[NDArray[Any], NDArray[np.int64]], Mask]
 """From labels, and the counterfactual each belongs to, to whether they are desired."""
 OPPOSITE = "opposite"
+OUTCOMES = "outcomes"
+"""Name under which the outcomes of the sides are sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +420,8 @@ class OutcomeClasses(HostOnly):
         self._of_label: dict[object, int] | None = None
         self.of_rows = np.zeros(n, dtype=np.int64)
         if not policy.counts_eligible or rows.population.is_sealed:  # who is on which side was sealed
+            outcomes = rows.population.sealed_facts.get(OUTCOMES) if goal.is_opposite else None
+            self._of_label = None if outcomes is None else {label: side for side, label in enumerate(outcomes)}
             return
         labels = rows.labels(np.arange(n))
         if not goal.is_opposite:

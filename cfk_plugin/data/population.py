@@ -73,8 +73,10 @@ class Population(HostOnly):
     has_rows: bool  # whether training rows are in this process; a sealed population has counts alone
     has_several_rows: bool  # whether a person may have several rows: with a subject key, where the rows are here
     is_sealed: bool  # whether only numbers of people are known, so that no partition can be made
+    has_cells: bool  # whether they are known; of a sealed catalogue none is
     policy: PrivacyPolicy | None = None  # the one that was sealed with the population
     sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})  # of numbers, that were sealed with it
+    sealed_facts: Mapping[str, Any] = MappingProxyType({})  # and plain values
     _rows: RowStore
     _cell_of_row: Rows
     _key: bytes
@@ -89,10 +91,11 @@ class Population(HostOnly):
         for domain in encoder.columns:
             domain.values.setflags(write=False)
             domain.originals.setflags(write=False)
-        vars(self).update(known, encoder=encoder, schema=encoder.schema, domains=encoder.domains)
+        vars(self).update(encoder=encoder, schema=encoder.schema, domains=encoder.domains)
         vars(self).update(cells=cells, cell_people=cell_people, n_people=int(cell_people.sum()), n_rows=len(rows))
+        vars(self).update(known)
         vars(self).update(has_rows=rows.has_table, is_sealed=not (rows.has_table or rows.is_divisible))
-        vars(self).update(has_several_rows=rows.subjects is not None)
+        vars(self).update(has_several_rows=rows.subjects is not None, has_cells=bool(len(cells)))
         vars(self).update(_rows=rows, _cell_of_row=rows.cell_of_row, _key=key)
 
     def _counts(self) -> str:
@@ -213,26 +216,36 @@ class Population(HostOnly):
         *,
         facts: Mapping[str, Any] = MappingProxyType({}),
         arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+        entries: Mapping[str, Domain] | None = None,
     ) -> None:
         """Write what is needed to protect explanations elsewhere, and nothing else, to one file.
 
         It has the schema, the cells with their numbers of people, and the fingerprint: no row, no private value, no
         pickle. It still tells everybody's quasi-identifiers, so keep it where your servers are. `KAnonymizer.seal` adds
-        policy and partition.
+        policy and partition; with a catalogue, its entries stand in the place of the cells.
 
         Parameters
         ----------
         path : str or Path
         facts, arrays : mappings of what else is sealed, plain values and arrays of numbers
+        entries : mapping of private attribute to Domain, optional
+            What a catalogue's entries have; then no cell is written.
 
         Raises
         ------
         BundleError
             If the file cannot be written.
         """
-        own = to_plain(self.schema, self.domains)
-        own |= {"fingerprint": self.fingerprint, "order_key": None if self._key else self._order_key.hex()}
-        counts: dict[str, NDArray[Any]] = {"cells": self.cells, "people": self.cell_people}
+        own = to_plain(
+            self.schema, {**self.domains, **(entries or {})}, (*self.schema.quasi_identifiers, *(entries or ()))
+        )
+        own |= {"fingerprint": self.fingerprint, "order_key": None}
+        counts: dict[str, NDArray[Any]] = {}
+        if entries is None:
+            own["order_key"] = None if self._key else self._order_key.hex()
+            counts = {"cells": self.cells, "people": self.cell_people}
+        else:
+            own["n_people"] = self.n_people
         write_bundle(path, {**facts, "population": own}, {**arrays, **counts}, self._key)
 
     @classmethod
@@ -254,13 +267,16 @@ class Population(HostOnly):
         facts, arrays = read_bundle(path, found)
         own = facts.pop("population")
         schema, domains = from_plain(own)
-        people, policy = arrays["people"], facts.get("policy")
-        known: dict[str, Any] = {"fingerprint": own["fingerprint"], "sealed_arrays": arrays}
+        policy, people = facts.pop("policy", None), arrays.get("people", np.empty(0, dtype=np.int64))
+        cells = arrays.get("cells", np.empty((0, len(schema.quasi_identifiers)), dtype=np.int32))
+        known: dict[str, Any] = {"fingerprint": own["fingerprint"], "sealed_arrays": arrays, "sealed_facts": facts}
         known["policy"] = None if policy is None else PrivacyPolicy(**policy)
+        if "n_people" in own:
+            known["n_people"] = own["n_people"]
         if own["order_key"] is not None:
             known["_order_key"] = bytes.fromhex(own["order_key"])
         rows = RowStore(np.repeat(np.arange(len(people)), people))
-        return cls(Encoder(schema, domains), arrays["cells"], people, rows, found, **known)
+        return cls(Encoder(schema, domains), cells, people, rows, found, **known)
 
     @property
     def has_key(self) -> bool:
@@ -301,10 +317,17 @@ class Population(HostOnly):
 
     def cells_inside(self, region: Region) -> NDArray[np.bool_]:
         """Say of every cell whether it is inside a region."""
+        self._check_cells()
         inside = np.ones(len(self.cells), dtype=bool)
         for j, name in enumerate(self.schema.quasi_identifiers):
             inside &= self.domains[name].inside(region.parts[name])[self.cells[:, j]]
         return inside
+
+    def _check_cells(self) -> None:
+        if not self.has_cells:
+            raise PopulationError(
+                "a sealed catalogue does not say who is where; ask the population that it was sealed from"
+            )
 
     def members(self, region: Region) -> Rows:
         """Return the positions of the rows inside a region."""
@@ -364,6 +387,7 @@ class Population(HostOnly):
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
         """Return which share of the people is unique, and which is in a class of fewer than k."""
+        self._check_cells()
         smallest = self.smallest_classes()
         unique, below_k = float(np.mean(smallest == 1)), float(np.mean(smallest < k))
         return RiskProfile(unique, below_k, k, len(smallest), int(self._cell_of_row.max()) + 1)

@@ -22,19 +22,21 @@ FEW = 10
 
 
 def facts_of(population: Population, k: int) -> dict[str, Any]:
-    """Return what is known of a population, without any value of an attribute."""
+    """Return what is known of a population, without any value of an attribute; None of what was not sealed."""
     by_size = np.bincount(population.smallest_classes(), minlength=k + 1)
     people, below, alone = (int(number) for number in (by_size.sum(), by_size[:k].sum(), by_size[1]))
     shown = _hidden(below, people)
+    exposed: dict[str, Any] = {"unique": None, "below_k": None, "classes": []}
+    if population.has_cells:
+        hidden = _hidden(alone, below) if shown == below else _hidden(alone, people)
+        exposed = {"unique": hidden, "below_k": shown, "classes": _classes(by_size, k)}
     return {
         "schema_version": SCHEMA_VERSION,
         "rows": _hidden(population.n_rows, None) if population.has_rows else None,
-        "people": _hidden(people, None),
+        "people": _hidden(people if population.has_cells else population.n_people, None),
         "subject_key": population.schema.subject is not None,
         "k": k,
-        "unique": _hidden(alone, below) if shown == below else _hidden(alone, people),
-        "below_k": shown,
-        "classes": _classes(by_size, k),
+        **exposed,
         "attributes": [
             _attribute(a, population.domains.get(a.name), bounded=a.role == "quasi-identifier")
             for a in population.schema.attributes

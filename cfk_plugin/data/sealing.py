@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -28,12 +28,12 @@ Arrays = Mapping[str, NDArray[Any]]
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 
 
-def to_plain(schema: Schema, domains: Mapping[str, Domain]) -> dict[str, Any]:
-    """Return schema and domains as values that JSON takes; of private attributes the type alone."""
+def to_plain(schema: Schema, domains: Mapping[str, Domain], listed: Collection[str]) -> dict[str, Any]:
+    """Return schema and domains as values that JSON takes; of attributes that are not listed the type alone."""
     return {
         # What is as it was before there was such a setting is written as it was.
         "schema": [{n: v for n, v in asdict(a).items() if (n, v) != ("change", "any")} for a in schema.attributes],
-        "domains": {name: _plain_domain(d, name in schema.quasi_identifiers) for name, d in domains.items()},
+        "domains": {name: _plain_domain(d, name in listed) for name, d in domains.items()},
     }
 
 
@@ -62,7 +62,7 @@ def _plain_domain(domain: Domain, has_values: bool) -> dict[str, Any]:
         facts["values"] = [_scalar(value) for value in domain.values.tolist()]
         facts["originals"] = [_scalar(value) for value in domain.originals.tolist()]
         facts["categorical"] = is_categorical
-    return facts
+    return facts | ({"open": True} if has_values and domain.is_open else {})
 
 
 def _domain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
@@ -74,7 +74,7 @@ def _domain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
     originals[:] = facts["originals"]
     dtype = pd.CategoricalDtype(facts["originals"]) if facts["categorical"] else dtype
     missing = _MISSING.get(facts["missing"], np.nan)
-    return Domain(attribute, values, originals, dtype, missing, has_missing, is_date)
+    return Domain(attribute, values, originals, dtype, missing, has_missing, is_date, facts.get("open", False))
 
 
 def _scalar(value: Any) -> Any:

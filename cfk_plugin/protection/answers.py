@@ -230,7 +230,7 @@ def _points(catalogue: Catalogue, asked: _Asked, pairs: _Pairs) -> tuple[pd.Data
     Also, where these are others, as they would not be permitted.
     """
     population, queries, limits = catalogue.partition.population, asked.queries, asked.limits
-    offered = population.rows(catalogue.rows[np.maximum(pairs.part, 0)])
+    offered = catalogue.private.take(np.maximum(pairs.part, 0))
     columns: dict[str, Any] = {}
     changed = np.zeros(len(pairs.query), dtype=bool)
     for name in population.schema.private:
@@ -280,8 +280,7 @@ def _reverted(
     wanted = heom.encode(target)
     gaps = heom.parts(heom.encode(points), wanted)
     steps = np.where(catalogue.is_movable(entry)[:, None], gaps, 0.0)
-    domains = catalogue.partition.population.domains
-    decimals = {name: _decimals_of(domains[name]) for name in (*heom.numeric, *heom.categorical)}
+    decimals = {name: _decimals_of(catalogue.domains[name]) for name in (*heom.numeric, *heom.categorical)}
     rows = _Rows(points, target, decimals, partial(_keeps, catalogue, entry))
     for column in np.argsort(-steps, axis=1, kind="stable").T:
         at = np.flatnonzero(steps[np.arange(len(steps)), column] > 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,17 +12,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Offers
-from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.model import Goal, Grid, Mask, RowOracle, rows_for_cells
+from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.intake import Intake, table_of
+from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Mask, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.region import Part, natural, part_of
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Part, Region, natural, part_of
 from cfk_plugin.data.rows import in_order
-from cfk_plugin.errors import HostOnly, PopulationError
+from cfk_plugin.errors import HostOnly, ModelError, PolicyError, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease
-from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
 from cfk_plugin.protection.groups import counts_once
 from cfk_plugin.protection.partition import Partition, by_group
 
@@ -37,19 +39,23 @@ _WIDE = 10_000  # combinations of a region above which nothing is reverted: no s
 class Catalogue(HostOnly):
     """Regions with private values that at least k members of the group could have had, as far as the model tells.
 
-    An entry is a training row: its group's region and its private values, admissible when the model gives the desired
+    An entry is a group's region with the private values of one of its rows, admissible when the model gives the desired
     outcome for at least k members with their own quasi-identifiers and these values, and for enough of the region.
-    What it is moved to is in `cfk_plugin.protection.answers`. It hides neither the private values, which are
-    somebody's, nor who is in the population.
+    What it is moved to is in `cfk_plugin.protection.answers`. Answers need nothing of the population but its domains of
+    quasi-identifiers. It hides neither the private values, which are somebody's, nor who is in the population.
     """
 
     partition: Partition  # over the rows with a desired prediction
     rows: Ints  # training row of each entry, of least information loss first, whatever the table's order
+    group: Ints  # of each entry
+    labels: NDArray[Any]  # the model's for each
+    private: pd.DataFrame  # private values of each
     consistent: Ints  # per entry: members of its group that the model is consistent with
     pure: Floats  # per entry: share of its region with its outcome, if only of a sample
     goal: Goal
     model: RowOracle
     policy: PrivacyPolicy
+    held: Sequence[Mask] | None = None  # where each group's weakest entry has its outcome, as it was sealed
 
     _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
 
@@ -63,13 +69,29 @@ class Catalogue(HostOnly):
         kept = np.flatnonzero((consistent >= policy.k) & _may_leave(partition, candidates, policy))
         share, low = tried.pureness(candidates[kept], goal, model)
         kept, share = kept[low >= policy.least_pureness], share[low >= policy.least_pureness]
-        losses = np.array([ncp(region, partition.population) for region in partition.regions])
-        line = np.argsort(np.round(losses[partition.group_of_row[candidates[kept]]], 12), kind="stable")
-        order, share = kept[line], share[line]
-        return cls(partition, candidates[order], consistent[order], share, goal, model, policy)
+        return cls._of_rows(partition, candidates[kept], consistent[kept], share, goal, model, policy)
+
+    @classmethod
+    def _of_rows(
+        cls,
+        partition: Partition,
+        rows: Ints,
+        consistent: Ints,
+        pure: Floats,
+        goal: Goal,
+        model: RowOracle,
+        policy: PrivacyPolicy,
+    ) -> Catalogue:
+        """Take entries from rows, in an order that follows from regions and private values alone."""
+        private = partition.population.rows(rows)[list(partition.population.schema.private)]
+        group, labels = partition.group_of_row[rows], model.labels(rows)
+        found = cls(partition, rows, group, labels, private, consistent, pure, goal, model, policy)
+        line = np.lexsort((*found.codes.T[::-1], found.group_at))
+        ordered = rows[line], group[line], labels[line], private.take(line).reset_index(drop=True)
+        return cls(partition, *ordered, consistent[line], pure[line], goal, model, policy)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.group)
 
     def _counts(self) -> str:
         return f"{len(self)} entries, {len(self.partition.regions)} groups"
@@ -87,7 +109,7 @@ class Catalogue(HostOnly):
         self, rows: pd.DataFrame, entry: Ints, which: Ints | None = None, cells: Codes | None = None
     ) -> Mask:
         """Say whether rows have the outcome of their entries: as they are, or row ``which[i]`` at ``cells[i]``."""
-        judge, encoder = self.goal.judge(None, self._labels), self.partition.population.encoder
+        judge, encoder = self.goal.judge(None, self.labels), self.partition.population.encoder
         which = np.arange(len(rows)) if which is None else which
         said = [np.empty(0, dtype=bool)]
         for start in range(0, len(which), _ASKED):
@@ -104,7 +126,7 @@ class Catalogue(HostOnly):
         with too many combinations to ask for all of them, none may: no sample shows that none is lost.
         """
         groups = self.group_at[entry]
-        cells, kept = [self._must_hold(group) for group in groups.tolist()], ~self.is_wide(entry)
+        cells, kept = [self.must_hold(group) for group in groups.tolist()], ~self.is_wide(entry)
         which = np.repeat(np.arange(len(rows)), [len(each) for each in cells])
         if len(which):
             kept[which[~self.is_desired(rows, self.weakest[groups], which, np.concatenate(cells))]] = False
@@ -113,14 +135,14 @@ class Catalogue(HostOnly):
     def offers(self, private: Mapping[str, Any], group: int) -> bool:
         """Say whether an answer with a group's region may have been moved to these private values."""
         entry = self.weakest_of(np.array([group]))
-        return bool(
-            entry[0] >= 0 and self.holds(self.partition.population.rows(self.rows[entry]).assign(**private), entry)[0]
-        )
+        return bool(entry[0] >= 0 and self.holds(self.points.take(entry).assign(**private), entry)[0])
 
     def weakest_of(self, groups: Ints) -> Ints:
         """Return the weakest entry of some groups of the partition; -1 where a group has none."""
-        at = np.minimum(np.searchsorted(self._groups, groups), len(self._groups) - 1)
-        return np.where(self._groups[at] == groups, self.weakest[at], -1)
+        if not len(self):
+            return np.full(len(groups), -1, dtype=np.int64)
+        at = np.where(groups >= 0, self._place[groups], -1)
+        return np.where(at >= 0, self.weakest[at], -1)
 
     def is_movable(self, entry: Ints) -> Mask:
         """Say of entries whether what a group's answers have to keep is known to be kept from there on."""
@@ -130,14 +152,23 @@ class Catalogue(HostOnly):
         """Say of entries whether their regions have too many combinations to ask for all of them."""
         return np.asarray(self._sizes[self.group_at[entry]] > _WIDE)
 
-    def _must_hold(self, group: int) -> Codes:
-        """Return the combinations of a region at which its group's weakest entry has its outcome; found out once."""
+    def must_hold(self, group: int) -> Codes:
+        """Return the combinations of a region at which its weakest entry has its outcome; found out once."""
         if group not in self._known:
-            population, entry = self.partition.population, self.weakest[[group]]
-            cells = population.cells[:0] if self._sizes[group] > _WIDE else self._grid(group).all()
-            which = np.zeros(len(cells), dtype=np.int64)
-            self._known[group] = cells[self.is_desired(population.rows(self.rows[entry]), entry, which, cells)]
+            cells, held = self._combinations(group), None if self.held is None else self.held[group]
+            self._known[group] = cells[self._holding(np.array([group])) if held is None else held]
         return self._known[group]
+
+    def _combinations(self, group: int) -> Codes:
+        """Return the combinations of a region; none where there are too many to ask for all of them."""
+        grid = self._grid(group)
+        return grid.all() if grid.size <= _WIDE else np.empty((0, len(grid.codes)), dtype=np.int32)
+
+    def _holding(self, groups: Ints) -> Mask:
+        """Say of the combinations of some groups whether the weakest entry has its outcome there, group by group."""
+        cells, entry = [self._combinations(group) for group in groups.tolist()], self.weakest[groups]
+        which = np.repeat(np.arange(len(groups)), [len(each) for each in cells])
+        return self.is_desired(self.points.take(entry), entry, which, np.concatenate(cells))
 
     def _grid(self, group: int) -> Grid:
         region, population = self.partition.regions[self._groups[group]], self.partition.population
@@ -164,7 +195,7 @@ class Catalogue(HostOnly):
             if name in population.schema.quasi_identifiers:
                 parts: list[Part | None] = [self.partition.regions[group][name] for group in self._groups.tolist()]
             else:
-                values = map(natural, population.rows(self.rows)[name])
+                values = map(natural, self.private[name])
                 parts = [c[name][0] if name in c else part_of(v) for c, v in zip(self._forms, values, strict=True)]
             self._offers[name] = Offers.build(population.domains[name], parts)
         return self._offers[name]
@@ -176,6 +207,8 @@ class Catalogue(HostOnly):
     @cached_property
     def _forms(self) -> list[Coarse]:
         """What each entry's private values leave as, where not as they are: what is withheld must not choose."""
+        if not len(self.rows):  # sealed, and as they are
+            return [{}] * len(self)
         decided = _decided(self.partition, self.rows, self.policy)
         return [{} if each is None else each for each in decided]
 
@@ -185,8 +218,28 @@ class Catalogue(HostOnly):
         return [schema.features.index(name) for name in schema.private]
 
     @cached_property
-    def _labels(self) -> NDArray[Any]:
-        return self.model.labels(self.rows)
+    def points(self) -> pd.DataFrame:
+        """Private values of each entry at the first combination of its region, which may be nobody's."""
+        population, regions = self.partition.population, [self.partition.regions[g] for g in self._groups.tolist()]
+        columns = {name: self.private[name].array for name in population.schema.private}
+        for name in population.schema.quasi_identifiers:
+            domain = population.domains[name]
+            first = np.array([np.argmax(domain.inside(region[name])) for region in regions], dtype=np.int64)
+            columns[name] = domain.restore_array(first[self.group_at])
+        return table_of({name: columns[name] for name in population.schema.features})
+
+    @cached_property
+    def codes(self) -> Codes:
+        """Codes of the private values of each entry."""
+        population = self.partition.population
+        codes = [population.domains[name].encode(self.private[name])[0] for name in population.schema.private]
+        return np.column_stack([*codes, np.empty((len(self), 0), dtype=np.int32)])
+
+    @cached_property
+    def domains(self) -> dict[str, Domain]:
+        """Domains of the private attributes that have the values of the entries alone."""
+        schema = self.partition.population.schema
+        return {name: Domain.of(self.private[name], schema[name]) for name in schema.private}
 
     @cached_property
     def _known(self) -> dict[int, Codes]:
@@ -200,19 +253,36 @@ class Catalogue(HostOnly):
     @cached_property
     def _offered(self) -> dict[bytes, int]:
         """Group and private codes of every entry, to its number."""
-        codes = self.partition.population.codes[self.rows][:, self._private_at]
-        keys = np.column_stack([self.partition.group_of_row[self.rows], codes])
+        keys = np.column_stack([self.group, self.codes])
         return {key.tobytes(): entry for entry, key in enumerate(keys)}
 
     @cached_property
     def _groups(self) -> Ints:
-        """The groups that have entries."""
-        return np.unique(self.partition.group_of_row[self.rows])
+        """A group of every region that has entries, in an order that follows from these regions alone."""
+        return self._ordered[0]
+
+    @cached_property
+    def _place(self) -> Ints:
+        """Where among these the region of each group is; -1 where it has no entry."""
+        return self._ordered[1]
+
+    @cached_property
+    def _ordered(self) -> tuple[Ints, Ints]:
+        partition, found = self.partition, dict[Any, list[int]]()
+        for group in np.unique(self.group).tolist():
+            region = partition.regions[group]
+            ends = tuple(tuple(codes.tolist()) for codes in _ends(partition.population, region))
+            loss = round(ncp(region, partition.population), 12)
+            found.setdefault((loss, ends, int(partition.side_of_group[group])), []).append(group)
+        place = np.full(len(partition.regions), -1, dtype=np.int64)
+        for at, key in enumerate(sorted(found)):
+            place[found[key]] = at
+        return np.array([found[key][0] for key in sorted(found)], dtype=np.int64), place
 
     @cached_property
     def group_at(self) -> Ints:
-        """Which of these groups each entry belongs to."""
-        return np.searchsorted(self._groups, self.partition.group_of_row[self.rows])
+        """Which of these regions each entry belongs to."""
+        return self._place[self.group]
 
     @cached_property
     def _widths(self) -> Floats:
@@ -229,17 +299,110 @@ class Catalogue(HostOnly):
     @cached_property
     def distinct(self) -> Ints:
         """Entries that have all private values of the catalogue, each once."""
-        codes = self.partition.population.codes[self.rows][:, self._private_at]
-        return np.sort(np.unique(codes, axis=0, return_index=True)[1])
+        return np.sort(np.unique(self.codes, axis=0, return_index=True)[1])
 
     @cached_property
     def private_values(self) -> tuple[Heom, HeomCodes]:
         """Private values of the entries, and the distance between such values."""
-        population = self.partition.population
-        private = list(population.schema.private)
-        numeric = [name for name in private if population.schema[name].kind == "numeric"]
-        heom = Heom.fit(population.frame[private], numeric=numeric)
-        return heom, heom.encode(population.rows(self.rows))
+        numeric = [name for name, domain in self.domains.items() if domain.is_numeric]
+        widths = {name: self.domains[name].width or _size(self.domains[name]) for name in numeric}
+        heom = Heom(numeric, [name for name in self.domains if name not in numeric], widths)
+        return heom, heom.encode(self.private)
+
+
+def _size(domain: Domain) -> float:
+    """Return what a number is measured by where there is one alone."""
+    return abs(float(domain.values[-1])) if len(domain.values) else 0.0
+
+
+def _ends(population: Population, region: Region) -> list[Codes]:
+    """Return codes of each quasi-identifier whose smallest region is this one: of ranges the ends."""
+    found = []
+    for name in population.schema.quasi_identifiers:
+        domain, codes = population.domains[name], np.flatnonzero(population.domains[name].inside(region[name]))
+        values = codes[codes < len(domain.values)]
+        ends = [*values[:1], *values[-1:], *codes[len(values) :]] if domain.is_interval else codes
+        found.append(np.unique(np.array(ends, dtype=np.int32)))
+    return found
+
+
+PEOPLE = "catalogue.people"
+_NAMES = ("side", "people", "ends", "ends_of", "held", "group", "codes", "pure", "outcome")  # of sealed arrays
+
+
+def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], dict[str, Any], dict[str, Domain]]:
+    """Return a catalogue as numbers, the outcomes of its sides, and the domains of its private values.
+
+    No row is in it and no count but the people of each region. Of private values and, for the goal "opposite", of
+    outcomes there are those of entries alone.
+    """
+    partition, population, groups = catalogue.partition, catalogue.partition.population, catalogue._groups
+    domains = {
+        name: replace(
+            domain, has_missing=own.has_missing, missing=own.missing, is_open=not domain.attribute.declared_values
+        )
+        for name, domain in catalogue.domains.items()
+        for own in [population.domains[name]]
+    }
+    if not population.has_cells:  # opened, and sealed again
+        return dict(population.sealed_arrays), dict(population.sealed_facts), domains
+    regions, (sides, side) = (
+        [partition.regions[g] for g in groups],
+        np.unique(partition.side_of_group[groups], return_inverse=True),
+    )
+    ends = [_ends(population, region) for region in regions]
+    corners = [np.column_stack([np.resize(codes, max(map(len, each))) for codes in each]) for each in ends]
+    runs = _equal_work(np.where(catalogue.is_wide(catalogue.weakest), 0, catalogue._sizes).astype(np.int64))
+    codes = [domain.encode(catalogue.private[name])[0] for name, domain in domains.items()]
+    everybody = np.arange(len(catalogue))
+    arrays: dict[str, NDArray[Any]] = {
+        "side": side.astype(np.int64),
+        "people": np.array([population.count(region) for region in regions], dtype=np.int64),
+        "ends": np.concatenate([population.cells[:0], *corners]).astype(np.int32),
+        "ends_of": np.repeat(np.arange(len(groups)), [*map(len, corners)]),
+        "held": np.packbits(np.concatenate([np.empty(0, dtype=bool), *(catalogue._holding(run) for run in runs)])),
+        "group": catalogue.group_at,
+        "codes": np.column_stack([*codes, np.empty((len(catalogue), 0), dtype=np.int32)]),
+        "pure": catalogue.pure,
+        "outcome": catalogue.is_desired(catalogue.points, everybody),
+    }
+    outcomes = dict(zip(partition.side_of_group[catalogue.group].tolist(), catalogue.labels, strict=True))
+    facts = {OUTCOMES: [natural(outcomes[s]) for s in sides.tolist()]} if catalogue.goal.is_opposite else {}
+    return {f"catalogue.{name}": array for name, array in arrays.items()}, facts, domains
+
+
+def catalogue_from_arrays(
+    population: Population, policy: PrivacyPolicy, goal: Goal, model: RowOracle
+) -> Catalogue | None:
+    """Return the catalogue of `catalogue_to_arrays`, without a row; None where none was sealed."""
+    if any(f"catalogue.{name}" not in population.sealed_arrays for name in _NAMES):
+        return None
+    side, _, ends, ends_of, held, group, codes, pure, outcome = (
+        population.sealed_arrays[f"catalogue.{name}"] for name in _NAMES
+    )
+    outcomes = population.sealed_facts.get(OUTCOMES)
+    if goal.is_opposite != (outcomes is not None):
+        raise PolicyError(
+            'a catalogue for the goal "opposite" answers that alone, and no other does; seal one for yours'
+        )
+    regions = tuple(region_of(population, ends[ends_of == place]) for place in range(len(side)))
+    nobody = np.empty(0, dtype=np.int64)
+    labels = np.full(len(group), None, dtype=object)
+    labels[:] = [None if outcomes is None else outcomes[s] for s in side[group].tolist()]
+    values = {
+        name: population.domains[name].restore_array(codes[:, j]) for j, name in enumerate(population.schema.private)
+    }
+    private = table_of(values).reindex(range(len(group)))
+    partition = Partition(population, regions, nobody, side, {})
+    made = partition, nobody, group, labels, private, np.full(len(group), policy.k), pure, goal, model, policy
+    catalogue, start, flags = Catalogue(*made), 0, list[Mask]()
+    for wide, size in zip(catalogue.is_wide(catalogue.weakest).tolist(), catalogue._sizes.tolist(), strict=True):
+        end = start if wide else start + int(size)
+        flags.append(np.unpackbits(held[start // 8 : end // 8 + 1])[start % 8 :][: end - start].astype(bool))
+        start = end
+    if not np.array_equal(catalogue.is_desired(catalogue.points, np.arange(len(group))), outcome):
+        raise ModelError("the model, or the outcome that is desired, is not the one that the catalogue was sealed with")
+    return Catalogue(*made, flags)
 
 
 def _candidates(partition: Partition) -> Ints:

@@ -21,6 +21,7 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedError, PolicyError
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
 from cfk_plugin.plugins import load_plugins
+from cfk_plugin.protection.catalogue import catalogue_to_arrays
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.protection.partition import partition_to_arrays
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
@@ -130,6 +131,11 @@ class KAnonymizer(HostOnly):
         check(policy, self.method, population)
         if self.effort not in get_args(Effort):
             raise InputError(f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}")
+        if self.ledger is not None and not population.has_cells:
+            raise PolicyError(
+                "a ledger knows records, and a sealed catalogue has none; as it is fixed, many answers tell no more "
+                "than all of it. Leave the ledger out, or protect where the rows are"
+            )
         self.manager_ = load_plugins(self.plugins)
         self.population_, self.goal_, self.rules_ = population, Goal(desired), rules_of(population.encoder)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
@@ -141,6 +147,7 @@ class KAnonymizer(HostOnly):
             check_rerun(protector, policy)
         self.detector_ = Detector(population, policy.near_native, seed=self.seed)
         mapped_rows = None if state.partition is None else state.partition.rows_mapped_to
+        sealed = None if population.has_cells else state.sealed_region
         self.pipeline_ = Pipeline(
             population=population,
             policy=policy,
@@ -152,7 +159,9 @@ class KAnonymizer(HostOnly):
             method=self.method_,
             plugins=self.manager_,
             detector=self.detector_,
-            verifier=Verifier(population, policy, reference=self.reference, mapped_rows=mapped_rows, seed=self.seed),
+            verifier=Verifier(
+                population, policy, reference=self.reference, mapped_rows=mapped_rows, sealed=sealed, seed=self.seed
+            ),
             ledger=self.ledger,
             measures_k_effective=self.measure_k_effective and state.partition is None,
             seed=self.seed,
@@ -204,7 +213,7 @@ class KAnonymizer(HostOnly):
         InfeasibleError
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
-        self._check_fitted()
+        self._check_cells("transform()")
         call, (frame, query) = Request(), as_table(counterfactuals, self.population_.schema.features)
         facts = None if factuals is None else require_features(factuals, self.population_.schema.features, "factuals")
         if facts is not None and len(facts) != len(frame):
@@ -316,6 +325,11 @@ class KAnonymizer(HostOnly):
         and no value of a private attribute (`Population.seal`). There, nothing is counted that needs rows:
         ``k_desired``, ``k_private`` and findings are None, and k may be raised and not lowered.
 
+        With a catalogue the file has its regions and entries in the place of everybody's quasi-identifiers; of private
+        values it has those of entries. `explain` answers the same there; nothing is made of counterfactuals,
+        ``k_consistent`` and ``k_effective`` are the policy's k, which they reach, and k is fixed. Fitting refuses a
+        model that does not say of the entries what was sealed.
+
         Parameters
         ----------
         path : str or Path
@@ -323,15 +337,21 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         PolicyError
-            If the policy judges private values, or has a catalogue: both need rows.
+            If the policy judges private values, which needs rows.
         BundleError
             If the file cannot be written.
         """
         self._check_fitted()
         check_sealable(self.policy_, self.goal_)
-        partition = self.guarantee_.partition
-        arrays = {} if partition is None else partition_to_arrays(partition)
-        self.population_.seal(path, facts={"policy": self.policy_.to_dict()}, arrays=arrays)
+        partition, catalogue = self.guarantee_.partition, self.guarantee_.catalogue
+        facts, entries = {"policy": self.policy_.to_dict()}, None
+        arrays: dict[str, NDArray[Any]] = {}
+        if catalogue is not None:
+            arrays, outcomes, entries = catalogue_to_arrays(catalogue)
+            facts |= outcomes
+        elif partition is not None:
+            arrays = partition_to_arrays(partition)
+        self.population_.seal(path, facts=facts, arrays=arrays, entries=entries)
 
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection maps each record to, unverified. For audits; never release it.
@@ -346,7 +366,7 @@ class KAnonymizer(HostOnly):
         -------
         list of Region or None
         """
-        self._check_fitted()
+        self._check_cells("regions_of()")
         frame = require_features(records, self.population_.schema.features, "records")
         return self.pipeline_.regions_of(frame)
 
@@ -406,6 +426,11 @@ class KAnonymizer(HostOnly):
         for entry in result if "cfk_released" in self.manager_.hooks else ():
             self.manager_.released(release_record(entry, *told))
         return result
+
+    def _check_cells(self, asked: str) -> None:
+        self._check_fitted()
+        if not self.population_.has_cells:
+            raise PolicyError(f"{asked} needs to know who is where; a sealed catalogue answers queries: use explain()")
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "pipeline_"):

@@ -6,16 +6,20 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from cfk_plugin.data.model import Goal, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, PolicyError
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.catalogue import Catalogue
+from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
 from cfk_plugin.protection.groups import Effort, coarser, partition_of
 from cfk_plugin.protection.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
+from cfk_plugin.release.verification import SealedRegion
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -30,6 +34,9 @@ class GuaranteeState(HostOnly):
         sides = OutcomeClasses(policy, goal, rows)
         if policy.guarantee == "nominal":
             return cls(sides)
+        if rows.population.is_sealed and policy.guarantee == "catalogue":
+            catalogue = _sealed_catalogue(rows, policy, goal)
+            return cls(sides, catalogue.partition, catalogue)
         if rows.population.is_sealed:
             sealed = _sealed(rows.population, policy)
             return cls(sides, sealed, fixed=sealed if sides.is_one else None)
@@ -47,16 +54,39 @@ class GuaranteeState(HostOnly):
         name = "reciprocal" if self.catalogue is None else "catalogue"
         return ReciprocalProtector(self.partition, name), name
 
+    def sealed_region(self, region: Region) -> SealedRegion | None:
+        """Return what was sealed of a region of a catalogue; None of another."""
+        if (catalogue := self.catalogue) is None:
+            return None
+        at = [group for group, each in enumerate(catalogue.partition.regions) if each == region]
+        entries = np.isin(catalogue.group, at)
+        if not entries.any():
+            return None
+        people, floor = catalogue.partition.population.sealed_arrays[PEOPLE][at[0]], catalogue.consistent[entries].min()
+        private = frozenset(codes.tobytes() for codes in catalogue.codes[entries])
+        return SealedRegion(int(people), int(floor), tuple(catalogue.must_hold(group) for group in at), private)
+
 
 def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
     """Return the partition that was sealed with a population; for a larger k, unions of its groups."""
     partition = partition_from_arrays(population, population.sealed_arrays)
-    if partition is None or policy.guarantee == "catalogue":
-        raise PolicyError(f'the bundle has nothing for guarantee="{policy.guarantee}"; seal a fitted KAnonymizer')
+    if partition is None:
+        raise PolicyError(_NOTHING.format(policy.guarantee))
     floor = None if population.policy is None else population.policy.k
     return partition if policy.k == floor else coarser(partition, policy.k)
 
 
+def _sealed_catalogue(rows: RowOracle, policy: PrivacyPolicy, goal: Goal) -> Catalogue:
+    population = rows.population
+    if population.policy is not None and population.policy.k != policy.k:
+        raise PolicyError(f"the bundle has a catalogue for k = {population.policy.k} and nothing to make another of")
+    catalogue = catalogue_from_arrays(population, policy, goal, rows)
+    if catalogue is None or population.policy is None:
+        raise PolicyError(_NOTHING.format(policy.guarantee))
+    return catalogue
+
+
+_NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer'
 AUTO = "auto"
 _NOMINAL = "exact"  # what "auto" stands for where a region is chosen for each counterfactual
 _MAY_CHANGE = ("k", "near_native", "on_infeasible")  # none of them weakens what was sealed
@@ -148,8 +178,8 @@ def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
 def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
     """Refuse to seal what needs rows: private values to judge by, or predictions of people."""
     judged = (policy.private_values, policy.rare_values, policy.alpha) != ("exact", "release", None)
-    if judged or policy.guarantee == "catalogue" or (policy.counts_eligible and goal.is_opposite):
+    if judged or (policy.anonymity_set == "eligible" and goal.is_opposite and policy.guarantee != "catalogue"):
         raise PolicyError(
-            "a bundle has no private values and no predictions: it cannot hold a catalogue, bins, rare values, alpha, "
-            'or eligible people of the goal "opposite"'
+            "a bundle has no private values of people and no predictions: it cannot hold bins, rare values, alpha, or "
+            'eligible people of the goal "opposite"'
         )

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, Rules
-from cfk_plugin.data.domain import Rows
+from cfk_plugin.data.domain import Codes, Rows
 from cfk_plugin.data.intake import Intake, take_in
 from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -62,7 +62,7 @@ class Batch(HostOnly):
     oracle: Oracle
     sides: Rows  # which people may be in a group with each; see `OutcomeClasses`
     progress: Progress | None = None
-    entries: Rows | None = None  # training rows behind entries of a catalogue, which may have been reverted
+    entries: Rows | None = None  # of a catalogue, whose private values may have been moved
     asked: Constraints | None = None  # who asks, and what may change
 
     def __len__(self) -> int:
@@ -138,11 +138,10 @@ class Pipeline(HostOnly):
         """Yield every entry of the catalogue as it is released, or why it is withheld; a ledger notes it."""
         for start in range(0, len(catalogue), _AT_ONCE):
             with failing_closed():
-                rows = catalogue.rows[start : start + _AT_ONCE]
-                intake, own = take_in(self.population.rows(rows), self.population.encoder), self.rows.labels(rows)
-                cells, judge = intake.quasi_identifiers[0], self.goal.judge(None, own)
-                oracle = Oracle(self.model, judge, self.rows, intake.frame, desired_at=cells)
-                batch = Batch(intake, np.arange(len(rows)), own, None, oracle, self.guarantee.sides.of(own))
+                at = np.arange(start, min(start + _AT_ONCE, len(catalogue)))
+                intake, own = take_in(catalogue.points.take(at), self.population.encoder), catalogue.labels[at]
+                oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, intake)
+                batch = Batch(intake, at - start, own, None, oracle, self.guarantee.sides.of(own), entries=at)
                 found = [*self._verified(batch)]
             yield from found
 
@@ -201,13 +200,14 @@ class Pipeline(HostOnly):
             found = entry >= 0
             reason = "no_actionable_answer" if asked is not None and asked.rules and len(catalogue) else "infeasible"
             made = {i: Suppressed(int(query[i]), reason) for i in at[~found].tolist()}
-            at, entries, factual = at[found], catalogue.rows[entry[found]], None if factual is None else factual[found]
+            at, entries, factual = at[found], entry[found], None if factual is None else factual[found]
             if len(at):
-                frame = self.population.rows(entries)
+                frame = catalogue.points.take(entries)
                 frame = frame if private is None else frame.assign(**{str(n): c.array for n, c in private.items()})
-                accepted, own = take_in(frame, self.population.encoder), self.rows.labels(entries)
+                accepted, own = take_in(frame, self.population.encoder), catalogue.labels[entries]
         if len(at) and own is not None:
-            cells, judge = accepted.quasi_identifiers[0], self.goal.judge(factual, own)
+            cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's
+            judge = self.goal.judge(factual, own)
             oracle = Oracle(self.model, judge, self.rows, accepted, desired_at=cells, ahead=ahead)
             asks = asked.take(at) if asked is not None and asked.rules else None
             batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress, entries, asks)
@@ -222,8 +222,8 @@ class Pipeline(HostOnly):
         verdicts = self.decide(batch)
         if self.measures_k_effective:
             verdicts = self._with_k_effective(batch, verdicts)
-        if batch.entries is not None:
-            verdicts = self._with_moves(batch, verdicts)
+        if batch.entries is not None and self.guarantee.catalogue is not None:
+            verdicts = self._with_moves(batch, self.guarantee.catalogue.codes[batch.entries], verdicts)
         same = None if self.goal.is_opposite else self.goal.outcome(self.model)
         for i, (query, verdict) in enumerate(zip(batch.query.tolist(), verdicts, strict=True)):
             if isinstance(verdict, Suppressed):
@@ -315,8 +315,8 @@ class Pipeline(HostOnly):
         intake, partition = batch.intake, self.guarantee.partition
         codes, numbers = intake.quasi_identifiers
         groups = None
-        if partition is not None and batch.entries is not None:
-            groups = partition.group_of_row[batch.entries]
+        if batch.entries is not None and self.guarantee.catalogue is not None:
+            groups = self.guarantee.catalogue.group[batch.entries]
         elif partition is not None:
             groups = partition.group_of(intake.codes, intake.numbers, batch.sides)
         # All copies: what a protector does to its task reaches neither verification nor the next attempt.
@@ -332,11 +332,10 @@ class Pipeline(HostOnly):
             return [*proposals], method, groups
         return [rebuild(p, self.population) for p in proposals], method, groups
 
-    def _with_moves(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
+    def _with_moves(self, batch: Batch, before: Codes, verdicts: list[Verdict]) -> list[Verdict]:
         """Name on each certificate the private attributes that are no longer those of the entry."""
-        schema, entries = self.population.schema, self.population.codes[batch.entries]
-        at = [schema.features.index(name) for name in schema.private]
-        changed = batch.intake.codes[:, at] != entries[:, at]
+        schema = self.population.schema
+        changed = batch.intake.codes[:, [schema.features.index(name) for name in schema.private]] != before
         for i in np.flatnonzero(changed.any(axis=1)).tolist():
             if isinstance(verdict := verdicts[i], Certified):
                 moved = tuple(name for name, is_moved in zip(schema.private, changed[i], strict=True) if is_moved)
@@ -445,8 +444,9 @@ class LedgerGuard(HostOnly):
     def _handles(self) -> list[str]:
         """Return the handle of each record; one that is on record under its earlier handle keeps that."""
         batch, population = self.batch, self.pipeline.population
-        schema = population.schema
-        frame = batch.intake.frame if batch.entries is None else population.rows(batch.entries)
+        schema, catalogue, frame = population.schema, self.pipeline.guarantee.catalogue, batch.intake.frame
+        if batch.entries is not None and catalogue is not None:
+            frame = population.rows(catalogue.rows[batch.entries])
         columns = [[natural(value) for value in frame[name]] for name in schema.features]
         found = []
         for row in zip(*columns, strict=True):

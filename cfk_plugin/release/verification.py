@@ -53,6 +53,27 @@ def refused(reason: str, k: int | None = None) -> Suppressed:
     return Suppressed(-1, reason, refused_k=k)
 
 
+class SealedRegion(NamedTuple):
+    """What is known of a region of a sealed catalogue, in the place of rows: people, and floors of other counts."""
+
+    people: int  # inside
+    floor: int  # so many at least are mapped to it, and consistent with what is proven to be
+    held: tuple[NDArray[np.int32], ...]  # combinations: with the outcome at all of one of these, so many have it
+    entries: frozenset[bytes]  # codes of private values with which so many have it
+
+    @property
+    def cells(self) -> NDArray[np.int32]:
+        return np.concatenate(self.held)
+
+    def proves(self, good: NDArray[np.bool_], private: NDArray[np.int32]) -> bool:
+        """Say whether so many have the outcome with some private values, from where it is among these combinations."""
+        parts = np.split(good, np.cumsum([len(each) for each in self.held])[:-1])
+        return private.tobytes() in self.entries or any(len(part) > 0 and bool(part.all()) for part in parts)
+
+
+Sealed = Callable[[Region], SealedRegion | None]
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Recount(HostOnly):
     """What the population says of a region, before the model is asked."""
@@ -68,6 +89,13 @@ class _Recount(HostOnly):
     ncp: float
     ncp_parts: tuple[float, ...]
     sensitive: SensitiveFigures
+    sealed: SealedRegion | None = None  # where there are neither rows nor cells
+
+    def people(self, population: Population, flags: NDArray[np.bool_]) -> int:
+        """Count people behind some of the rows inside; without rows, whether the floor is proven is the only flag."""
+        if self.sealed is not None:
+            return self.sealed.floor if flags.size and flags.all() else 0
+        return population.people(self.rows[flags])
 
 
 class _Answer(NamedTuple):
@@ -80,6 +108,7 @@ class Verifier(HostOnly):
     """Certifies regions against a population and a policy.
 
     `mapped_rows` says which rows are released with a region, where a partition fixes that; else all inside count.
+    `sealed` says what is known of a region where the population has no cells.
     """
 
     cell_budget = 10_000  # value combinations of a region up to which all are asked
@@ -92,15 +121,19 @@ class Verifier(HostOnly):
         *,
         reference: Population | None = None,
         mapped_rows: Callable[[Region], NDArray[np.int64]] | None = None,
+        sealed: Sealed | None = None,
         seed: int = 0,
     ) -> None:
         self._population, self._policy, self._reference = population, policy, reference
-        self._mapped_rows, self._seed = mapped_rows, seed
+        self._mapped_rows, self._sealed, self._seed = mapped_rows, sealed, seed
         self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
         self._known: dict[tuple[str, bool], _Recount | Suppressed] = {}  # the population and the partition never change
         self._names = population.schema.quasi_identifiers
         self._domains = [population.domains[name] for name in self._names]
-        self._at = [population.schema.features.index(name) for name in self._names]
+        self._at, self._private_at = (
+            [population.schema.features.index(name) for name in names]
+            for names in (self._names, population.schema.private)
+        )
 
     def verify(
         self,
@@ -134,9 +167,13 @@ class Verifier(HostOnly):
                 verdicts[i] = refused("homogeneous")
             else:
                 counts[i], parts[i] = count, part
-        for i, answer in self._ask(counts, parts, own, oracle).items():
+        answered = self._ask(counts, parts, own, oracle)
+        for i, answer in [*answered.items()]:
             desired = oracle.desired_rows(i, counts[i].rows)
-            told = counts[i], parts[i], answer, desired
+            if (known := counts[i].sealed) is not None:
+                proven = known.proves(answer.consistent, codes[i, self._private_at])
+                answered[i] = answer._replace(consistent=np.array([proven]))
+            told = counts[i], parts[i], answered[i], desired
             verdicts[i] = self._judge(proposals[i], *told, method, is_foreign=i in foreign)
         return [verdicts[i] for i in range(len(proposals))]
 
@@ -233,9 +270,17 @@ class Verifier(HostOnly):
 
     def _recount(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
         population, policy = self._population, self._policy
-        rows = population.members(region)
-        mapped = rows if self._mapped_rows is None or is_foreign else self._mapped_rows(region)
-        if (found := population.people(mapped)) < policy.k:
+        known = None if self._sealed is None else self._sealed(region)
+        if known is not None:
+            rows = mapped = np.empty(0, dtype=np.int64)
+            found = min(known.floor, known.people)
+        elif self._sealed is not None:
+            return refused("verification_failed")
+        else:
+            rows = population.members(region)
+            mapped = rows if self._mapped_rows is None or is_foreign else self._mapped_rows(region)
+            found = population.people(mapped)
+        if found < policy.k:
             return refused("verification_failed", found)
         if not np.isin(mapped, rows, assume_unique=True).all():
             return refused("verification_failed")
@@ -252,15 +297,16 @@ class Verifier(HostOnly):
         return _Recount(
             region=region,
             rows=rows,
-            cells=population.cells[population.cell_of(rows)],
+            cells=population.cells[population.cell_of(rows)] if known is None else known.cells,
             mapped=mapped,
             grid=grid,
             drawn=self._drawn(grid),
-            k=population.people(rows),
+            k=population.people(rows) if known is None else known.people,
             k_mapped=found,
             ncp=loss,
             ncp_parts=tuple(parts.values()),
             sensitive=sensitive,
+            sealed=known,
         )
 
     def _ask(
@@ -318,7 +364,7 @@ class Verifier(HostOnly):
         certificate = Certificate(
             k=count.k,
             k_desired=None if desired is None else people(rows[desired]),
-            k_consistent=people(rows[consistent]),
+            k_consistent=count.people(self._population, consistent),
             k_effective=effective,
             k_private=private.inside,
             private_matches=private.anywhere,
@@ -352,10 +398,12 @@ class Verifier(HostOnly):
         policy = self._policy
         if share == 0:  # the group's region need not hold the counterfactual: it may be no advice at all
             return refused("pureness_below_floor")
-        mapped = np.isin(count.rows, count.mapped, assume_unique=True)
+        mapped = (
+            np.isin(count.rows, count.mapped, assume_unique=True) if count.sealed is None else np.ones(1, dtype=bool)
+        )
         wanted = [desired] if policy.counts_eligible and desired is not None else []  # else: groups of them alone
         wanted += [consistent] if policy.guarantee == "catalogue" else []
-        least = min((self._population.people(count.rows[mapped & flags]) for flags in wanted), default=policy.k)
+        least = min((count.people(self._population, mapped & flags) for flags in wanted), default=policy.k)
         return refused("verification_failed", least) if least < policy.k else None
 
 

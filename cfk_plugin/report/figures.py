@@ -335,7 +335,7 @@ def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...]
     """Return the share of people per bin, where the run says it for this k; its own bins are of 11 people and more."""
     facts = latest_population(evidence)
     people = facts.get("people")
-    if facts.get("k") != k or not isinstance(people, int) or people < LEAST:
+    if facts.get("k") != k or not isinstance(people, int) or people < LEAST or not facts.get("classes"):
         return None
     ends = [k, 2 * k, 5 * k, 10 * k, None]
     inside: dict[str, list[int | str]] = {label: [] for label in labels}

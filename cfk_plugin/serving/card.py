@@ -95,10 +95,10 @@ class Card:
                 f"**Private values** are released as they are: {_listed(private)}. Whoever knows them may recognise a "
                 "person."
             )
-        points.append(
-            "**The artifact store.** It has the explainer, and an explainer that returns training rows brings them "
-            "along. Keep it closed."
-        )
+        store = "It has the explainer, and an explainer that returns training rows brings them along. Keep it closed."
+        if self.policy.guarantee == "catalogue":
+            store = "It has the catalogue, which is all that answers can tell, and the model; no explainer and no row."
+        points.append(f"**The artifact store.** {store}")
         points.append("**Membership, and copies of the model.** Neither is measured here.")
         return "## What it does not protect\n\n" + "\n".join(f"* {point}" for point in points)
 
@@ -107,7 +107,10 @@ class Card:
 
     def _rules(self) -> str:
         policy = self.policy
-        rules = [f"k is at least {policy.k}; a request may ask for more, not for fewer"]
+        fixed = policy.guarantee == "catalogue"
+        rules = [
+            f"k is {policy.k}" if fixed else f"k is at least {policy.k}; a request may ask for more, not for fewer"
+        ]
         if policy.counts_eligible:
             rules.append("only people with the desired predicted outcome count")
         rules.append(f"regions are chosen for {_OBJECTIVES[policy.objective]}")

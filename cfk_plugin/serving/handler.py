@@ -45,12 +45,18 @@ VALUES = "a query holds a missing, unknown, fractional or otherwise impossible v
 PARAMS = "the only parameter is k, a whole number"
 FLOOR = "k is below the floor of this model"
 TOO_LARGE = "k is above the number of people"
+FIXED = "k is fixed for this model"
 FAILED = "the explanation could not be made"
 UNREADABLE = "the request cannot be read as queries; send JSON with dataframe_split or dataframe_records"
 TYPE = "the content type must be application/json"
 TOO_LONG = "the request is too long; send fewer queries at once"
 NOT_JSON = "the body is not valid JSON"
 SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
+
+
+# And whoever starts a server.
+ALONE = "the bundle has a catalogue, which answers alone; leave out the explainer"
+NO_EXPLAINER = "the bundle has no catalogue; give the explainer that is to be protected"
 
 
 class RequestError(MlflowException, CFKError):
@@ -215,6 +221,8 @@ class RequestHandler:
             raise RequestError(FLOOR)
         if k > most:
             raise RequestError(TOO_LARGE)
+        if k > floor and not self._population.has_cells:
+            raise RequestError(FIXED)
         step = floor
         while step < k:
             step *= 2
@@ -309,9 +317,15 @@ def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
 def handler_for(
     population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any
 ) -> RequestHandler:
-    """Return what answers requests for an explainer, with the options of `protect`; the floor is the policy's k."""
+    """Return what answers requests for an explainer, with the options of `protect`; the floor is the policy's k.
+
+    A sealed catalogue answers without one.
+    """
+    if population.has_cells == (explainer is None):
+        raise InputError(ALONE if explainer is not None else NO_EXPLAINER)
 
     def make(policy: PrivacyPolicy) -> ProtectedExplainer:
-        return protect(explainer, population=population, policy=policy, **options)
+        anchor: Any = "query" if explainer is None else "explainer"
+        return protect(explainer, population=population, policy=policy, anchor=anchor, **options)
 
     return RequestHandler(population, floor, make, most)

@@ -18,7 +18,7 @@ from mlflow.types.schema import AnyType, Array, Object, Property
 from pandas.api import types
 
 from cfk_plugin.data.intake import require_features
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.card import Card
@@ -61,13 +61,14 @@ def log_protected_model(
 
     The logged model holds a sealed population (`KAnonymizer.seal`), the policy in it, the explainer and the model. It
     protects whoever is explained against receivers of explanations. It does not protect against whoever can read the
-    artifact store: an explainer that returns training rows needs them, and brings them along.
+    artifact store: an explainer that returns training rows needs them, and brings them along. With a catalogue no
+    explainer is logged, nor anybody's quasi-identifiers: answers begin at the query, and need the model alone.
 
     Parameters
     ----------
     explainer : str or object
         URI of a logged model whose ``predict`` returns counterfactuals for a table of queries, or an explainer as for
-        `protect`, which is pickled (cloudpickle).
+        `protect`, which is pickled (cloudpickle). With a catalogue it is left behind, and may be None.
     model : str or object
         URI of the model that is explained, or the model itself. ``predict`` returns labels.
     population : Population
@@ -123,7 +124,12 @@ def log_protected_model(
     anonymizer = KAnonymizer(policy=policy).fit(population, model=asked, desired=desired)
     if input_example is None and not (ledger or track):
         input_example = example_of(population, anonymizer.policy_.k)
-    things = {"explainer": explainer, "model": model}
+    alone = anonymizer.guarantee_.catalogue is not None
+    if explainer is None and not alone:
+        raise InputError('there is no explainer to log; give one, or PrivacyPolicy(guarantee="catalogue")')
+    if alone and ledger:
+        raise PolicyError("a ledger knows records, and a sealed catalogue has none; leave out ledger=")
+    things = {"model": model} if alone else {"explainer": explainer, "model": model}
     pickles = {name: pickled(thing) for name, thing in things.items() if not isinstance(thing, str)}
     needs = [pickles[name][1] if name in pickles else thing for name, thing in things.items()]
     pinned = requirements_of(needs, requirements, code_paths)
@@ -245,7 +251,7 @@ def _choices(
     for name, domain in population.domains.items():
         values = _declared(domain)
         if values is None:
-            known = name in population.schema.quasi_identifiers
+            known = name in population.schema.quasi_identifiers and population.has_cells
             values = _common(population, name, k) if known else otherwise(domain)
         if not values:
             return None
@@ -254,7 +260,9 @@ def _choices(
 
 
 def _any(domain: Domain) -> list[Any]:
-    """Return values of an attribute of which nothing is known but the kind."""
+    """Return values of an attribute, made up where nothing is known of it but the kind."""
+    if len(domain.values):
+        return [domain.value(code) for code in range(len(domain.values))]
     if domain.attribute.kind != "numeric":
         return [""]
     return [domain.natural(sign * 10.0**power) for power in range(10) for sign in (0, 1, -1)]

@@ -86,7 +86,7 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
     return handler_for(
         population,
         policy,
-        load_inner(artifacts[EXPLAINER]),
+        load_inner(artifacts[EXPLAINER]) if EXPLAINER in artifacts else None,
         most=int(settings["most"]),
         model=load_inner(artifacts[MODEL]),
         desired=settings["desired"],

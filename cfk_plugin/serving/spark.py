@@ -17,7 +17,7 @@ import pandas as pd
 
 from cfk_plugin.data.population import Population, configured_key
 from cfk_plugin.data.rows import select_columns, spread
-from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, quiet
+from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, PolicyError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Suppressed
@@ -167,12 +167,17 @@ class _Job:
         population = Population.open(io.BytesIO(self.bundle), key=self.key)
         if population.policy is None:
             raise InputError("the file has a population and no policy; seal a fitted KAnonymizer")
+        if not population.has_cells:
+            raise PolicyError(_ALONE)
         policy = replace(population.policy, on_infeasible="suppress")
         model, desired, method, seed = _unpickled(self.fitting)
         book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
         anonymizer = KAnonymizer(policy=policy, method=method, ledger=book, seed=seed)
         with warnings.catch_warnings(action="ignore"):  # the driver has been warned
             return anonymizer.fit(population, model, desired)
+
+
+_ALONE = "a sealed catalogue answers queries, and a table of counterfactuals needs who is where; use another guarantee"
 
 
 def _job(anonymizer: KAnonymizer | str | Path, model: Any, desired: Any, key: bytes) -> _Job:
@@ -193,6 +198,8 @@ def _job(anonymizer: KAnonymizer | str | Path, model: Any, desired: Any, key: by
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "population.cfk"
         anonymizer.seal(path)
+        if anonymizer.guarantee_.catalogue is not None:
+            raise PolicyError(_ALONE)
         bundle = path.read_bytes()
     asked = anonymizer.model_ if model is None else model
     wanted = anonymizer.goal_.desired if desired is None else desired

@@ -160,8 +160,8 @@ def met(model: Any, desired: Any, label: Any, points: pd.DataFrame, private: dic
     return np.asarray(desired(said) if callable(desired) else said == (desired if label is None else label))
 
 
-def plain_distance(query: Any, entry: Entry, train: pd.DataFrame) -> float:
-    """Return region and private values against a query, value by value."""
+def plain_distance(query: Any, entry: Entry, train: pd.DataFrame, entries: list[Entry]) -> float:
+    """Return region and private values against a query, value by value; of these, entries have the range."""
     total = entry.loss * len(QUASI) / 2
     for name, part in entry.region.items():
         value = query[name]
@@ -176,7 +176,8 @@ def plain_distance(query: Any, entry: Entry, train: pd.DataFrame) -> float:
         if name == "job" or pd.isna(query[name]) or pd.isna(other):
             total += query[name] != other and not (pd.isna(query[name]) and pd.isna(other))
         else:
-            total += abs(query[name] - other) / (train[name].max() - train[name].min())
+            known = [e.private[name] for e in entries if not pd.isna(e.private[name])]
+            total += abs(query[name] - other) / (max(known) - min(known))
     return float(total)
 
 
@@ -193,7 +194,7 @@ def test_a_counterfactual_becomes_the_entry_nearest_to_it(model: Any, desired: A
     asked.loc[:4, "age"] = [0, 200, 17, 90, 44]
     own = model(asked)
     for i, (found, row) in enumerate(zip(anonymizer.transform(asked), asked.to_dict("records"), strict=True)):
-        offers = [(plain_distance(row, e, train), e) for e in entries if e.label is None or e.label == own[i]]
+        offers = [(plain_distance(row, e, train, entries), e) for e in entries if e.label is None or e.label == own[i]]
         if isinstance(found, Suppressed):
             assert found.reason == "infeasible" if not offers else not met(model, desired, None, asked, {})[i]
             continue
@@ -236,7 +237,8 @@ def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entr
             ).any()
             for e in behind
         )
-        distance, nearest = plain_distance(query, given, train), min(plain_distance(query, e, train) for e in true)
+        distance = plain_distance(query, given, train, entries)
+        nearest = min(plain_distance(query, e, train, entries) for e in true)
         assert distance <= nearest + 1e-9 if revert else distance == pytest.approx(nearest)
         reverted += plain(found.released) not in [plain(e.private) for e in entries]
         assert min(found.certificate.k_effective or 0, found.certificate.k_consistent) >= K
@@ -349,17 +351,12 @@ def test_an_answer_is_a_function_of_query_entries_and_model(monkeypatch: pytest.
     anonymizer, queries = fitted(train), table(70).head(20)
     catalogue = anonymizer.guarantee_.catalogue
     assert catalogue is not None
-    population, offered = anonymizer.population_, set(catalogue.rows.tolist())
-    asks, sides = Constraints(take_in(queries, population.encoder), {}), np.ones((len(queries), 1), dtype=bool)
-    before, read = answer(catalogue, asks, sides, revert=True), Population.rows
-
-    def entries_alone(self: Population, rows: Any) -> pd.DataFrame:
-        assert {*rows.tolist()} <= offered
-        return read(self, rows)
-
-    monkeypatch.setattr(Population, "rows", entries_alone)
-    monkeypatch.setattr(Population, "members", None)
-    again = answer(replace(catalogue), asks, sides, revert=True)
+    intake = Constraints(take_in(queries, anonymizer.population_.encoder), {})
+    sides = np.ones((len(queries), 1), dtype=bool)
+    before = answer(catalogue, intake, sides, revert=True)
+    for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
+        monkeypatch.setattr(Population, read, None)
+    again = answer(replace(catalogue), intake, sides, revert=True)
     assert (again.entry == before.entry).all()
     pd.testing.assert_frame_equal(again.private, before.private)
 

@@ -129,7 +129,9 @@ def test_a_policy_cannot_be_weakened(change: dict[str, Any], message: str, tmp_p
         fitted(Population.open(tmp_path / "population.cfk"), **change)
 
 
-@pytest.mark.parametrize("settings", [{"guarantee": "catalogue"}, {"alpha": 0.5}, {"rare_values": "withhold"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"guarantee": "catalogue", "alpha": 0.5}, {"alpha": 0.5}, {"rare_values": "withhold"}], ids=str
+)
 def test_what_needs_rows_is_not_sealed(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="cannot hold"):
         fitted(described(random_table(2)), k=3, **settings).seal(tmp_path / "population.cfk")
