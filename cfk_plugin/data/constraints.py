@@ -257,8 +257,12 @@ class Constraints(HostOnly):
             near, number = _coded(domain, np.where(stays, nan, np.minimum(np.maximum(value, least), high[at])))
             return near, number, (near != codes) | ((near == UNKNOWN) & (number != numbers))
         allowed, mine = limits.permitted(name), np.maximum(own.codes, 0)
-        instead = np.where(allowed[np.arange(len(limits)), mine] & (own.codes >= 0), mine, np.argmax(allowed, axis=1))
-        is_other = (codes < 0) | ~allowed[at, np.maximum(codes, 0)]
+        keeps = allowed[np.arange(len(limits)), mine] & (own.codes >= 0)
+        if domain.is_open and rule.within is None:  # a category that is not known here
+            keeps |= own.codes == UNKNOWN
+        instead = np.where(keeps, own.codes, np.argmax(allowed, axis=1))
+        is_own = (codes == UNKNOWN) & keeps[at] & (numbers == own.numbers[at])
+        is_other = ((codes < 0) | ~allowed[at, np.maximum(codes, 0)]) & ~is_own
         return np.where(is_other, instead[at], codes).astype(np.int32), numbers, is_other
 
     def narrowed(self, offers: Mapping[str, Offers]) -> tuple[dict[str, Any], dict[str, Narrow]]:

@@ -170,7 +170,7 @@ class Domain(HostOnly):
                 codes[i] = self._code_if_missing
                 continue
             codes[i] = self.code(value)
-            if self.is_open and codes[i] == UNKNOWN:
+            if self.is_open:  # by which known and other values compare
                 numbers[i] = token_of(to_text(value), is_bool=self._is_bool)
         return codes, numbers
 

@@ -14,7 +14,7 @@ from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import Intake, table_of
 from cfk_plugin.data.model import Mask
-from cfk_plugin.protection.axes import Floats, Ints
+from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
 
 _BLOCK = 1 << 22  # distances held at once
@@ -241,7 +241,9 @@ def _points(catalogue: Catalogue, asked: _Asked, pairs: _Pairs) -> tuple[pd.Data
             domain = population.domains[name]
             codes, numbers = domain.encode(pd.Series(columns[name]))
             codes, numbers, is_other = limits.nearest_to(name, pairs.query, codes, numbers)
-            columns[name] = _either(columns[name], domain.column(codes, numbers).array, is_other)
+            own = (codes < 0) & (not domain.is_numeric)  # a category that is not known here
+            others = _either(_column(domain, codes, numbers), queries.frame[name].take(pairs.query).array, own)
+            columns[name] = _either(columns[name], others, is_other)
             changed |= is_other
     for name in population.schema.quasi_identifiers:
         regions = catalogue.offered(name).take(catalogue.group_at[pairs.entry])
@@ -257,6 +259,10 @@ def _either(values: Any, others: Any, is_other: Mask) -> Any:
     return both.take(np.arange(len(values)) + len(values) * is_other)
 
 
+def _column(domain: Domain, codes: Codes, numbers: Floats) -> Any:
+    return domain.column(codes if domain.is_numeric else np.maximum(codes, 0), numbers).array
+
+
 def _target(limits: Constraints, query: Ints, points: pd.DataFrame) -> pd.DataFrame:
     """Return the queries' own private values, or of a number the nearest permitted one, of others the point's."""
     queries = limits.queries
@@ -266,7 +272,7 @@ def _target(limits: Constraints, query: Ints, points: pd.DataFrame) -> pd.DataFr
         own = queries.codes[query, at], queries.numbers[query, at]
         codes, numbers, is_other = limits.nearest_to(name, query, *own)
         is_nearer = domain.is_numeric & ~np.isnan(numbers) & ~target[name].isna().to_numpy()
-        others = _either(points[name].array, domain.column(codes, numbers).array, is_nearer)
+        others = _either(points[name].array, _column(domain, codes, numbers), is_nearer)
         target[name] = _either(target[name].array, others, is_other)
     return target
 
