@@ -52,6 +52,7 @@ class RiskProfile:
     classes: int
 
 
+_NOBODYS_PLACE = "a sealed catalogue does not say who is where; ask the population that it was sealed from"
 _NO_ROWS = "a population needs a pandas DataFrame with at least one row"
 _PROCESS_KEY = secrets.token_bytes(32)  # where there is no key, fingerprints are comparable within this process
 
@@ -317,17 +318,12 @@ class Population(HostOnly):
 
     def cells_inside(self, region: Region) -> NDArray[np.bool_]:
         """Say of every cell whether it is inside a region."""
-        self._check_cells()
+        if not self.has_cells:
+            raise PopulationError(_NOBODYS_PLACE)
         inside = np.ones(len(self.cells), dtype=bool)
         for j, name in enumerate(self.schema.quasi_identifiers):
             inside &= self.domains[name].inside(region.parts[name])[self.cells[:, j]]
         return inside
-
-    def _check_cells(self) -> None:
-        if not self.has_cells:
-            raise PopulationError(
-                "a sealed catalogue does not say who is where; ask the population that it was sealed from"
-            )
 
     def members(self, region: Region) -> Rows:
         """Return the positions of the rows inside a region."""
@@ -387,7 +383,8 @@ class Population(HostOnly):
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
         """Return which share of the people is unique, and which is in a class of fewer than k."""
-        self._check_cells()
+        if not self.has_cells:
+            raise PopulationError(_NOBODYS_PLACE)
         smallest = self.smallest_classes()
         unique, below_k = float(np.mean(smallest == 1)), float(np.mean(smallest < k))
         return RiskProfile(unique, below_k, k, len(smallest), int(self._cell_of_row.max()) + 1)

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -142,3 +142,21 @@ def _digest(key: bytes, members: Mapping[str, bytes]) -> str:
     for name in sorted(members):
         parts += [len(name).to_bytes(8, "big"), name.encode(), len(members[name]).to_bytes(8, "big"), members[name]]
     return hmac.digest(key or _NO_KEY, b"".join(parts), "sha256").hex()
+
+
+class SealedRegion(NamedTuple):
+    """What is known of a region of a sealed catalogue, in the place of rows: people, and floors of other counts."""
+
+    people: int  # inside
+    floor: int  # so many at least are mapped to it, and consistent with what is proven to be
+    held: tuple[NDArray[np.int32], ...]  # combinations: with the outcome at all of one of these, so many have it
+    entries: frozenset[bytes]  # codes of private values with which so many have it
+
+    @property
+    def cells(self) -> NDArray[np.int32]:
+        return np.concatenate(self.held)
+
+    def proves(self, good: NDArray[np.bool_], private: NDArray[np.int32]) -> bool:
+        """Say whether so many have the outcome with some private values, from where it is among these combinations."""
+        parts = np.split(good, np.cumsum([len(each) for each in self.held])[:-1])
+        return private.tobytes() in self.entries or any(len(part) > 0 and bool(part.all()) for part in parts)

@@ -12,6 +12,7 @@ from cfk_plugin.data.model import Goal, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
+from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, PolicyError
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
@@ -19,7 +20,6 @@ from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_ar
 from cfk_plugin.protection.groups import Effort, coarser, partition_of
 from cfk_plugin.protection.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
-from cfk_plugin.release.verification import SealedRegion
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -23,6 +23,7 @@ from cfk_plugin.data.model import Grid, Judge, Oracle, Outcome, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region, natural, part_of
+from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PluginError, quiet
 from cfk_plugin.hookspecs import Proposal
@@ -51,24 +52,6 @@ Verdict = Certified | Suppressed
 def refused(reason: str, k: int | None = None) -> Suppressed:
     """Return why a region does not leave, and how many people were too few; the query is filled in later."""
     return Suppressed(-1, reason, refused_k=k)
-
-
-class SealedRegion(NamedTuple):
-    """What is known of a region of a sealed catalogue, in the place of rows: people, and floors of other counts."""
-
-    people: int  # inside
-    floor: int  # so many at least are mapped to it, and consistent with what is proven to be
-    held: tuple[NDArray[np.int32], ...]  # combinations: with the outcome at all of one of these, so many have it
-    entries: frozenset[bytes]  # codes of private values with which so many have it
-
-    @property
-    def cells(self) -> NDArray[np.int32]:
-        return np.concatenate(self.held)
-
-    def proves(self, good: NDArray[np.bool_], private: NDArray[np.int32]) -> bool:
-        """Say whether so many have the outcome with some private values, from where it is among these combinations."""
-        parts = np.split(good, np.cumsum([len(each) for each in self.held])[:-1])
-        return private.tobytes() in self.entries or any(len(part) > 0 and bool(part.all()) for part in parts)
 
 
 Sealed = Callable[[Region], SealedRegion | None]

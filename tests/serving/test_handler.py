@@ -174,7 +174,7 @@ def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
     with pytest.raises(InputError, match="make one up"):
         logged(input_example=PEOPLE.head(1))
     with pytest.raises(PolicyError, match="cannot hold"):
-        logged(policy=PrivacyPolicy(k=K, guarantee="catalogue"))
+        logged(policy=PrivacyPolicy(k=K, guarantee="reciprocal", alpha=0.5))
 
 
 def test_servers_that_share_a_ledger_give_a_record_one_region(
