@@ -32,9 +32,9 @@ from cfk_plugin.protection.answers import Anchors, answer, nearest
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Candidate, Decision
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.guarantees import GuaranteeState
+from cfk_plugin.release.guarantees import GuaranteeState, rebuild
 from cfk_plugin.release.results import Certificate, Entry, Suppressed
-from cfk_plugin.release.verification import Certified, Verdict, Verifier, entry_of, rebuild, refused
+from cfk_plugin.release.verification import Certified, Verdict, Verifier, entry_of, refused
 
 if TYPE_CHECKING:
     from cfk_plugin.protection.catalogue import Catalogue

@@ -14,8 +14,9 @@ from scipy.stats import binomtest
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle
 from cfk_plugin.hookspecs import Proposal
+from cfk_plugin.release.guarantees import rebuild
 from cfk_plugin.release.results import Certificate, Suppressed
-from cfk_plugin.release.verification import Verdict, Verifier, rebuild
+from cfk_plugin.release.verification import Verdict, Verifier
 
 TABLE = pd.DataFrame(
     {
