@@ -99,6 +99,8 @@ def _stamp() -> str:
 def _folders() -> Iterator[Path]:
     if _numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR
         named = Path(_numba.config.CACHE_DIR) / "cfk_plugin"
+        with suppress(OSError):
+            named.mkdir(parents=True, exist_ok=True)
         yield named
         if os.access(named, os.W_OK):
             return

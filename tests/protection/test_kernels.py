@@ -47,6 +47,10 @@ def test_what_was_compiled_is_kept(folder: Path) -> None:
     assert len([*folder.iterdir()]) == 1
 
 
+def test_a_named_folder_is_looked_into_alone_where_it_can_be_written(folder: Path) -> None:
+    assert [*compiled._folders()] == [folder]
+
+
 @pytest.mark.parametrize("content", [b"", b"no pickle", None], ids=["empty", "garbage", "cut"])
 def test_a_damaged_file_is_compiled_anew(folder: Path, content: bytes | None) -> None:
     compiles()
