@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin._compiled import KERNELS
+from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
@@ -24,7 +25,7 @@ from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.records.logger import RunLogger, logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.explainer import ProtectedExplainer, check_number
+from cfk_plugin.release.explainer import ProtectedExplainer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +108,7 @@ def protect(
         If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`), records cannot be kept
         although `track` asks for them, `candidates` is no whole number from 1, or there is no use for several.
     """
-    candidates = check_number(candidates)
+    candidates = whole_number("candidates", candidates)
     if anchor not in ("explainer", "query"):
         raise InputError(f'anchor must be "explainer" or "query", got {anchor!r}')
     if explainer is None and anchor == "explainer":

@@ -64,6 +64,12 @@ def require_features(frame: object, features: Sequence[str], what: str) -> pd.Da
     return frame
 
 
+def whole_number(name: str, value: object) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
+    return int(value)
+
+
 def as_table(counterfactuals: object, features: Sequence[str]) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Return counterfactuals as a table, and the query that each one answers."""
     if isinstance(counterfactuals, Sequence) and all(isinstance(c, Counterfactual) for c in counterfactuals):

@@ -370,7 +370,7 @@ class DPC(HostOnly):
             met = self._goal.met(self._ask(rows).astype(object), factual)
             refused = [None if found else "not_desired" for found in met.tolist()]
         policy = PrototypePolicy(method="dpc", epsilon=self.epsilon)
-        return explanations_of(rows, refused, self._claim(), policy, self._schema, queries, call, track, seed=self.seed)
+        return explanations_of(rows, refused, self._claim(), policy, self._schema, call, track, seed=self.seed)
 
     def _claim(self) -> PrototypeCertificate:
         """Say what the published method claims: its epsilon is refuted by tests/integration/test_dpc_leak.py."""

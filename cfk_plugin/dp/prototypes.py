@@ -15,13 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.constraints import Constraints, Offers, Rule
-from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.intake import Encoder, require_features, select, take_in
+from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.provenance import declarations_of, environment_of
-from cfk_plugin.data.region import natural, part_of
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.answer_rows import ServedRows, check_unfitted, fit_surrogate, medoids, revert_rows
 from cfk_plugin.dp.domain import PublicDomain
@@ -58,7 +55,6 @@ def explanations_of(
     certificate: PrototypeCertificate,
     policy: PrototypePolicy,
     schema: Schema,
-    queries: pd.DataFrame,
     call: Request,
     track: bool | RunLogger,
     *,
@@ -66,11 +62,6 @@ def explanations_of(
     spent: float = 0.0,
 ) -> Explanations:
     """Return one entry per query, its row or why there is none; no rows where recording them fails."""
-    held = None if rows is None else _permitted(rows, queries, schema)
-    if held is not None:
-        refused = [
-            reason or (None if fits else "no_actionable_answer") for reason, fits in zip(refused, held, strict=True)
-        ]
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
@@ -85,18 +76,6 @@ def explanations_of(
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
     result = Explanations(entries, policy=policy, columns=schema.features, provenance=provenance, about=about)
     return result if observe(result, track) else result.without_record()
-
-
-def _permitted(rows: pd.DataFrame, queries: pd.DataFrame, schema: Schema) -> list[bool] | None:
-    """Say of rows whether the schema lets who asks be told to be like them; None where it says nothing."""
-    known = [schema[name] for name in schema.features if schema[name].change != "any"]
-    if not known:
-        return None
-    domains = {name: Domain.of(rows[name], schema[name]) for name in schema.features}  # of rows that stand for nobody
-    asked = Constraints(take_in(queries, Encoder(schema, domains)), {a.name: Rule(a.change, None) for a in known})
-    parts = {a.name: [part_of(natural(value)) for value in rows[a.name]] for a in known}
-    found: list[bool] = asked.admits({name: Offers.build(domains[name], each) for name, each in parts.items()}).tolist()
-    return found
 
 
 def policy_of(asked: DPPrototypes) -> PrototypePolicy:
@@ -284,7 +263,7 @@ class DPPrototypes:
             refused = [None if found else "none_found" for found in answered.tolist()]
         except ModelError as error:
             _log.warning("explanations withheld: %s", error)
-        said = (certificate, policy_of(self), self.schema_, queries, call, track)
+        said = (certificate, policy_of(self), self.schema_, call, track)
         return explanations_of(rows, refused, *said, seed=self.seed, spent=self.spent_)
 
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:

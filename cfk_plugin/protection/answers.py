@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import Intake, table_of
 from cfk_plugin.data.model import Mask
+from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
 
@@ -21,9 +23,15 @@ _BLOCK = 1 << 22  # distances held at once
 _TIE = 1e-9
 _TRIED, _REVERTED = 16, 8  # nearest entries that are looked at in one go, and how many true answers are moved
 _NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, and nearest combinations looked at
+_FURTHER = 8  # rounds in which more answers are looked for, where there is one
 _HALVINGS = 4
+_NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
+_RIDGE = 1e-9  # two answers at one point are as alike as can be, and no error
 _MOST_DECIMALS = 6
 _OWN, _ANCHOR = -1, -2  # private values that are no entry's: the query's own, and the explainer's counterfactual's
+
+
+Keys = NDArray[np.uint64]
 
 
 class CatalogueAnswers(NamedTuple):
@@ -76,6 +84,7 @@ def answer(
     open_to: Mask,
     *,
     revert: bool,
+    who: Ints | None = None,
     anchors: Anchors | None = None,
 ) -> CatalogueAnswers:
     """Return the nearest answer to each query of those that are true for who asks: at the nearest point of the region.
@@ -91,24 +100,43 @@ def answer(
 
     Regions leave what is permitted to who asks, and the nearest point is one that is. Private values are permitted: of
     entries those that are, and to revert, all take the nearest ones that are before anything is asked of them.
+
+    Queries of which `who` says that they are the same one are given different answers; see `Given`. Without anchors
+    these are diverse, and from near to far; with them one after the other takes what is nearest to it.
     """
     queries = limits.queries
-    nobody, asked = np.full(len(queries), -1, dtype=np.int64), _Asked(limits, anchors)
-    found, frames = nobody.copy(), [queries.frame.head(0)]
-    answered, step = [nobody[:0]], max(_BLOCK // max(len(catalogue), 1), 1)
-    for start in range(0, len(queries) if len(catalogue) else 0, step):
-        waiting = np.arange(start, min(start + step, len(queries)))
-        for pairs in _candidates(catalogue, asked, waiting, open_to, revert=revert):
-            if (found[waiting] >= 0).all():
-                break
-            if len(at := np.flatnonzero(found[pairs.query] < 0)):
-                query, entry, frame = _nearest(catalogue, asked, pairs.take(at), revert)
-                found[query] = entry
-                answered, frames = [*answered, query], [*frames, frame]
-    private, line = list(catalogue.partition.population.schema.private), np.argsort(np.concatenate(answered))
-    return CatalogueAnswers(
-        found, pd.concat(frames[1:] or frames, ignore_index=True)[private].take(line).reset_index(drop=True)
-    )
+    asked, who = _Asked(limits, anchors), np.arange(len(queries)) if who is None else who
+    turn, first, times = _turns(who)
+    wanted = np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
+    given, step = Given(catalogue, queries.frame, who, wanted), max(_BLOCK // max(len(catalogue), 1), 1)
+    for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
+        askers = np.flatnonzero((turn == now) & (wanted > 0))
+        for waiting in (askers[start : start + step] for start in range(0, len(askers), step)):
+            for further, pairs in enumerate(_candidates(catalogue, asked, waiting, open_to, revert=revert)):
+                is_open = (given.left > 0) & (further < _FURTHER or ~given.has_any(np.arange(len(queries))))
+                if not is_open[waiting].any():
+                    break
+                if len(at := np.flatnonzero(is_open[pairs.query])):
+                    for results in _results(catalogue, asked, pairs.take(at), given, revert=revert):
+                        given.add(results)
+    found, private = np.full(len(queries), -1, dtype=np.int64), list(catalogue.partition.population.schema.private)
+    if not given.found:
+        return CatalogueAnswers(found, queries.frame.head(0)[private])
+    asker, entry, distance = (np.concatenate(each) for each in list(zip(*given.found, strict=True))[:3])
+    line = np.lexsort((np.round(distance / _TIE), asker))
+    asker = asker[line]
+    place = np.argsort(who, kind="stable")[first[asker] + turn[asker] + _turns(asker)[0]]
+    found[place] = entry[line]
+    rows = pd.concat([each[3] for each in given.found], ignore_index=True)
+    return CatalogueAnswers(found, rows[private].take(line[np.argsort(place)]).reset_index(drop=True))
+
+
+def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the how manieth of its like each is, where its like begin when sorted, and how many there are."""
+    _, at, times = np.unique(who, return_inverse=True, return_counts=True)
+    first, turn = (np.cumsum(times) - times)[at], np.empty(len(who), dtype=np.int64)
+    turn[np.argsort(at, kind="stable")] = np.arange(len(who))
+    return turn - first, first, times[at]
 
 
 def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups: Ints) -> Ints:
@@ -195,25 +223,34 @@ def _gaps(catalogue: Catalogue, asked: _Asked, query: Ints) -> Floats:
     return found
 
 
-def _nearest(catalogue: Catalogue, asked: _Asked, pairs: _Pairs, revert: bool) -> tuple[Ints, Ints, pd.DataFrame]:
-    """Return which queries some pairs answer, with which entry, and how: the nearest result of each query."""
+def _results(catalogue: Catalogue, asked: _Asked, pairs: _Pairs, given: Given, *, revert: bool) -> Iterator[Candidates]:
+    """Yield what some pairs come to, of those that are true and begin with new private values; from near to far."""
     pairs = pairs.take(np.lexsort((np.round(pairs.distance / _TIE), pairs.query)))
     points, is_other = _points(catalogue, asked, pairs)
+    start = given.keys(points, pairs.entry)
+    if not (is_new := given.is_new(pairs.query, start)).all():
+        pairs, points = pairs.take(np.flatnonzero(is_new)), points[is_new]
+        is_other, start = is_other[is_new], start[is_new]
     good = catalogue.is_desired(points, pairs.entry)
     other = np.flatnonzero(good & (is_other | (pairs.part != pairs.entry)))
     good[other] = catalogue.holds(points.take(other), pairs.entry[other])
-    true = np.flatnonzero(good)
-    rank = np.arange(len(true)) - np.searchsorted(pairs.query[true], pairs.query[true])
-    # Of an explainer's counterfactual only what is nearest to it is moved: it decides, and not how far moves go.
-    some = true[rank < (_REVERTED if revert and asked.anchors is None else 1)]
-    query, entry, _, distance = pairs.take(some)
-    points = points.take(some).reset_index(drop=True)
-    if revert:
-        points, gained = _reverted(catalogue, asked.limits, query, entry, points)
-        distance = distance - gained
-    line = np.lexsort((np.round(distance / _TIE), query))
-    best = line[np.unique(query[line], return_index=True)[1]]
-    return query[best], entry[best], points.take(best)
+    if not len(true := np.flatnonzero(good)):
+        return
+    # Of an explainer's counterfactual only what is nearest to it is moved, if that is new: it decides.
+    at_once = _REVERTED if revert and asked.anchors is None else 1
+    turn = _turns(pairs.query[true])[0] // at_once
+    _, first = np.unique(np.column_stack([pairs.query[true], start[true].astype(np.int64)]), axis=0, return_index=True)
+    turn[first[given.wants_several(pairs.query[true[first]])]] = 0
+    for now in range(_REVERTED // at_once):
+        some = true[(turn == now) & (given.left[pairs.query[true]] > 0)]
+        if not len(some):
+            break
+        query, entry, _, distance = pairs.take(some)
+        rows = points.take(some).reset_index(drop=True)
+        if revert:
+            rows, gained = _reverted(catalogue, asked.limits, query, entry, rows)
+            distance = distance - gained if asked.anchors is None else distance
+        yield Candidates(query, entry, rows, start[some], distance)
 
 
 def _keeps(catalogue: Catalogue, entry: Ints, rows: pd.DataFrame, at: Ints) -> Mask:
@@ -363,3 +400,120 @@ class _Rows:
                 of_rows = pd.Series(values[self._names[j]].take(at[is_here]))
                 found[is_here] = of_rows.to_numpy(np.float64, na_value=np.nan)
         return found
+
+
+class Candidates(NamedTuple):
+    """What could be answered: each is true for who asks."""
+
+    asker: Ints  # near to far for each
+    entry: Ints
+    rows: pd.DataFrame  # the point that an answer asks for, its private values as they would leave
+    start: Keys  # private values that it began with, before they were moved
+    distance: Floats
+
+
+class Given:
+    """The answers so far. No two to the same query have the same private values, or began with the same.
+
+    So nobody can take two of them for one record's, and intersect their regions. Of what is left the nearest is given,
+    or, where an asker wants several, what adds the most to them: each time the least ``0.5 d(c, x) - g(c)``, where d is
+    the summed HEOM distance to the query and g the factor by which c raises det K, ``K_ij = 1 / (1 + d(c_i, c_j))``.
+    These are proximity, diversity and weights of DiCE (Mothilal, Sharma, Tan 2020, section 3). What another answer lies
+    on the way to, d(x, a) + d(a, c) = d(x, c), asks for more than that one and is given where nothing else is left.
+    """
+
+    def __init__(self, catalogue: Catalogue, queries: pd.DataFrame, who: Ints, wanted: Ints) -> None:
+        self._catalogue, self._queries, self.left = catalogue, queries, wanted.copy()  # per asker
+        self._several = wanted > 1
+        self._who = np.unique(who, return_inverse=True)[1]  # several askers may be one person
+        counts = np.bincount(self._who, wanted) if len(who) else np.zeros(1)
+        self._count, self._most = np.zeros(len(counts), dtype=np.int64), int(counts.max())
+        shape = len(counts), self._most
+        self._start, self._leaving = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.uint64)
+        self._way = np.zeros(shape)  # how far from the query
+        self._alike = np.tile(np.eye(self._most), (len(counts), 1, 1))
+        schema, domains = catalogue.partition.population.schema, catalogue.partition.population.domains
+        widths = {n: domains[n].width for n in schema.quasi_identifiers if domains[n].attribute.kind == "numeric"}
+        widths |= catalogue.private_values[0].ranges
+        self._heom = Heom([*widths], [name for name in schema.features if name not in widths], widths)
+        self._numbers = np.zeros((*shape, len(self._heom.numeric)))
+        self._codes = np.zeros((*shape, len(self._heom.categorical)), dtype=np.uint64)
+        self.found: list[tuple[Ints, Ints, Floats, pd.DataFrame]] = []
+
+    def has_any(self, asker: Ints) -> Mask:
+        """Say of askers whether their queries have an answer."""
+        return np.asarray(self._count[self._who[asker]] > 0)
+
+    def wants_several(self, asker: Ints) -> Mask:
+        return np.asarray(self._several[asker])
+
+    def keys(self, rows: pd.DataFrame, entry: Ints) -> Keys:
+        """Return what rows are recognised by: their private values, or where there are none, their regions."""
+        if self._most == 1:
+            return np.zeros(len(rows), dtype=np.uint64)
+        if not (heom := self._catalogue.private_values[0]).numeric and not heom.categorical:
+            return self._catalogue.region_at[self._catalogue.group_at[entry]].astype(np.uint64)
+        codes = heom.encode(rows)
+        columns = [*(codes.numbers + 0.0).T, *codes.codes.T]
+        return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(dict(enumerate(columns))), index=False), np.uint64)
+
+    def is_new(self, asker: Ints, start: Keys, leaving: Keys | None = None) -> Mask:
+        """Say of what would be given to some askers whether their queries have no answer that is recognised by it."""
+        person = self._who[asker]
+        known = self._start[person] == start[:, None]
+        if leaving is not None:
+            known |= self._leaving[person] == leaving[:, None]
+        known &= np.arange(self._most) < self._count[person][:, None]
+        return np.asarray(~known.any(axis=1))
+
+    def add(self, results: Candidates) -> None:
+        """Give what is best for whoever wants an answer, until nobody can be given another one."""
+        if self._most == 1:  # the same, without what others are compared by
+            line = np.lexsort((np.round(results.distance / _TIE), results.asker))
+            self._note(results, line[np.unique(results.asker[line], return_index=True)[1]])
+            return
+        leaving, points = self.keys(results.rows, results.entry), self._heom.encode(results.rows)
+        way = self._heom.parts(points, self._heom.encode(self._queries.take(results.asker))).sum(axis=1)
+        while len(at := np.flatnonzero(self._may_be_given(results, leaving))):
+            asker, person = results.asker[at], self._who[results.asker[at]]
+            apart = self._apart(person, points.take(at))
+            alike, beyond = 1 / (1 + apart), (self._way[person] + apart <= way[at, None] + _TIE).any(axis=1)
+            score = _NEARNESS * results.distance[at] - self._gained(person, alike)
+            is_one, several = results.distance[at], self._several[asker]
+            line = np.lexsort((np.round(np.where(several, score, is_one) / _TIE), several & beyond, asker))
+            best = line[np.unique(asker[line], return_index=True)[1]]
+            self._give(results, at[best], leaving, points, way, alike[best])
+
+    def _may_be_given(self, results: Candidates, leaving: Keys) -> Mask:
+        return (self.left[results.asker] > 0) & self.is_new(results.asker, results.start, leaving)
+
+    def _apart(self, person: Ints, points: HeomCodes) -> Floats:
+        """Return how far some points are from every answer that the person has; infinitely where there is none."""
+        apart = np.full((len(person), self._most), np.inf)
+        for slot in range(int(self._count[person].max())):
+            given, has = HeomCodes(self._numbers[person, slot], self._codes[person, slot]), slot < self._count[person]
+            apart[has, slot] = self._heom.parts(points, given).sum(axis=1)[has]
+        return apart
+
+    def _gained(self, person: Ints, alike: Floats) -> Floats:
+        """Return the factor by which det K grows with each point."""
+        among = self._alike[person] + _RIDGE * np.eye(self._most)
+        return np.asarray(1 - (alike * np.linalg.solve(among, alike[:, :, None])[:, :, 0]).sum(axis=1))
+
+    def _give(
+        self, results: Candidates, at: Ints, leaving: Keys, points: HeomCodes, way: Floats, alike: Floats
+    ) -> None:
+        person = self._who[results.asker[at]]
+        slot = self._count[person]
+        self._start[person, slot], self._leaving[person, slot] = results.start[at], leaving[at]
+        self._numbers[person, slot], self._codes[person, slot] = points.numbers[at], points.codes[at]
+        self._way[person, slot] = way[at]
+        self._alike[person, slot], self._alike[person, :, slot] = alike, alike
+        self._alike[person, slot, slot] = 1.0
+        self._note(results, at)
+
+    def _note(self, results: Candidates, at: Ints) -> None:
+        asker = results.asker[at]
+        self._count[self._who[asker]] += 1
+        self.left[asker] -= 1
+        self.found.append((asker, results.entry[at], results.distance[at], results.rows.take(at)))

@@ -285,6 +285,13 @@ class Catalogue(HostOnly):
         return self._place[self.group]
 
     @cached_property
+    def region_at(self) -> Ints:
+        """The number of the region of each of these groups; some have the same."""
+        regions = [self.partition.regions[group] for group in self._groups.tolist()]
+        number = {region: i for i, region in enumerate(dict.fromkeys(regions))}
+        return np.array([number[region] for region in regions], dtype=np.int64)
+
+    @cached_property
     def _widths(self) -> Floats:
         partition = self.partition
         widths = [sum(ncp_by_attribute(region, partition.population).values()) for region in partition.regions]

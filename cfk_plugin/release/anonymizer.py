@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Rules, rules_of
-from cfk_plugin.data.intake import Counterfactual, as_table, require_features
+from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -228,13 +228,14 @@ class KAnonymizer(HostOnly):
         self,
         queries: pd.DataFrame,
         *,
+        answers: int = 1,
         features_to_vary: str | Sequence[str] = "all",
         permitted_range: Mapping[str, Sequence[Any]] | None = None,
         progress: Progress | None = None,
         track: bool | RunLogger = False,
         groups: str | None = None,
     ) -> Explanations:
-        """Answer queries with the nearest answer of the catalogue that is true for who asks, without an explainer.
+        """Answer queries with the nearest answers of the catalogue that are true for who asks, without an explainer.
 
         True: at the point of its region nearest to the query, with its private values, the model gives the desired
         outcome. Needs ``guarantee="catalogue"``. An answer is a function of the query, the catalogue's entries and the
@@ -244,6 +245,10 @@ class KAnonymizer(HostOnly):
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
+        answers : int
+            Different answers to each query, from near to far, chosen to be diverse as well. No two to one query have
+            the same private values, so that nobody can intersect their regions; what there is none for is withheld as
+            ``no_other_answer``.
         features_to_vary : "all" or sequence of str
             Features that an answer may ask to change; it leaves the others as they are. What the schema says is
             immutable or monotone holds besides.
@@ -259,7 +264,7 @@ class KAnonymizer(HostOnly):
         Returns
         -------
         Explanations
-            One entry per query, in order.
+            So many entries per query, in order.
 
         Raises
         ------
@@ -271,11 +276,11 @@ class KAnonymizer(HostOnly):
         self._catalogue("explain()")
         frame = require_features(queries, self.population_.schema.features, "queries")
         rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
-        call, query = Request.of(queries, groups), np.arange(len(frame))
-        if self.ledger is not None and not may_observe(len(frame), track):  # nor on record as left
+        call, query = Request.of(queries, groups), np.repeat(np.arange(len(frame)), whole_number("answers", answers))
+        if self.ledger is not None and not may_observe(len(query), track):  # nor on record as left
             entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
         else:
-            entries = self.pipeline_.answer(frame, query, rules, progress)
+            entries = self.pipeline_.answer(frame.take(query), query, rules, progress)
         return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
 
     def published(self) -> Explanations:

@@ -100,7 +100,7 @@ def choose_candidates(
     Raises
     ------
     PolicyError
-        If the guarantee is the catalogue, which answers with an entry of its own.
+        If the guarantee is the catalogue, of which ``anchor="query"`` finds the nearest answer.
     InputError
         If a table lacks features, or the population has no rows here.
     ModelError
@@ -141,17 +141,11 @@ def best_of(policy: PrivacyPolicy, entries: Sequence[Entry], distances: Numbers,
     return best
 
 
-def check_number(candidates: object) -> int:
-    if not isinstance(candidates, (int, np.integer)) or isinstance(candidates, bool) or candidates < 1:
-        raise InputError(f"candidates must be a whole number >= 1, got {candidates!r}")
-    return int(candidates)
-
-
 def _check_candidates(anonymizer: KAnonymizer) -> None:
     if anonymizer.policy_.guarantee == "catalogue":
         raise PolicyError(
-            'guarantee="catalogue" answers with the nearest entry of its own, whatever the candidate; leave out '
-            "candidates=, or choose another guarantee"
+            'with guarantee="catalogue", anchor="query" gives the nearest of all answers that there are, and not of m '
+            "candidates alone; leave out candidates=, or choose another guarantee"
         )
     if not anonymizer.population_.has_rows:
         raise InputError(
@@ -429,10 +423,12 @@ class _Replaced(_Wrapped):
         return ()
 
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
-        said = constraints_of(options) if isinstance(self.anonymizer, KAnonymizer) else {}
-        if {*options} - {*said}:
-            raise InputError(f"each query is answered once, without the explainer; leave out {', '.join(options)}")
-        known = {"progress": progress, **said} if isinstance(self.anonymizer, KAnonymizer) else {}
+        known: dict[str, Any] = {}
+        if isinstance(self.anonymizer, KAnonymizer):
+            known = constraints_of(options) | {name: options[name] for name in ("answers",) if name in options}
+        if left := {*options} - {*known}:
+            raise InputError(f"queries are answered without the explainer; leave out {', '.join(sorted(left))}")
+        known |= {"progress": progress} if isinstance(self.anonymizer, KAnonymizer) else {}
         return self.anonymizer.explain(queries, track=self.track, groups=self.groups, **known)
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:  # noqa: ARG002

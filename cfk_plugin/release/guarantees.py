@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from math import isfinite
@@ -26,6 +26,7 @@ from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_ar
 from cfk_plugin.protection.groups import Effort, coarser, partition_of
 from cfk_plugin.protection.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -71,6 +72,21 @@ class GuaranteeState(HostOnly):
         people, floor = catalogue.partition.population.sealed_arrays[PEOPLE][at[0]], catalogue.consistent[entries].min()
         private = frozenset(codes.tobytes() for codes in catalogue.codes[entries])
         return SealedRegion(int(people), int(floor), tuple(catalogue.must_hold(group) for group in at), private)
+
+    def apart(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Withhold of a catalogue what has the private values of an earlier answer to its query, and another region.
+
+        Whoever takes both for one record's would intersect the regions.
+        """
+        known: dict[tuple[str, ...], Region] = {}
+        for entry in entries:
+            if self.catalogue is not None and isinstance(entry, GeneralizedCounterfactual) and entry.released:
+                cells = entry.cells()
+                private = str(entry.query), *(cells[name] for name in entry.released)
+                if known.setdefault(private, entry.region) != entry.region:
+                    yield Suppressed(entry.query, "no_other_answer")
+                    continue
+            yield entry
 
 
 def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:

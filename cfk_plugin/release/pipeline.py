@@ -152,8 +152,7 @@ class Pipeline(HostOnly):
         own = self.detector.find_coded(intake, instance_based=instance_based)
         if "cfk_detect" not in self.plugins.hooks:
             return own
-        others = self.plugins.detect(frame, self.population)
-        return tuple(worst(a, b) for a, b in zip(own, others, strict=True))
+        return tuple(worst(a, b) for a, b in zip(own, self.plugins.detect(frame, self.population), strict=True))
 
     def entries_of(
         self,
@@ -194,12 +193,13 @@ class Pipeline(HostOnly):
             if own is not None:
                 began = Anchors(accepted, catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)))
             if asked is not None:
-                entry, private = answer(catalogue, asked.take(at), open_to, revert=revert, anchors=began)
+                entry, private = answer(catalogue, asked.take(at), open_to, revert=revert, who=query[at], anchors=began)
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
             reason = "no_actionable_answer" if asked is not None and asked.rules and len(catalogue) else "infeasible"
-            made = {i: Suppressed(int(query[i]), reason) for i in at[~found].tolist()}
+            why = np.where(np.isin(query, query[at[found]]), "no_other_answer", reason).tolist()
+            made = {i: Suppressed(int(query[i]), why[i]) for i in at[~found].tolist()}
             at, entries, factual = at[found], entry[found], None if factual is None else factual[found]
             if len(at):
                 frame = catalogue.points.take(entries)
@@ -211,7 +211,8 @@ class Pipeline(HostOnly):
             oracle = Oracle(self.model, judge, self.rows, accepted, desired_at=cells, ahead=ahead)
             asks = asked.take(at) if asked is not None and asked.rules else None
             batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress, entries, asks)
-            made.update(zip(at.tolist(), self._verified(batch), strict=True))
+            verified = self._verified(batch) if catalogue is None else self.guarantee.apart(self._verified(batch))
+            made.update(zip(at.tolist(), verified, strict=True))
         return [
             made[i] if i in made else Suppressed(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
             for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
@@ -383,8 +384,8 @@ class Pipeline(HostOnly):
 
 def _sound(*intakes: Intake | None) -> Rows:
     """Return positions that are without a fault in all of the tables."""
-    faults = zip(*(intake.faults for intake in intakes if intake is not None), strict=True)
-    return np.flatnonzero([not any(each) for each in faults])
+    faults = (intake.faults for intake in intakes if intake is not None)
+    return np.flatnonzero([not any(each) for each in zip(*faults, strict=True)])
 
 
 def failing_closed() -> AbstractContextManager[None]:
@@ -483,9 +484,8 @@ class LedgerGuard(HostOnly):
         return Candidate(record=record, region=region, k=policy.k, effective=effective, **what)
 
     def _count(self, regions: Sequence[Region]) -> int:
-        population = self.pipeline.population
-        rows = [population.members(region) for region in regions]
-        return population.people(reduce(partial(np.intersect1d, assume_unique=True), rows))
+        rows = [self.pipeline.population.members(region) for region in regions]
+        return self.pipeline.population.people(reduce(partial(np.intersect1d, assume_unique=True), rows))
 
     def _decided(self, i: int, verdict: Verdict, decision: Decision) -> Verdict:
         """Return what leaves by the ledger's decision, which is written on the certificate for the data holder."""

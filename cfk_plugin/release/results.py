@@ -92,9 +92,8 @@ def told(part: Part, label: str | None = None) -> str:
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Number):
-        return False
-    return value == value  # noqa: PLR0124 - NaN is no number to compare with
+    is_one = isinstance(value, Number) and not isinstance(value, (bool, np.bool_))
+    return is_one and bool(value == value)  # noqa: PLR0124 - NaN is no number to compare with
 
 
 def _apart(end: Any, value: Any) -> Any:
@@ -425,6 +424,7 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
         "outside_domain": "a value outside the declared bounds",
         "infeasible": "no region with enough people was found",
         "no_actionable_answer": "every answer would ask for a change that is excluded",
+        "no_other_answer": "no other answer may go with those to the same query",
         "pureness_below_floor": "pureness is below the policy's floor",
         "ncp_above_ceiling": "information loss is above the policy's ceiling",
         "l_diversity": "too few distinct sensitive values among the people in the region",

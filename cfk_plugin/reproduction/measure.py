@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
 from cfk_plugin.hookspecs import Protector
@@ -22,7 +23,7 @@ from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.explainer import check_number, choose_candidates
+from cfk_plugin.release.explainer import choose_candidates
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual
 from cfk_plugin.reproduction.prepare import (
     AutoEncoder,
@@ -283,7 +284,7 @@ def _measurement(
 
 def _measure_candidates(prepared: Prepared, job: Job) -> Measurement:
     """Protect m candidates of each query and keep the best, with its distance; no effective k is measured."""
-    m, queries = check_number(job.options["candidates"]), prepared.queries.iloc[: job.asked]
+    m, queries = whole_number("candidates", job.options["candidates"]), prepared.queries.iloc[: job.asked]
     frame, query = _candidates(prepared, queries, m)
     choice, spent = _timed(prepared, job, {}, lambda fitted: choose_candidates(fitted, frame, query, queries))
     figures = _figures_of([choice.entries[place] for place in choice.chosen])

@@ -105,8 +105,6 @@ def protect_spark(
         Ledger(ledger, key=ledger_key).close()  # what is wrong with it is said here
         job = replace(job, ledger=ledger, ledger_key=ledger_key)
     schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
-    if factuals is None and any(schema[name].change != "any" for name in schema.features):
-        raise InputError("the schema says what cannot change; name the factuals, so that it is known of whom")
     names = _columns(df, schema, keep, factuals)
     job = replace(job, features=len(schema.features), has_factuals=factuals is not None).numbered()
     return spread(select_columns(df, names), names, job, _form(df, keep))

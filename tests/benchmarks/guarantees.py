@@ -1,21 +1,24 @@
 """Measure what each guarantee costs, and two attacks on it, on the six tables; the figures of docs/explanation.
 
 Run it from the repository's root: ``python tests/benchmarks/guarantees.py --data FOLDER [--tables adult,cmc]
-[--only cost,explain,snapped,catalogue]``. The tables, models and counterfactuals are those of tests/benchmarks.
+[--only cost,explain,snapped,catalogue,several]``. The tables, models and counterfactuals are those of tests/benchmarks.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import NominalGuaranteeWarning
+from cfk_plugin.metrics.heom import Heom
 from printing import DATA, arguments, heading
 from tables import TABLES, Case, case
 
@@ -121,16 +124,80 @@ def explain(table: Case, k: int) -> None:
     print(f"| {table.name} | {s['released']} | {base:.2f} | {ratios} | {100 * s['ncp_mean']:.2f} |", flush=True)
 
 
+def several(table: Case, k: int, answers: int = 4) -> None:
+    """Answer each query several times: each answer by itself, those to a query together, and begun at the query."""
+    anonymizer, queries = fitted(table, "catalogue", k), table.queries[list(table.population.schema.features)]
+    explainer = NearestUnlikeNeighbour(table.population.frame, table.model, desired=table.desired)
+    found = explainer.rows(explainer.candidates(queries, answers).reshape(-1)).reset_index(drop=True)
+    query = np.repeat(np.arange(len(queries)), answers)
+    asked = queries.take(query).reset_index(drop=True)
+    ways = {
+        "each by itself": anonymizer.pipeline_.release(found, np.arange(len(query)), factuals=asked)[0],
+        "together": anonymizer.pipeline_.release(found, query, factuals=asked)[0],
+        "at the query": [*anonymizer.explain(queries, answers=answers)],
+    }
+    heom = Heom.of(table.population)
+    for name, entries in ways.items():
+        equal, left, near, far, unlike, spread = [], [], [], [], [], []
+        for i, own in enumerate(queries.to_dict("records")):
+            given = [e for e in entries[i * answers : (i + 1) * answers] if e.status == "released"]
+            points = pd.DataFrame([nearest_point(own, e.parts()) for e in given], columns=list(queries))
+            away = heom.distances(points, points) * len(own)
+            same = [(a, b) for a, b in combinations(given, 2) if a.released == b.released]
+            equal.append(any(a.region == b.region for a, b in same))
+            left.append([in_both(table, a, b) for a, b in same if a.region != b.region])
+            near += [apart(table, own, e.parts()) for e in given]
+            far += [*away[np.triu_indices(len(away), 1)]]
+            unlike += [(x != y).sum() for x, y in combinations(points.astype(str).to_numpy(), 2)]
+            spread.append(np.linalg.det(1 / (1 + away)))
+        few = np.mean([min(people, default=k) < k for people in left])
+        fewest = min((people for each in left for people in each), default="–")
+        means = f"{np.mean(near):.2f} | {np.mean(far):.2f} | {np.mean(unlike):.1f} | {np.mean(spread):.2f}"
+        shares = f"{len(near) / len(queries):.1f} | {100 * np.mean(equal):.0f} % | {100 * few:.0f} % | {fewest}"
+        print(f"| {table.name} | {name} | {shares} | {means} |", flush=True)
+
+
+def in_both(table: Case, one: Any, other: Any) -> int:
+    """Count people of both regions whom the model gives the outcome with the private values that the two share."""
+    rows = np.intersect1d(one.region.members(table.population), other.region.members(table.population))
+    people = table.population.frame.take(rows).assign(**one.released)
+    return int((table.model.predict(people) == table.desired).sum()) if len(rows) else 0
+
+
+def nearest_point(query: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, part in parts.items():
+        if part_contains(part, query[name]):
+            found[name] = query[name]
+        elif isinstance(part, Interval) and part.low is not None:
+            found[name] = part.low if pd.isna(query[name]) or query[name] < part.low else part.high
+        else:
+            found[name] = min(part, key=str) if not isinstance(part, Interval) else None
+    return found
+
+
 def point(value: Any) -> Any:
     number = isinstance(value, (int, float, np.number)) and not pd.isna(value)
     return Interval(float(value), float(value)) if number else frozenset({None if pd.isna(value) else value})
 
 
 COST = ("guarantee", "released", "NCP %", "pureness %", "k", "k effective", "k desired", "k consistent", "fit s")
+SEVERAL = (
+    "answers",
+    "given",
+    "two equal",
+    "two leave fewer than k",
+    "fewest left",
+    "distance",
+    "apart",
+    "unlike",
+    "det",
+)
 WHAT = {
     "cost": (cost, COST),
     "explain": (explain, ("answered", "native", "nearest point", "/ native", "with width, / native", "NCP %")),
     "snapped": (snapped, ("guarantee", "least", "median", "regions below k, %", "alone, %")),
+    "several": (several, SEVERAL),
     "catalogue": (catalogue, ("entries", "least", "median", "below k, %", "alone, %")),
 }
 

@@ -154,17 +154,6 @@ def test_where_no_row_has_the_outcome_or_the_model_fails_answers_are_suppressed(
     assert reasons(fitted(model=moody, desired="opposite").explain(QUERIES)) == {"model_failed"}
 
 
-def test_prototypes_that_would_ask_for_an_excluded_change_are_withheld() -> None:
-    people = population(immutable=["member"], monotone={"age": "increase"})
-    held = DPPrototypes(2.0, rows=2000).fit(people, rich, "yes")
-    answers = held.explain(QUERIES)
-    rows, answered = held.generate(QUERIES)
-    assert answered.all()
-    kept = (rows["member"] == QUERIES["member"]) & (rows["age"] >= QUERIES["age"])
-    assert [entry.status == "released" for entry in answers] == kept.tolist()
-    assert reasons(answers) <= {"no_actionable_answer"}
-
-
 def test_reverting_warns_and_brings_answers_nearer_with_the_outcome_kept() -> None:
     with pytest.warns(PrivacyLeakWarning, match="tell more of the model"):
         one = fitted(revert=True)
