@@ -1,7 +1,7 @@
 """Measure what each guarantee costs, and two attacks on it, on the six tables; the figures of docs/explanation.
 
 Run it from the repository's root: ``python tests/benchmarks/guarantees.py --data FOLDER [--tables adult,cmc]
-[--only cost,explain,snapped,catalogue,several]``. The tables, models and counterfactuals are those of tests/benchmarks.
+[--only cost,snapped,catalogue,several]``. The tables, models and counterfactuals are those of tests/benchmarks.
 """
 
 from __future__ import annotations
@@ -109,21 +109,6 @@ def apart(table: Case, query: dict[str, Any], parts: dict[str, Any]) -> float:
     return total
 
 
-def explain(table: Case, k: int) -> None:
-    """Answer the queries from the catalogue: how far is that, next to the explainer's own counterfactuals?"""
-    anonymizer = fitted(table, "catalogue", k)
-    queries = table.queries[list(table.population.schema.features)].to_dict("records")
-    own = table.counterfactuals.to_dict("records")
-    native = [apart(table, q, {n: point(v) for n, v in c.items()}) for q, c in zip(queries, own, strict=True)]
-    answers = anonymizer.explain(table.queries)
-    near = [apart(table, queries[a.query], a.parts()) for a in answers.released]
-    width = len(table.population.schema.quasi_identifiers) * np.array([a.certificate.ncp for a in answers.released])
-    far = np.mean(near + width)
-    s, base = answers.summary(), np.mean(native)
-    ratios = f"{np.mean(near):.2f} | {np.mean(near) / base:.2f} | {far / base:.2f}"
-    print(f"| {table.name} | {s['released']} | {base:.2f} | {ratios} | {100 * s['ncp_mean']:.2f} |", flush=True)
-
-
 def several(table: Case, k: int, answers: int = 4) -> None:
     """Answer each query several times: each answer by itself, those to a query together, and begun at the query."""
     anonymizer, queries = fitted(table, "catalogue", k), table.queries[list(table.population.schema.features)]
@@ -195,7 +180,6 @@ SEVERAL = (
 )
 WHAT = {
     "cost": (cost, COST),
-    "explain": (explain, ("answered", "native", "nearest point", "/ native", "with width, / native", "NCP %")),
     "snapped": (snapped, ("guarantee", "least", "median", "regions below k, %", "alone, %")),
     "several": (several, SEVERAL),
     "catalogue": (catalogue, ("entries", "least", "median", "below k, %", "alone, %")),

@@ -1,0 +1,178 @@
+"""Answers beside the unprotected explainers' own: how near, how true, how many people; on the six tables.
+
+Run it from the repository's root: ``python tests/benchmarks/answers.py --data FOLDER [--tables adult,cmc] [--k 5,10,20]
+[--limit 200] [--only catalogue,nearest,...] [--membership 1]``. The queries are undesired test rows, the models those
+of the benchmarks. Distance is HEOM summed over all features, to the nearest point of what was released; changes are
+features that differ there; both are beside the nearest unlike training row, which is what `nearest` stands for. True is
+an answer when the model gives the desired outcome at that point. Answers that are withheld count as unanswered and in
+nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_adapters.nearest import NearestUnlikeNeighbour
+from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy, protect
+from cfk_plugin.audit.result import measure_roc
+from cfk_plugin.data.region import part_contains
+from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.reproduction.prepare import generator
+from printing import DATA, arguments, heading, line
+from tables import TABLES, Case, case
+
+Found = tuple[list[int], pd.DataFrame, Explanations | None]  # queries answered, the nearest point for each, the result
+
+HEAD = ("table", "k", "answers", "answered %", "distance", "changes", "true %", "pureness %", "least", "k effective")
+HEAD += ("k desired", "k consistent", "NCP %", "one private row %", "ms")
+
+
+def nearest_point(table: Case, parts: dict[str, Any], query: dict[str, Any]) -> dict[str, Any]:
+    """Return the point of what was released that is nearest to a query, its own values where they are inside."""
+    point = {}
+    for name, part in parts.items():
+        value, domain = query[name], table.population.domains[name]
+        if part_contains(part, value):
+            point[name] = value
+        elif isinstance(part, Interval) and domain.attribute.kind == "numeric":
+            low, high = part.low, part.high
+            point[name] = None if low is None else high if not pd.isna(value) and value > high else low
+        else:
+            point[name] = domain.value(int(np.argmax(domain.inside(part))))
+    return point
+
+
+def released(table: Case, explanations: Explanations) -> Found:
+    entries, queries = explanations.generalized, table.queries.to_dict("records")
+    points = [nearest_point(table, entry.parts(), queries[entry.query]) for entry in entries]
+    frame = pd.DataFrame(points, columns=list(table.population.schema.features), dtype=object)
+    return [entry.query for entry in entries], table.population.conform(frame), explanations
+
+
+def unprotected(rows: pd.DataFrame) -> Found:
+    answered = rows.notna().any(axis=1).to_numpy()
+    return np.flatnonzero(answered).tolist(), rows[answered].reset_index(drop=True), None
+
+
+def by(library: str, **settings: Any) -> Callable[[Case], pd.DataFrame]:
+    """Return an explainer of the library itself; rows without a value where it finds nothing."""
+
+    def explain(table: Case) -> pd.DataFrame:
+        train = table.population.frame
+        made: Any = generator(library)
+        rows = made(train, table.model.predict(train), table.model, table.desired, **settings)
+        if library == "nice":  # whose own search leaves the training rows
+            return pd.DataFrame(rows.nice.decode(rows.nice.explain(table.queries)))
+        found: pd.DataFrame = rows.explain(table.queries)
+        return found
+
+    return explain
+
+
+def from_catalogue(**settings: Any) -> Callable[[Case, int], Found]:
+    def found(table: Case, k: int) -> Found:
+        policy = PrivacyPolicy(k=k, guarantee="catalogue", **settings)
+        anonymizer = KAnonymizer(policy=policy).fit(table.population, table.model, table.desired)
+        return released(table, anonymizer.explain(table.queries))
+
+    return found
+
+
+def behind(guarantee: str, **settings: Any) -> Callable[[Case, int], Found]:
+    def found(table: Case, k: int) -> Found:
+        explainer = NearestUnlikeNeighbour(table.population.frame, table.model, desired=table.desired)
+        policy = PrivacyPolicy(k=k, guarantee=guarantee, **settings)  # type: ignore[arg-type]
+        told: dict[str, Any] = {"model": table.model, "population": table.population, "desired": table.desired}
+        return released(table, protect(explainer, policy=policy, **told).explain(table.queries))
+
+    return found
+
+
+RAW: dict[str, Callable[[Case], pd.DataFrame]] = {
+    "nearest": lambda table: table.counterfactuals,
+    "NICE": by("nice", optimization="none"),
+    "NICE-sparsity": by("nice", optimization="sparsity"),
+    "NICE-proximity": by("nice", optimization="proximity"),
+    "DiCE-random": by("dice-random"),
+    "DiCE-genetic": by("dice-genetic"),
+}
+PROTECTED: dict[str, Callable[[Case, int], Found]] = {
+    "catalogue": from_catalogue(),
+    "catalogue-unmoved": from_catalogue(revert=False),
+    "catalogue-explainer": behind("catalogue"),
+    "reciprocal": behind("reciprocal"),
+    "nominal": behind("nominal"),
+}
+
+
+def measure(table: Case, k: int, name: str, base: np.ndarray, heom: Heom) -> str:
+    started = time.process_time()
+    at, points, result = unprotected(RAW[name](table)) if name in RAW else PROTECTED[name](table, k)
+    spent = 1000 * (time.process_time() - started) / len(table.queries)
+    features = list(table.population.schema.features)
+    gaps = heom.parts(table.queries[features].iloc[at].reset_index(drop=True), points[features])
+    own = base[at]
+    distance, changes = gaps.sum(axis=1).mean() / own.sum(axis=1).mean(), (gaps > 1e-12).sum() / (own > 0).sum()
+    true = np.mean(table.model.predict(points[features]) == table.desired)
+    return line(table.name, k if result else "–", name, *shares(len(at) / len(base)), f"{distance:.2f}",
+                f"{changes:.2f}", *shares(true), *people(result), f"{spent:.1f}")  # fmt: skip
+
+
+def shares(*values: float) -> Iterator[str]:
+    yield from (f"{100 * value:.1f}".removesuffix(".0") for value in values)
+
+
+def people(result: Explanations | None) -> Iterator[str]:
+    if result is None:
+        yield from ("–",) * 7
+        return
+    s, certificates = result.summary(), [entry.certificate for entry in result.generalized]
+    yield from shares(s["pureness_mean"], min(certificate.pureness for certificate in certificates))
+    yield from (str(s[name]) for name in ("k_effective_min", "k_desired_min", "k_consistent_min"))
+    yield from shares(s["ncp_mean"], np.mean([certificate.private_matches == 1 for certificate in certificates]))
+
+
+def membership(table: Case, k: int) -> str:
+    """Tell members from others by how far the answer is from who asks: AUC and its interval, moved or not."""
+    train, heom = table.population.frame, Heom.of(table.population)
+    undesired = train[table.model.predict(train) != table.desired]
+    members = undesired.sample(frac=1, random_state=0).head(len(table.queries)).reset_index(drop=True)
+    cells = []
+    for name in ("catalogue-unmoved", "catalogue"):
+        sides = [replace(table, queries=asked[list(train)]) for asked in (members, table.queries)]
+        found = [(side, PROTECTED[name](side, k)) for side in sides]
+        away = [heom.parts(side.queries.iloc[at], points[list(train)]).sum(axis=1) for side, (at, points, _) in found]
+        auc = measure_roc(*away).auc
+        cells.append(f"{auc.value:.3f} ({auc.low:.3f}–{auc.high:.3f})")
+    return line(table.name, k, len(members), len(table.queries), *cells)
+
+
+def main() -> None:
+    options = arguments(__doc__, data=DATA, tables=TABLES, k=[10], limit=200, only=[*RAW, *PROTECTED], membership=0)
+    warnings.simplefilter("ignore")
+    if options.membership:
+        print(heading("table", "k", "members", "others", "entries as they are", "moved"), flush=True)
+        for name in options.tables:
+            print(membership(case(name, options.data, options.limit), options.k[0]), flush=True)
+        return
+    print(heading(*HEAD), flush=True)
+    for name in options.tables:
+        table = case(name, options.data, options.limit)
+        heom = Heom.of(table.population)
+        base = heom.parts(table.queries[list(table.population.schema.features)], table.counterfactuals)
+        for k in options.k:
+            for method in options.only:
+                if method in PROTECTED or k == options.k[0]:
+                    print(measure(table, k, method, base, heom), flush=True)
+
+
+if __name__ == "__main__":
+    main()
