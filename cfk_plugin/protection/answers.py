@@ -246,10 +246,13 @@ def _results(catalogue: Catalogue, asked: _Asked, pairs: _Pairs, given: Given, *
         if not len(some):
             break
         query, entry, _, distance = pairs.take(some)
-        rows = points.take(some).reset_index(drop=True)
+        rows = begun = points.take(some).reset_index(drop=True)
         if revert:
-            rows, gained = _reverted(catalogue, asked.limits, query, entry, rows)
+            rows, gained = _reverted(catalogue, asked.limits, query, entry, begun)
             distance = distance - gained if asked.anchors is None else distance
+        if revert and asked.anchors is not None:  # what would become an answer that was given stays as it is
+            is_given = ~given.is_new(query, start[some], given.keys(rows, entry))
+            rows = pd.concat([rows, begun]).take(np.arange(len(rows)) + len(rows) * is_given).reset_index(drop=True)
         yield Candidates(query, entry, rows, start[some], distance)
 
 
