@@ -16,7 +16,7 @@ Desired = Annotated[str, typer.Option("--desired", "-d", help="The outcome wante
 LedgerUrl = Annotated[str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")]
 KeyFile = Annotated[Path | None, typer.Option(help="Key of the ledger; else CFK_LEDGER_KEY, else URL.key.")]
 Guarantee = Annotated[
-    str | None, typer.Option(help="reciprocal, catalogue or nominal.", show_default="the policy's, reciprocal")
+    str | None, typer.Option(help="catalogue, reciprocal or nominal.", show_default="the policy's, catalogue")
 ]
 Method = Annotated[str, typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's.")]
 Objective = Annotated[

@@ -63,12 +63,13 @@ class PrivacyPolicy:
     Parameters
     ----------
     k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
-    guarantee : {"reciprocal", "catalogue", "nominal"}
+    guarantee : {"catalogue", "reciprocal", "nominal"}
         "nominal": k people are in the region (the paper's definition); rerunning the algorithm for each of them often
         leaves fewer, at times one. "reciprocal": k people are mapped to the region, so that rerunning leaves k, of whom
-        one alone may have the outcome (see `anonymity_set`). "catalogue": also, private values are released only where
-        the model is consistent with k of these people, so that asking it about everybody leaves k; the counterfactual
-        is replaced by the nearest entry of a fixed catalogue.
+        one alone may have the outcome (see `anonymity_set`). "catalogue": also, these people have the outcome, and
+        private values are released only where the model is consistent with k of them, so that asking it about everybody
+        leaves k; what is released comes from a fixed catalogue, near the counterfactual or the query, and is true for
+        who asks. It needs rows and a model at fit. "reciprocal" keeps the explainer's own private values.
     anonymity_set : {"population", "eligible"}
         Who counts among the k: everybody (the paper's count), or only people with the desired predicted outcome, who
         could have been the counterfactual. "eligible" needs "reciprocal"; "catalogue" implies it.
@@ -116,7 +117,7 @@ class PrivacyPolicy:
     """
 
     k: int = 10
-    guarantee: Guarantee = "reciprocal"
+    guarantee: Guarantee = "catalogue"
     anonymity_set: AnonymitySet = "population"
     objective: Objective = "pureness"
     pureness_weight: float = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +29,7 @@ from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
 from cfk_plugin.protection.groups import counts_once
 from cfk_plugin.protection.partition import Partition, by_group
 
+_log = logging.getLogger("cfk_plugin")
 _ENTRIES = 64  # private parts that a class offers at most
 _ASKED = 1 << 18  # rows in one call of the model
 _SAMPLE = 20, 64  # combinations of a region at which an entry is tried, at least and at most, where there are more
@@ -62,6 +64,11 @@ class Catalogue(HostOnly):
     @classmethod
     def build(cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Catalogue:
         """Find the admissible entries of every group; the model is asked in large batches."""
+        if not partition.regions:
+            raise PolicyError(
+                f"fewer than k = {policy.k} people have the desired outcome, so there is no catalogue; lower k, ask "
+                'for another outcome, or choose guarantee="reciprocal"'
+            )
         rows = _SPENT * partition.population.n_rows
         tried = _Tried.of(partition, rows)
         candidates = tried.affordable(_candidates(partition), rows)
@@ -69,6 +76,7 @@ class Catalogue(HostOnly):
         kept = np.flatnonzero((consistent >= policy.k) & _may_leave(partition, candidates, policy))
         share, low = tried.pureness(candidates[kept], goal, model)
         kept, share = kept[low >= policy.least_pureness], share[low >= policy.least_pureness]
+        _tell_of_groups_without(partition, candidates[kept])
         return cls._of_rows(partition, candidates[kept], consistent[kept], share, goal, model, policy)
 
     @classmethod
@@ -353,10 +361,8 @@ def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], 
     }
     if not population.has_cells:  # opened, and sealed again
         return dict(population.sealed_arrays), dict(population.sealed_facts), domains
-    regions, (sides, side) = (
-        [partition.regions[g] for g in groups],
-        np.unique(partition.side_of_group[groups], return_inverse=True),
-    )
+    regions = [partition.regions[g] for g in groups]
+    sides, side = np.unique(partition.side_of_group[groups], return_inverse=True)
     ends = [_ends(population, region) for region in regions]
     corners = [np.column_stack([np.resize(codes, max(map(len, each))) for codes in each]) for each in ends]
     runs = _equal_work(np.where(catalogue.is_wide(catalogue.weakest), 0, catalogue._sizes).astype(np.int64))
@@ -410,6 +416,16 @@ def catalogue_from_arrays(
     if not np.array_equal(catalogue.is_desired(catalogue.points, np.arange(len(group))), outcome):
         raise ModelError("the model, or the outcome that is desired, is not the one that the catalogue was sealed with")
     return Catalogue(*made, flags)
+
+
+def _tell_of_groups_without(partition: Partition, entries: Ints) -> None:
+    grouped, groups = np.flatnonzero(partition.group_of_row >= 0), partition.group_of_row
+    if len(without := grouped[~np.isin(groups[grouped], groups[entries])]):
+        _log.warning(
+            "%d of %d people who could be a counterfactual are in groups without an entry: with all private values "
+            "that were tried the model refuses too much of the region. Answers come from the other groups",
+            *map(partition.population.people, (without, grouped)),
+        )
 
 
 def _candidates(partition: Partition) -> Ints:

@@ -42,7 +42,8 @@ class KAnonymizer(HostOnly):
     """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
 
     Protects against linking an explanation to a person by quasi-identifiers: every region that leaves holds at least k
-    people of the population, and by default k people are mapped to it; see `PrivacyPolicy`. Several releases of one
+    people of the population, and by default k people with the desired outcome are mapped to it, with whom the model is
+    consistent; see `PrivacyPolicy`. Several releases of one
     record need a `Ledger`. Private values are released as the policy says.
 
     Parameters

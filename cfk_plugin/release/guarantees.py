@@ -155,7 +155,7 @@ def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
     if needs:
         raise PolicyError(
             f"{', '.join(needs)}: judged by private values or predictions of people, and these rows stay on the "
-            "cluster; use Population.from_frame or from_parquet"
+            'cluster; use guarantee="reciprocal", or Population.from_frame or from_parquet'
         )
 
 

@@ -227,6 +227,7 @@ def _fitted(
         guarantee=method.guarantee,
         objective=method.objective,
         anonymity_set="population",
+        min_pureness=None if method.guarantee == "nominal" else 0,
         pureness_weight=float(options.get("weight", WEIGHT)) if method.objective == "weighted" else 1.0,
     )
     own = {option: value for option, value in options.items() if option != "weight"}

@@ -42,8 +42,9 @@ STYLE = """
 """
 
 
-def explain() -> tuple[pd.DataFrame, pd.Series, GeneralizedCounterfactual]:
-    """Return the training patients, the raw counterfactual of the first patient asked for, and what is released."""
+def explain() -> tuple[pd.DataFrame, pd.Series, GeneralizedCounterfactual, int]:
+    """Return the training patients, what the explainer finds for the first patient asked for, what is released, and how
+    many private values that asks to change."""
     data = load_patients(1)
     train = data.train.drop(columns="progression")
     schema = Schema.from_frame(train, quasi_identifiers=KNOWN, nominal=["sex"])
@@ -54,7 +55,8 @@ def explain() -> tuple[pd.DataFrame, pd.Series, GeneralizedCounterfactual]:
     private = protect(explainer, model=data.model, population=population, policy=policy, desired=LOW)
     entry = private.explain(data.queries)[0]
     assert isinstance(entry, GeneralizedCounterfactual)
-    return train, raw, entry
+    query = data.queries.iloc[0]
+    return train, raw, entry, sum(value != query[name] for name, value in entry.released.items())
 
 
 def x_of(age: float, left: float) -> float:
@@ -86,7 +88,7 @@ def plot(train: pd.DataFrame, left: float, sex: int, inside: pd.Series, kind: st
     return out
 
 
-def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual) -> str:
+def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual, changes: int) -> str:
     """Return the picture."""
     left, right = 26.0, WIDTH - PANEL - 26.0
     sex = int(raw["sex"])
@@ -110,7 +112,11 @@ def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual) 
         text(left, 36, "Before: a training patient", "before title"),
         text(left, 58, f"age {raw['age']:.0f}, sex {sex}, BMI {raw['bmi']}, and {len(private)} private values"),
         text(right, 36, f"After: a region with k = {K}", "after title"),
-        text(right, 58, f"age {cells['age']}, sex {cells['sex']}, BMI {cells['bmi']}, same private values"),
+        text(
+            right,
+            58,
+            f"age {cells['age']}, sex {cells['sex']}, BMI {cells['bmi']}; {changes or 'no'} private values to change",
+        ),
         *plot(train, left, sex, same, "before"),
         ring,
         area,

@@ -159,7 +159,7 @@ def test_what_cannot_be_trained_is_said_without_a_value() -> None:
     with pytest.raises(InputError, match="one of both"):
         ProtectedOwner("no schema", MODEL, nearest)
     with pytest.raises(InputError, match="catalogue"):
-        ProtectedOwner("no explainer", MODEL, None, QUASI)
+        ProtectedOwner("no explainer", MODEL, None, QUASI, rules=PrivacyPolicy(guarantee="reciprocal"))
 
 
 # --- how answers are read --------------------------------------------------------------------------------------------

@@ -42,7 +42,11 @@ def rewrite(path: Path, name: str, content: bytes | None) -> None:
 @pytest.mark.parametrize("name", STORED)
 def test_a_bundle_of_before_protects_as_it_did(name: str) -> None:
     opened = Population.open(Path(HERE / f"{name}.cfk"), key=KEYS[name.rpartition("_")[2]])
-    assert json.loads(json.dumps(protected(opened))) == STORED[name]
+    found = json.loads(json.dumps(protected(opened)))
+    for entry in found["released"]:
+        if not name.startswith("catalogue"):  # certificates of before did not say
+            assert entry["certificate"].pop("moved", []) == []
+    assert found == STORED[name]
     assert len(STORED[name]["released"]) >= 2
     regions = str([stored["regions"] for stored in STORED.values()])
     assert "interval" in regions

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import cfk_plugin
-from cfk_plugin import Ledger, Population, Schema, protect
+from cfk_plugin import Ledger, Population, PrivacyPolicy, Schema, protect
 
 pytestmark = pytest.mark.full_search
 
@@ -68,6 +68,7 @@ def test_a_counterfactual_goes_that_way(tmp_path: Path) -> None:
         lambda queries: table[table["pay"] > 50].iloc[: len(queries)],
         model=lambda rows: (rows["pay"] > 50).to_numpy(),
         population=Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"])),
+        policy=PrivacyPolicy(guarantee="reciprocal"),
         desired=True,
         ledger=Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", key=b"0" * 32, create=True),
     )

@@ -200,5 +200,5 @@ def test_readme_table_shows_what_the_picture_shows() -> None:
     assert after
     assert f"age {before[1]}, sex {before[2]}, BMI {before[3]}, and 7 private values" in picture
     assert f"{before[4]} of 331 patients fits." in picture
-    assert f"age {after[1]}, sex {after[2]}, BMI {after[3]}, same private values" in picture
+    assert f"age {after[1]}, sex {after[2]}, BMI {after[3]}; no private values to change" in picture
     assert f"{after[4]} of 331 patients fit." in picture

@@ -395,7 +395,7 @@ def test_models_that_fail_while_choosing(watch: Watch, guarantee: str, desired: 
             break
         assert not result.released
     assert len(result.released) == 2
-    assert calls > 2
+    assert calls > 1
 
 
 class Hook:

@@ -27,7 +27,9 @@ def three(rows: pd.DataFrame) -> np.ndarray:
 
 
 def fitted(population: Population, answer: Any = model, desired: Any = 1, **policy: Any) -> KAnonymizer:
-    return KAnonymizer(policy=PrivacyPolicy(**policy)).fit(population, model=answer, desired=desired)
+    return KAnonymizer(policy=PrivacyPolicy(**{"guarantee": "reciprocal", **policy})).fit(
+        population, model=answer, desired=desired
+    )
 
 
 def k_for(train: pd.DataFrame, seed: int, *, subject: bool) -> int:

@@ -55,7 +55,9 @@ def release(
     **policy: object,
 ) -> Explanations:
     settings = {"k": K, "guarantee": "reciprocal", **policy}
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(**settings), method=method, ledger=ledger, seed=seed)
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(**{"guarantee": "reciprocal", **settings}), method=method, ledger=ledger, seed=seed
+    )
     return anonymizer.fit(population_of(frame), model, "yes").transform(wanted)
 
 

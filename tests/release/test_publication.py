@@ -352,7 +352,7 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path, content: str, said
 
 def test_no_entry_is_a_fail(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)
-    assert cfk("catalogue train.csv -s schema.json -m model.joblib -d yes --k 29 -o none.parquet").exit_code == 1
+    assert cfk("catalogue train.csv -s schema.json -m model.joblib -d yes --k 29 -o none.parquet").exit_code == 2
     assert cfk("catalogue train.csv -s schema.json -m model.joblib -d yes").exit_code == 2
 
 

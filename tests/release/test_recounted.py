@@ -20,6 +20,8 @@ from cfk_plugin import (
     Schema,
     Suppressed,
 )
+from cfk_plugin.data.model import Goal
+from cfk_plugin.errors import PolicyError
 
 pytestmark = [pytest.mark.full_search, pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")]
 
@@ -168,6 +170,12 @@ def test_every_certificate_is_a_plain_recount(case: Case) -> None:
     if population.n_people < policy.k:
         return
     goal = case.desired if case.desired in (1, one_of_two) else "opposite"
+    labels = model(population.frame)
+    sides = [labels == label for label in set(labels)] if goal == "opposite" else [Goal(goal).met(labels)]
+    if policy.guarantee == "catalogue" and all(population.people(np.flatnonzero(s)) < policy.k for s in sides):
+        with pytest.raises(PolicyError, match="fewer than k"):
+            KAnonymizer(policy=policy, method=case.method).fit(population, model=model, desired=goal)
+        return
     anonymizer = KAnonymizer(policy=policy, method=case.method).fit(population, model=model, desired=goal)
     factuals = case.factuals if case.desired == "other than the factual" else None
     result = anonymizer.transform(case.raw, factuals)

@@ -36,7 +36,7 @@ def inside(region: Region, frame: pd.DataFrame) -> pd.Series:
 
 
 def fitted(table: Case, method: str = "auto", **policy: Any) -> KAnonymizer:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(**policy), method=method)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(**{"guarantee": "reciprocal", **policy}), method=method)
     return anonymizer.fit(table.population, table.model, table.desired)
 
 

@@ -58,7 +58,7 @@ def verdicts(
 ) -> list[Verdict]:
     """Verify one region per row of the frame; `limits` are the verifier's budget and number of samples."""
     settings: dict[str, Any] = {"k": 2, "guarantee": "nominal", **policy}
-    verifier = Verifier(population, PrivacyPolicy(**settings), **(given or {}))
+    verifier = Verifier(population, PrivacyPolicy(**{"guarantee": "reciprocal", **settings}), **(given or {}))
     if limits:
         verifier.cell_budget, verifier.samples = limits
     labels = LabelModel(predict, population.schema.features)
@@ -114,6 +114,8 @@ def test_every_figure_of_a_certificate() -> None:
         "population": POPULATION.fingerprint,
         "majority": False,  # two of five rows
         "binned": (),
+        "moved": (),
+        "permitted_pureness": None,
         "withheld": (),
         "ledger": None,
         "k_intersection": None,

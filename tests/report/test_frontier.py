@@ -50,7 +50,14 @@ def population() -> Population:
 
 
 def measured(population: Population, ks: Any = (2, 7, 20), raw: pd.DataFrame = RAW, **settings: Any) -> Frontier:
-    return frontier(raw, population=population, model=model, desired=True, policy=PrivacyPolicy(**settings), ks=ks)
+    return frontier(
+        raw,
+        population=population,
+        model=model,
+        desired=True,
+        policy=PrivacyPolicy(**{"guarantee": "reciprocal", **settings}),
+        ks=ks,
+    )
 
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -69,7 +76,8 @@ def test_every_point_is_what_a_single_run_releases(settings: dict[str, Any], pop
     assert all(point.k_min is None or point.k_min >= point.k for point in found)
     results = []
     for point in found:
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=point.k, **settings)).fit(population, model, True)
+        asked = PrivacyPolicy(**{"guarantee": "reciprocal", **settings, "k": point.k})
+        anonymizer = KAnonymizer(policy=asked).fit(population, model, True)
         results.append(anonymizer.transform(RAW))
         summary = results[-1].summary()
         assert (point.asked, point.released, point.k_min) == (12, summary["released"], summary["k_min"])

@@ -45,7 +45,7 @@ def costs(population: Population) -> Frontier:
 
 
 def measured(population: Population, ks: list[int], **settings: Any) -> Frontier:
-    policy = PrivacyPolicy(k=7, **settings)
+    policy = PrivacyPolicy(**{"guarantee": "reciprocal", "k": 7, **settings})
     raw = population.frame.tail(20)
     return frontier(raw, population=population, model=accepts, desired=True, policy=policy, ks=ks)
 

@@ -31,7 +31,12 @@ QUERIES = pd.DataFrame(
 
 
 def evaluate(explainer: Any = None, **config: Any) -> mlflow.models.EvaluationResult:
-    settings = {"population": population(), "model": accepts, "desired": 1, "policy": {"k": 6}} | config
+    settings = {
+        "population": population(),
+        "model": accepts,
+        "desired": 1,
+        "policy": {"guarantee": "reciprocal", "k": 6},
+    } | config
     return mlflow.models.evaluate(
         explainer or NearestInAge(patients()).__call__,
         QUERIES,
@@ -62,6 +67,7 @@ def protected(store: str) -> str:
         return str(logged(6).model_uri)
 
 
+@pytest.mark.full_search
 def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, Any]) -> None:
     run_id, result = plain
     explainer = NearestInAge(patients())
@@ -176,7 +182,12 @@ def test_a_model_that_answers_with_prototypes_is_counted(store: str) -> None:
 
 
 def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: str) -> None:
-    settings = {"population": population(), "model": accepts, "desired": 1, "policy": {"k": 6}}
+    settings = {
+        "population": population(),
+        "model": accepts,
+        "desired": 1,
+        "policy": {"guarantee": "reciprocal", "k": 6},
+    }
     numbers = patients()[["age", "pay"]].assign(good=1.0)
     with mlflow.start_run():
         ours = mlflow.models.evaluate(
@@ -196,7 +207,7 @@ def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: s
 
 def test_nothing_raw_is_in_the_run(mlflow_store: str, tmp_path: Path) -> None:
     with mlflow.start_run():
-        result = evaluate(policy={"k": 6, "rare_values": "withhold"})
+        result = evaluate(policy={"guarantee": "reciprocal", "k": 6, "rare_values": "withhold"})
     assert result.metrics["cfk/released"] == 4
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "released.csv" for path in written)

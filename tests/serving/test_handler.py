@@ -73,7 +73,7 @@ class Book:
     """A handler over a real ledger, and what is on record in it."""
 
     def __init__(self, folder: Path, *, sealed: bool, **policy: Any) -> None:
-        of = PrivacyPolicy(k=K, **policy)
+        of = PrivacyPolicy(**{"guarantee": "reciprocal", "k": K, **policy})
         self.people = Population.from_frame(TABLE, SCHEMA)
         if sealed:
             KAnonymizer(policy=of).fit(self.people, model=accepts, desired=1).seal(folder / "population.cfk")

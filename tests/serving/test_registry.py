@@ -158,9 +158,8 @@ def test_the_explainer_of_a_logged_model_brings_its_requirements(mlflow_store: s
         inner = mlflow.pyfunc.log_model(
             name="explainer", python_model=Inner(), pip_requirements=[f"scipy=={version('scipy')}"]
         )
-        info = log_protected_model(
-            inner.model_uri, model=accepts, population=population(), desired=1, code_paths=[model_server.__file__]
-        )
+        told = {"model": accepts, "population": population(), "desired": 1, "code_paths": [model_server.__file__]}
+        info = log_protected_model(inner.model_uri, policy=PrivacyPolicy(guarantee="reciprocal"), **told)
     folder = Path(mlflow.artifacts.download_artifacts(info.model_uri))
     assert f"scipy=={version('scipy')}" in (folder / "requirements.txt").read_text(encoding="utf-8").split()
 

@@ -31,7 +31,7 @@ def model(rows: pd.DataFrame) -> np.ndarray:
 
 
 def fitted(population: Population, **settings: Any) -> KAnonymizer:
-    policy = PrivacyPolicy(**settings) if settings else None
+    policy = PrivacyPolicy(**{"guarantee": "reciprocal", **settings}) if settings else None
     return KAnonymizer(policy=policy).fit(population, model=model, desired=1)
 
 
