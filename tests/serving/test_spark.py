@@ -42,7 +42,9 @@ def both(spark: Any, train: pd.DataFrame, schema: Schema, folder: Path) -> tuple
 
 
 def fitted(population: Population, model: Any = rich, desired: Any = 1, **settings: Any) -> KAnonymizer:
-    return KAnonymizer(policy=PrivacyPolicy(k=4, **settings)).fit(population, model=model, desired=desired)
+    return KAnonymizer(policy=PrivacyPolicy(**{"guarantee": "reciprocal", "k": 4, **settings})).fit(
+        population, model=model, desired=desired
+    )
 
 
 @pytest.fixture
@@ -163,7 +165,7 @@ SETTINGS: list[tuple[dict[str, Any], Any, Any]] = [
 def test_every_record_is_released_as_by_one_machine(
     settings: dict[str, Any], model: Any, desired: Any, spark: Any, tmp_path: Path
 ) -> None:
-    train = crowded(1)
+    train = crowded(2)
     here, there = both(spark, train, described(train).schema, tmp_path)
     one, other = (fitted(p, model, desired, **settings) for p in (here, there))
     strangers = train.assign(pay=train["pay"].to_numpy()[::-1])
