@@ -142,8 +142,9 @@ schema = Schema.from_frame(
     hierarchies={"job": {"nurse": ["care"], "cook": ["rest"], "poet": ["rest"]}},
 )
 population = Population.from_frame(table, schema)
-cases = [({"guarantee": "catalogue"}, "auto"), ({}, "auto"), ({"l": 3}, "auto")]
-cases += [({"anonymity_set": "eligible"}, "auto")]
+fixed = {"guarantee": "reciprocal"}
+cases = [({"guarantee": "catalogue"}, "auto"), (fixed, "auto"), ({**fixed, "l": 3}, "auto")]
+cases += [({**fixed, "anonymity_set": "eligible"}, "auto")]
 cases += [({"guarantee": "nominal"}, method) for method in ("exact", "grasp", "mondrian", ExactProtector(threads=2))]
 cases += [({"guarantee": "nominal", "objective": "ncp"}, ExactProtector(node_limit=3, time_limit=1e-9))]
 for settings, method in cases:
