@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from cfk_plugin._compiled import KERNELS
 from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -21,6 +20,7 @@ from cfk_plugin.dp import DPC, DPPrototypes
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.hookspecs import AdaptContext, Protector
 from cfk_plugin.plugins import load_plugins
+from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.records.logger import RunLogger, logger_of

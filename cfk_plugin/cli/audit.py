@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfk_plugin.cli import options
+from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.frame import app, command, console
 from cfk_plugin.errors import InputError, ModelError, quiet
 
@@ -91,27 +91,27 @@ def _explain(results: Sequence[AuditResult]) -> None:
     audit,
 )
 def audit_linkage(
-    train: options.Train,
-    counterfactuals: options.Counterfactuals,
-    schema: options.SchemaFile,
-    model: options.Model,
-    desired: options.Desired = "opposite",
-    output: options.Output = None,
-    factuals: options.Factuals = None,
+    train: opt.Train,
+    counterfactuals: opt.Counterfactuals,
+    schema: opt.SchemaFile,
+    model: opt.Model,
+    desired: opt.Desired = "opposite",
+    output: opt.Output = None,
+    factuals: opt.Factuals = None,
     holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: the control.")] = None,
-    k: options.K = None,
-    guarantee: options.Guarantee = None,
-    method: options.Method = "auto",
-    policy: options.Policy = None,
-    objective: options.Objective = None,
-    min_pureness: options.MinPureness = None,
-    max_ncp: options.MaxNcp = None,
+    k: opt.K = None,
+    guarantee: opt.Guarantee = None,
+    method: opt.Method = "auto",
+    policy: opt.Policy = None,
+    objective: opt.Objective = None,
+    min_pureness: opt.MinPureness = None,
+    max_ncp: opt.MaxNcp = None,
     attacks: Annotated[str | None, typer.Option(help="Names with commas between; all without it.")] = None,
     limit: Annotated[int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)] = 100,
     simulations: Annotated[int, typer.Option(help="Runs per candidate of a randomised method.", min=1)] = 20,
-    seed: options.Seed = 0,
-    track: options.Track = False,
-    experiment: options.Experiment = None,
+    seed: opt.Seed = 0,
+    track: opt.Track = False,
+    experiment: opt.Experiment = None,
 ) -> int:
     """Link what would be released to people: look-ups, rerunning the algorithm, asking the model, and more.
 
@@ -173,8 +173,8 @@ def _say_checks(report: AuditReport) -> None:
     audit,
 )
 def audit_epsilon(
-    train: options.Train,
-    schema: options.SchemaFile,
+    train: opt.Train,
+    schema: opt.SchemaFile,
     claimed: Annotated[float, typer.Option(help="The epsilon that the function promises.", min=0)],
     method: Annotated[
         str | None, typer.Option(help="dp: the prototypes of this package, at the claimed budget.")
@@ -194,10 +194,10 @@ def audit_epsilon(
     relation: Annotated[str, typer.Option(help="Neighbouring tables: add-remove or replace-one.")] = "add-remove",
     jobs: Annotated[int, typer.Option(help="Runs at the same time; -1 on all cores.")] = 1,
     backend: Annotated[str, typer.Option(help="auto, processes or threads; see the docs.")] = "auto",
-    seed: options.Seed = 0,
-    output: options.Output = None,
-    track: options.Track = False,
-    experiment: options.Experiment = None,
+    seed: opt.Seed = 0,
+    output: opt.Output = None,
+    track: opt.Track = False,
+    experiment: opt.Experiment = None,
 ) -> int:
     """Bound the epsilon of a function from below, by how well its outputs tell whether somebody was in the table.
 
@@ -304,7 +304,7 @@ def audit_all(
     people: Annotated[
         Path, typer.Argument(help="People with their outcomes, CSV or Parquet; some are trained on, others not.")
     ],
-    schema: options.SchemaFile,
+    schema: opt.SchemaFile,
     desired: Annotated[str, typer.Option("--desired", "-d", help="The outcome that explanations reach.")],
     target: Annotated[str | None, typer.Option(help="Column of the outcomes. Default: the schema's target.")] = None,
     model: Annotated[
@@ -319,15 +319,15 @@ def audit_all(
     ] = "raw,reciprocal",
     budget: Annotated[str, typer.Option(help="fast (3 minutes), full (30), or a time such as 90s, 5m, 1h.")] = "fast",
     only: Annotated[str | None, typer.Option(help="Audits to run, commas between; see the docs. Default: all.")] = None,
-    policy: options.Policy = None,
-    k: options.K = None,
+    policy: opt.Policy = None,
+    k: opt.K = None,
     epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-reverted.", min=0)] = 1.0,
     jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
-    seed: options.Seed = 0,
+    seed: opt.Seed = 0,
     keep: Annotated[Path | None, typer.Option(help="Folder from which a stopped audit goes on.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the reports go, .json.")] = None,
-    track: options.Track = False,
-    experiment: options.Experiment = None,
+    track: opt.Track = False,
+    experiment: opt.Experiment = None,
 ) -> int:
     """Measure what explanations leak: membership, extraction, attributes and links, at sizes that fit the time.
 

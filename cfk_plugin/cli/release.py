@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.markup import escape
 
-from cfk_plugin.cli import options as opt
+from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.frame import command, console
 from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
 

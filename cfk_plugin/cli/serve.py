@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfk_plugin.cli import options as opt
+from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.frame import command, console
 from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cfk_plugin.cli import options as opt
+from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.audit import audit, keep
 from cfk_plugin.cli.frame import command, console
 from cfk_plugin.errors import InputError

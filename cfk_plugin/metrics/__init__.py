@@ -1,15 +1,17 @@
 """Metrics of privacy, validity and utility; each works alone. Definitions: docs/reference/metrics.md."""
 
 from cfk_plugin.metrics.combinations import Plausibility, Pureness, plausibility, pureness, region_plausibility
-from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
 from cfk_plugin.metrics.information import classification_metric, discernibility, ncp, ncp_by_attribute
 from cfk_plugin.metrics.intervals import (
+    POOLED,
     Bounds,
     Estimate,
+    GroupGap,
     auc_interval,
     balanced_interval,
     bootstrap,
     clopper_pearson,
+    group_gap,
     wilson,
 )
 from cfk_plugin.metrics.risk import (

@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin._compiled import inner
-from cfk_plugin._compiled import jit as jit  # noqa: PLC0414 - as one may import it from here
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.schema import Hierarchy
+from cfk_plugin.protection.compiled import inner
+from cfk_plugin.protection.compiled import jit as jit  # noqa: PLC0414 - as one may import it from here
 
 INTERVAL, NOMINAL, TREE = 0, 1, 2
 

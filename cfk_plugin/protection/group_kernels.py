@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cfk_plugin._compiled import inner, jit
 from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, Floats, Ints
+from cfk_plugin.protection.compiled import inner, jit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cfk_plugin._compiled import inner, jit
 from cfk_plugin.protection.axes import NOMINAL, TREE, AxisArrays, Codes, Floats, Ints, tree_cost
+from cfk_plugin.protection.compiled import inner, jit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

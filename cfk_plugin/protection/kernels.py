@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cfk_plugin._compiled import inner, jit
 from cfk_plugin.protection.axes import Floats, Ints
+from cfk_plugin.protection.compiled import inner, jit
 from cfk_plugin.protection.hull import SET, Hull, Local, engulfs, extend, first_hull, joined, retract
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, Plu
 from cfk_plugin.hookspecs import Proposal, Protector
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
-from cfk_plugin.protection.groups import Effort, coarser, partition_of
-from cfk_plugin.protection.partial_dependence import partial_dependence
+from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.metrics.groups import POOLED, GroupGap, group_gap
-from cfk_plugin.metrics.intervals import bootstrap, wilson
+from cfk_plugin.metrics.intervals import POOLED, GroupGap, bootstrap, group_gap, wilson
 from cfk_plugin.report.data import LEAST, Amount, Distribution, Group, Metric
 from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, Control, roc_curves
 

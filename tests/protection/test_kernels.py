@@ -12,7 +12,7 @@ import numba
 import pytest
 from numba.core import event
 
-from cfk_plugin import _compiled as compiled
+from cfk_plugin.protection import compiled
 
 
 class Count(event.Listener):  # type: ignore[misc]
@@ -93,7 +93,7 @@ def refuse(event, args):
 
 sys.addaudithook(refuse)
 
-from cfk_plugin._compiled import jit
+from cfk_plugin.protection.compiled import jit
 
 @jit
 def total(a, b):
@@ -116,7 +116,7 @@ LATER = """
 import numpy as np, pandas as pd, sys, warnings
 from numba.core import event
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin._compiled import KERNELS
+from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.exact import ExactProtector
 
 class Count(event.Listener):

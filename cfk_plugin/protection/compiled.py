@@ -27,7 +27,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_HERE = Path(__file__).parent / "protection"  # where kernels are
+_HERE = Path(__file__).parent  # where kernels are
 _numba: Any = numba  # much of it is declared nowhere
 _dumps: Any = dumps
 _rebuild: Any = CompileResult._rebuild
