@@ -314,6 +314,7 @@ def _came_back(setting: Setting, answers: Explanations, which: NDArray[np.int64]
     """Say of every query whether an answer to it has the private values of its release."""
     back = np.zeros(len(which), dtype=bool)
     for entry in answers.generalized:
-        if dict(entry.released) == dict(setting.releases[int(which[entry.query])].entry.released):
+        values = setting.releases[int(which[entry.query])].values
+        if values.items() <= dict(entry.released).items():
             back[entry.query] = True
     return back

@@ -154,7 +154,7 @@ def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT)
     main, base, control = [], [], []
     places = None if setting.outsiders is None else setting.releases.places(setting.outsiders)
     for i, release in enumerate(setting.releases):
-        names = list(release.entry.released)
+        names = list(release.values)
         holds = [_holds(setting.crowd, release, name) for name in names]
         for name, mask in zip(names, holds, strict=True):
             inside[name].append(float(mask[release.rows].mean()))
@@ -178,9 +178,9 @@ def uniqueness(setting: Setting) -> AuditResult:
     """
     releases, population = setting.releases, setting.population
     everyone = np.arange(population.n_rows)
-    carriers = [np.flatnonzero(setting.crowd.carriers(everyone, r.entry.released)) for r in releases]
+    carriers = [np.flatnonzero(setting.crowd.carriers(everyone, r.values)) for r in releases]
     anywhere = np.array([population.people(rows) for rows in carriers], dtype=np.int64)
-    within: list[Mask] = [setting.crowd.carriers(r.rows, r.entry.released) for r in releases]
+    within: list[Mask] = [setting.crowd.carriers(r.rows, r.values) for r in releases]
     chance = np.array([1.0 / n for n, r in zip(anywhere, releases, strict=True) if len(r.targets)])
     helped = releases.found(within)
     figures = {
@@ -192,7 +192,7 @@ def uniqueness(setting: Setting) -> AuditResult:
     control = None
     if setting.outsiders is not None:
         rows = np.arange(setting.outsiders.people.n_rows)
-        hits = [bool(setting.outsiders.carriers(rows, r.entry.released).any()) for r in releases if len(r.targets)]
+        hits = [bool(setting.outsiders.carriers(rows, r.values).any()) for r in releases if len(r.targets)]
         control = rate(np.array(hits, dtype=float), setting.seed)
     anybody = np.full(len(chance), 1.0 / population.n_people)
     return setting.result("uniqueness", UNIQUENESS, chance, figures, control, baseline=anybody)
@@ -203,7 +203,7 @@ def _holds(crowd: Crowd, release: Release, name: str) -> Mask:
     population: Population = crowd.population
     domain, at = population.domains[name], population.schema.features.index(name)
     codes, numbers = crowd.coded[0][:, at], crowd.coded[1][:, at]
-    value = release.entry.released[name]
+    value = release.values[name]
     if isinstance(value, Interval):
         return np.asarray(domain.inside(value)[codes] & (codes >= 0))
     own, number = (part[0] for part in domain.encode(pd.Series([value], dtype=object)))
@@ -355,7 +355,7 @@ def intersection(
         entries = {r.at: r for r in Releases(list(repeat(setting.raw, turn)), setting.raw, setting.crowd)}
         for i, one in enumerate(first):
             other = entries.get(one.at)
-            if other is None or dict(other.entry.released) != dict(one.entry.released):
+            if other is None or other.values != one.values:
                 continue
             seen[i] += 1
             left[i] &= np.isin(one.rows, other.rows)

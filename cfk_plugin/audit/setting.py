@@ -73,6 +73,15 @@ class Release(AuditRows):
     def region(self) -> Region:
         return self.entry.region
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        return _not_moved(self.entry)
+
+
+def _not_moved(entry: GeneralizedCounterfactual) -> dict[str, Any]:
+    """Return the private values released, without those that are the asker's, or were moved towards theirs."""
+    return {name: value for name, value in entry.released.items() if name not in entry.certificate.moved}
+
 
 class Releases(AuditRows):
     """Released explanations of one pass, with the private values of all of them in one table."""
@@ -88,7 +97,8 @@ class Releases(AuditRows):
     def _read(self, at: int, entry: GeneralizedCounterfactual, own: NDArray[np.int32]) -> Release:
         population = self.crowd.population
         rows = population.members(entry.region)
-        targets = rows[self.crowd.carriers(rows, entry.released)]
+        values = _not_moved(entry)
+        targets = rows[self.crowd.carriers(rows, values)] if values or not entry.released else rows[:0]
         codes = self.crowd.coded[0][targets]
         for columns in (list(range(codes.shape[1])), self._quasi):  # the row itself, else who shares its place
             same = targets[(codes[:, columns] == own[columns]).all(axis=1)]
@@ -139,7 +149,7 @@ class Releases(AuditRows):
         for release, inside, left in zip(self._items, places.rows, survivors, strict=True):
             if len(release.targets):
                 rows = inside[left]
-                chances.append(float(places.crowd.carriers(rows, release.entry.released).mean()) if len(rows) else 0.0)
+                chances.append(float(places.crowd.carriers(rows, release.values).mean()) if len(rows) else 0.0)
         return np.array(chances)
 
     def people(self, survivors: Sequence[Mask]) -> Rows:

@@ -322,6 +322,20 @@ class Coin:
         return found
 
 
+def test_what_was_moved_towards_the_asker_is_looked_for_in_nobody() -> None:
+    asking = TRAIN[~GOOD].head(8).reset_index(drop=True)
+    found = Setting(setting(guarantee="catalogue").anonymizer, NATIVE, asking)
+    releases, private = found.releases, ["pay", "owns"]
+    moved = [release.entry.certificate.moved for release in releases]
+    assert {len(names) for names in moved} == {1, 2}  # some, and all of them
+    for release, names in zip(releases, moved, strict=True):
+        held = [name for name in private if name not in names]
+        inside = found.population.frame.iloc[release.rows]
+        carry = np.logical_and.reduce([inside[name] == release.entry.released[name] for name in held], axis=0)
+        assert set(release.targets) <= set(release.rows[carry]) if held else not len(release.targets)
+        assert len(release.targets) or not (held and carry.any())
+
+
 @pytest.fixture(scope="module")
 def line() -> Setting:
     frame = pd.DataFrame({"place": np.arange(20), "secret": np.arange(20) * 7})
