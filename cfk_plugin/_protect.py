@@ -14,10 +14,10 @@ import pandas as pd
 
 from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp import DPC, DPPrototypes
-from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin.errors import InputError, PolicyError, require
 from cfk_plugin.hookspecs import AdaptContext, Protector
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS
@@ -108,7 +108,10 @@ def protect(
         If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`), records cannot be kept
         although `track` asks for them, `candidates` is no whole number from 1, or there is no use for several.
     """
+    check_population(population)
     candidates = whole_number("candidates", candidates)
+    if groups is not None:
+        require("groups", groups, str, "name one column of the queries")
     if anchor not in ("explainer", "query"):
         raise InputError(f'anchor must be "explainer" or "query", got {anchor!r}')
     if explainer is None and anchor == "explainer":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 
 class CFKError(Exception):
@@ -90,6 +92,20 @@ class NominalGuaranteeWarning(UserWarning):
 
 class PrivacyLeakWarning(UserWarning):
     """Something that a differentially private release takes for public was learned from protected rows."""
+
+
+def require(name: str, value: object, kind: type[T], instead: str, error: type[CFKError] = InputError) -> T:
+    """Return a value of a type, or say what came, what is expected, and how that is made."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise error(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}; {instead}")
+    return value
+
+
+def listed(names: Sequence[Any], most: int = 10) -> str:
+    """Write the first of some names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + rest
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
-from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.policy import PrivacyPolicy, policy_or
+from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
 from cfk_plugin.metrics import Estimate, wilson
 from cfk_plugin.metrics.heom import Heom
@@ -95,11 +95,10 @@ def frontier(
     InputError
         If a table lacks features, the factuals are not one each, or `ks` holds something else than whole numbers.
     """
-    if not isinstance(population, Population):
-        raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
+    check_population(population)
     if compare and not population.has_rows:
         raise InputError("baselines need the training rows, and a sealed or distributed population has none here")
-    policy = policy or population.policy or PrivacyPolicy()
+    policy = policy_or(policy, population.policy)
     tried = _whole(ks, population)
     check(replace(policy, k=tried[-1]), method, population)  # refuses, and warns of a nominal guarantee, once
     frame, query = as_table(counterfactuals, population.schema.features)

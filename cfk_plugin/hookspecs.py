@@ -423,6 +423,12 @@ def typed_cells(entry: Any) -> dict[str, Any]:
     return cells
 
 
+TEXT_WITHHELD = (
+    "its text is withheld, as it may quote rows; to read it, call the explainer itself, without protection, on data "
+    "that may be shown"
+)
+
+
 def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:
     """Call an explainer and leave no trace of it: random state restored, its exceptions stripped of their text.
 
@@ -446,7 +452,7 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
         If `call` raised one itself.
     """
     with (
-        quiet("the explainer raised {}; call it without protection to see why", ExplainerError, let=AdapterError),
+        quiet(f"the explainer raised {{}}; {TEXT_WITHHELD}", ExplainerError, let=AdapterError),
         _random_state_kept(),
     ):
         try:

@@ -55,6 +55,8 @@ def load_plugins(plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry
         disabled = {*disable, *os.environ.get(DISABLE, "").split(",")}
         for point in _installed({_normal(name) for name in disabled if name.strip()}):
             manager.load(point)
+    if not isinstance(plugins, Iterable):
+        raise InputError(f"plugins must be a list of plugins, got {type(plugins).__name__}")
     for plugin in plugins:
         manager.register(plugin)
     return manager

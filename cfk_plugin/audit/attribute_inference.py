@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, check_whole, mean
+from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, mean
 from cfk_plugin.audit.setting import AuditRows
 from cfk_plugin.audit.targets import Answers, AuditRun, Found, Kept, Piece, Sample, Target, TrainedTarget
 from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of
 from cfk_plugin.data.schema import Schema
@@ -494,8 +495,8 @@ def _checked(
     if len({*known, *guessed}) < len(known) + len(guessed):
         raise InputError("a column is a quasi-identifier or a private attribute, once")
     size = round(_TRAIN * n) if n_train is None else n_train
-    check_whole("n_train", size, 1)
-    check_whole("queries", queries, 1)
+    whole_number("n_train", size, 1)
+    whole_number("queries", queries, 1)
     if n - size < 2:
         raise InputError(f"a sample of {n} leaves fewer than 2 people outside of the table; take a smaller n_train")
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 0.5:

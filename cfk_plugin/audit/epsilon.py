@@ -38,7 +38,8 @@ from cfk_plugin.audit.epsilon_bounds import (
     unseen_scores,
     vector_of,
 )
-from cfk_plugin.audit.result import AuditResult, Rate, Verdict, check_whole, metrics
+from cfk_plugin.audit.result import AuditResult, Rate, Verdict, metrics
+from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, InputError, quiet
@@ -371,9 +372,9 @@ def canary_audit(
         second. A weak attack gives a small bound, which says nothing about how private the function is.
     """
     check_claim(claimed, delta, confidence)
-    check_whole("seed", seed, 0)
+    whole_number("seed", seed, 0)
     check_jobs(n_jobs, backend)
-    check_whole("runs", runs, FEWEST)
+    whole_number("runs", runs, FEWEST)
     worlds = neighbours(table, canary, schema, relation, seed)
     statistic = partial(vector_of, score, None if score else Agreement(table, fitting(table, canary, schema), schema))
     inside, outside = measure(
@@ -466,7 +467,7 @@ def one_run_audit(
     EpsilonAudit
     """
     check_claim(claimed, delta, confidence)
-    check_whole("seed", seed, 0)
+    whole_number("seed", seed, 0)
     people = fitting(table, canaries, schema)
     _check_people(people, schema)
     tried = 2 * (len(people) // 4) if guesses is None else guesses

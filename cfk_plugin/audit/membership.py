@@ -24,7 +24,6 @@ from cfk_plugin.audit.result import (
     AuditResult,
     Curve,
     Rate,
-    check_whole,
     mean,
     measure_roc,
     rate,
@@ -42,6 +41,7 @@ from cfk_plugin.audit.targets import (
     TrainedTarget,
     plain,
 )
+from cfk_plugin.data.intake import whole_number
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.heom import Heom
@@ -185,7 +185,7 @@ class Parts:
     def cut(cls, sample: Sample, n_train: int | None = None, seed: int = 0) -> Parts:
         n = len(sample)
         size = n * 3 // 10 if n_train is None else n_train
-        check_whole("n_train", size, FEWEST)
+        whole_number("n_train", size, FEWEST)
         apart = min(size, (n - size) // 3)
         if apart < FEWEST:
             raise InputError(
@@ -434,9 +434,9 @@ def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, round
     ----------
     Pawelczyk, Lakkaraju, Neel (2023), definition 1.
     """
-    check_whole("seed", seed, 0)
-    check_whole("n_train", n_train, 1)
-    check_whole("rounds", rounds, 1)
+    whole_number("seed", seed, 0)
+    whole_number("n_train", n_train, 1)
+    whole_number("rounds", rounds, 1)
     right = []
     for number in range(rounds):
         random = np.random.default_rng([seed, number])
@@ -483,7 +483,7 @@ class HypercubePopulation:
     centres: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_whole("d", self.d, 2)
+        whole_number("d", self.d, 2)
         if not 0 < self.separation < np.inf:
             raise InputError("separation must be a positive number")
         corners = np.random.default_rng([self.seed, self.d]).integers(0, 2, (2, self.d)) - 0.5
@@ -567,8 +567,8 @@ def membership(
     Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
     """
     chosen, allowed = choose_attacks(attacks), None if epsilon is None else replace_one(epsilon, delta, relation)
-    check_whole("n_shadows", n_shadows, 2)
-    check_whole("attacked", attacked, 1)
+    whole_number("n_shadows", n_shadows, 2)
+    whole_number("attacked", attacked, 1)
     if direction not in ("larger", "smaller"):
         raise InputError('direction must be "larger" or "smaller"')
     n_shadows = n_shadows if any(attack.shadows for attack in chosen.values()) else 0

@@ -146,11 +146,6 @@ def mean(values: ArrayLike) -> float:
     return float(numbers.mean()) if len(numbers) else math.nan
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}")
-
-
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics
 
 

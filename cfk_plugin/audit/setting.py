@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.audit.result import AuditResult, Rate, check_whole, rate
-from cfk_plugin.data.intake import require_features
+from cfk_plugin.audit.result import AuditResult, Rate, rate
+from cfk_plugin.data.intake import require_features, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, NotFittedError
+from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, NotFittedError, require
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
@@ -236,12 +236,13 @@ class Setting(AuditRows):
     limit: int = 100  # most counterfactuals attacked; more are sampled, without replacement
 
     def __post_init__(self) -> None:
+        require("anonymizer", self.anonymizer, KAnonymizer, "give the one whose releases are attacked, fitted")
         if not hasattr(self.anonymizer, "population_"):
             raise NotFittedError("call fit(population, model=..., desired=...) on the anonymizer first")
         if self.anonymizer.ledger is not None:
             raise InputError("an audit would put its releases on record; give it an anonymizer without a ledger")
-        check_whole("seed", self.seed, 0)
-        check_whole("limit", self.limit, 1)
+        whole_number("seed", self.seed, 0)
+        whole_number("limit", self.limit, 1)
         require_features(self.counterfactuals, self.population.schema.features, "counterfactuals")
         if self.queries is not None:
             require_features(self.queries, self.population.schema.features, "queries")

@@ -18,8 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin._protect import protect
-from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind, check_whole
-from cfk_plugin.data.intake import select
+from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind
+from cfk_plugin.data.intake import select, whole_number
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values, to_text
@@ -546,7 +546,7 @@ class AuditRun:
     def __init__(
         self, owner: Target, seed: int, n_jobs: int, kept: Kept | None, progress: Progress | None, total: int
     ) -> None:
-        check_whole("seed", seed, 0)
+        whole_number("seed", seed, 0)
         if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
             raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
         self.owner, self.seed = owner, seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -51,7 +51,10 @@ class Counterfactual:
 def require_features(frame: object, features: Sequence[str], what: str) -> pd.DataFrame:
     """Return a table that has every feature once, or raise what is wrong with its columns."""
     if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"{what} must be a pandas DataFrame, got {type(frame).__name__}")
+        raise InputError(
+            f"{what} must be a pandas DataFrame, got {type(frame).__name__}; give a row each and a column per feature, "
+            "such as pd.DataFrame(rows, columns=population.schema.features)"
+        )
     if frame.empty:
         raise InputError(f"{what} must have at least one row and one column")
     names = frame.columns.tolist()
@@ -64,9 +67,20 @@ def require_features(frame: object, features: Sequence[str], what: str) -> pd.Da
     return frame
 
 
-def whole_number(name: str, value: object) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
+def require_person(factual: object, features: Iterable[str]) -> None:
+    """Raise what is wrong with one person's values, by feature."""
+    if not isinstance(factual, (Mapping, pd.Series)):
+        raise InputError(
+            f"factual must be one person's values, a mapping or a Series by feature, got {type(factual).__name__}; "
+            "give one row of the queries, such as queries.iloc[entry.query]"
+        )
+    if lost := [name for name in features if name not in factual]:
+        raise InputError(f"factual: missing features {lost}; give the person's value of each")
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
     return int(value)
 
 

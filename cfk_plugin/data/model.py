@@ -18,7 +18,7 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region, json_value, natural, part_to_text
 from cfk_plugin.data.values import conform
-from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, quiet
+from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, listed, quiet
 
 Mask = NDArray[np.bool_]
 Labels = NDArray[Any]
@@ -189,7 +189,10 @@ class Goal:
         if np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable):
             raise ModelError('`desired` must be one label, "opposite" or a callable from labels to booleans')
         if not self.is_opposite and model.classes is not None and self.desired not in model.classes:
-            raise ModelError("`desired` is not one of the model's classes; check its spelling and type")
+            raise ModelError(
+                f"`desired` is {self.desired!r}, not one of the model's classes ({listed(model.classes)}); "
+                "check its spelling and type"
+            )
 
     def of_call(self, desired: Any, model: LabelModel) -> Goal:
         """Return the goal of a call that names an outcome of its own.
@@ -201,8 +204,10 @@ class Goal:
         try:
             own.check(model, None)
         except ModelError:
-            unknown = "the call asks for an outcome that is none of the model's labels; check its spelling and type"
-            raise InputError(unknown) from None
+            known = f" ({listed(model.classes)})" if model.classes else ""
+            raise InputError(
+                f"the call asks for an outcome that is none of the model's labels{known}; check its spelling and type"
+            ) from None
         if own == self:
             return self
         if self.is_opposite:

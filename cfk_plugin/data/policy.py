@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from cfk_plugin.errors import PolicyError
+import numpy as np
+
+from cfk_plugin.errors import PolicyError, require
 
 Guarantee = Literal["nominal", "reciprocal", "catalogue"]
 AnonymitySet = Literal["population", "eligible"]
@@ -135,6 +137,7 @@ class PrivacyPolicy:
     revert: bool | None = None
 
     def __post_init__(self) -> None:
+        plain_settings(self)
         for name, least in (("k", 2), ("l", 1)):
             value = getattr(self, name)
             if (value is not None or name == "k") and (
@@ -143,7 +146,7 @@ class PrivacyPolicy:
                 raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
-                raise PolicyError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+                raise PolicyError(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
         if self.guarantee == "nominal" and self.anonymity_set == "eligible":
             raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
         if self.revert and not self.reverts:
@@ -213,10 +216,25 @@ _PLAIN = {"private_values": "exact", "rare_values": "release", "alpha": None}  #
 _FLOORS: Mapping[Guarantee, float] = {"catalogue": 0.8, "reciprocal": 0.5, "nominal": 0.0}
 
 _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(PrivacyPolicy).items() if get_origin(kind) is Literal}
+_CHOICES["revert"] = (None, True, False)
+
+
+def plain_settings(settings: Any) -> None:
+    """Turn NumPy scalars among the fields of a frozen dataclass into plain ones, so that k may be one of them."""
+    for each in fields(settings):
+        if isinstance(value := getattr(settings, each.name), np.generic):
+            object.__setattr__(settings, each.name, value.item())
 
 
 def sha256_of(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
+
+
+def policy_or(policy: object, default: PrivacyPolicy | None = None) -> PrivacyPolicy:
+    """Return a policy that was given, or the default one in the place of None."""
+    if policy is None:
+        return default or PrivacyPolicy()
+    return require("policy", policy, PrivacyPolicy, "write PrivacyPolicy(k=10), or with other settings", PolicyError)
 
 
 def _is_number(value: object) -> bool:

@@ -17,13 +17,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
-from cfk_plugin.data.intake import Encoder
+from cfk_plugin.data.intake import Encoder, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region, to_text
 from cfk_plugin.data.rows import RowsOnCluster, RowStore, collapse, one_row_each
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
-from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet
+from cfk_plugin.data.values import unhashable
+from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet, require
 
 
 def check_columns(found: list[str], schema: Schema) -> None:
@@ -137,6 +138,7 @@ class Population(HostOnly):
             declared, a refusal would tell of the one person with such a value: differential privacy leaves the row out,
             and only what counts people raises, when it is asked.
         """
+        _check_schema(schema)
         if not isinstance(frame, pd.DataFrame) or (frame.empty and not schema.is_public):
             raise PopulationError(_NO_ROWS)
         check_columns(list(frame.columns), schema)
@@ -169,6 +171,7 @@ class Population(HostOnly):
     @classmethod
     def from_parquet(cls, path: str | Path, schema: Schema, *, key: bytes | None = None) -> Population:
         """Do as `from_frame` with the columns of a Parquet file that the schema names."""
+        _check_schema(schema)
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
         return cls.from_frame(pd.read_parquet(path, columns=columns), schema, key=key)
 
@@ -201,6 +204,7 @@ class Population(HostOnly):
         MissingDependencyError
             If PySpark is not installed.
         """
+        _check_schema(schema)
         found = configured_key(key)
         if not found:
             raise PopulationError(
@@ -385,7 +389,7 @@ class Population(HostOnly):
         """Return which share of the people is unique, and which is in a class of fewer than k."""
         if not self.has_cells:
             raise PopulationError(_NOBODYS_PLACE)
-        smallest = self.smallest_classes()
+        smallest, k = self.smallest_classes(), whole_number("k", k)
         unique, below_k = float(np.mean(smallest == 1)), float(np.mean(smallest < k))
         return RiskProfile(unique, below_k, k, len(smallest), int(self._cell_of_row.max()) + 1)
 
@@ -440,11 +444,21 @@ class Population(HostOnly):
         return "".join([attributes, *values]).encode()
 
 
+def check_population(value: object, name: str = "population") -> None:
+    require(name, value, Population, "make one with Population.from_frame(train, schema)")
+
+
+def _check_schema(schema: object) -> None:
+    instead = "declare one with Schema.from_frame(train, quasi_identifiers=[...])"
+    require("schema", schema, Schema, instead, PopulationError)
+
+
 def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
     """Return a number per row that says whose it is, -1 for nobody; None where each row is a person."""
     if schema.subject is None:
         return None
-    keys = frame[schema.subject]
+    if found := unhashable(keys := frame[schema.subject]):
+        raise PopulationError(f"subject key {schema.subject!r} holds {found}; give each person one text or number")
     # Of one type, different keys stay apart; among objects, pandas would take True for 1, and for 1.0.
     keys = keys.map(to_text, na_action="ignore") if keys.dtype == object else keys
     return np.asarray(pd.factorize(keys, use_na_sentinel=True)[0], dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.region import to_text
-from cfk_plugin.data.values import is_numeric, to_number, why_inexact
+from cfk_plugin.data.values import is_numeric, to_number, unhashable, why_inexact
 from cfk_plugin.errors import SchemaError
 
 
@@ -109,7 +109,14 @@ Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other"
 _FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
+ONE_VALUE = "a cell is one number, date or text: make columns of its parts, or leave the column out"
+
+
 def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
+    if isinstance(names, str):
+        raise SchemaError(f"{label} columns must be a list of names, not one string")
+    if not isinstance(names, Iterable):
+        raise SchemaError(f"{label} columns must be a list of names, got {type(names).__name__}")
     if unknown := [str(name) for name in names if name not in frame.columns]:
         raise SchemaError(f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}")
 
@@ -123,8 +130,6 @@ def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[
         raise SchemaError("column names must be strings")
     roles: dict[str, Role] = {}
     for role, names in given.items():
-        if isinstance(names, str):
-            raise SchemaError(f"{role} columns must be a list of names, not one string")
         _check_known(frame, names, role)
         for name in names:
             if name in roles:
@@ -232,7 +237,32 @@ class Attribute:
         return self.hierarchy.leaves if self.hierarchy is not None else self.levels
 
 
-_DECLARED = ("ordinal", "hierarchies", "bounds", "bins", "categories")
+_DECLARED: Mapping[str, str] = {
+    "ordinal": "its levels in order",
+    "hierarchies": "a Hierarchy, or an object, value to its ancestors",
+    "bounds": "(low, high)",
+    "bins": "the edges of its bins",
+    "categories": "a list of its values",
+}
+"""What is declared of single columns, and the form."""
+
+
+def _check_forms(declared: Mapping[str, Any]) -> None:
+    """Refuse declarations of another form than `_DECLARED` says."""
+    for label, by_name in declared.items():
+        form = _DECLARED.get(label, "a number")
+        if not isinstance(by_name, Mapping):
+            raise SchemaError(f"{label} must be an object, column to {form}; got {type(by_name).__name__}")
+        for name, value in by_name.items():
+            is_list = isinstance(value, (Iterable, pd.CategoricalDtype)) and not isinstance(value, str)
+            fits = {
+                "hierarchies": isinstance(value, (Hierarchy, pd.DataFrame, Mapping)),
+                "bounds": is_list and isinstance(value, Sized) and len(value) == 2,
+                "weights": isinstance(value, (int, float, np.number)) and not isinstance(value, bool),
+                "bins": True,  # which the attribute refuses
+            }
+            if not fits.get(label, is_list):
+                raise SchemaError(f"column {name!r}: {label} must give {form}, got {type(value).__name__}")
 
 
 def _attribute_of(
@@ -250,6 +280,8 @@ def _attribute_of(
     name, is_declared = str(column.name), nullable is not None
     kind: Kind = "nominal"
     levels, hierarchy, bounds, bins, categories = map(given.get, _DECLARED)
+    if not is_declared and role != "identifier" and (found := unhashable(column)):
+        raise SchemaError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
     if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
@@ -452,6 +484,7 @@ class Schema:
         roles, change = _roles_of(frame, given), _changes_of(frame, immutable, monotone or {})
         by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories), strict=True)
         declared: dict[str, Mapping[str, Any]] = {label: by_name or {} for label, by_name in by_label}
+        _check_forms({**declared, "weights": weights or {}})
         for label, names in {**declared, "nominal": nominal, "nullable": nullable, "whole": whole}.items():
             _check_known(frame, names or (), label)
         if unknown := [name for name in weights or () if roles.get(name) != "quasi-identifier"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
@@ -29,6 +30,13 @@ def is_numeric(column: pd.Series) -> bool:
     if types.is_object_dtype(dtype):
         return types.infer_dtype(column, skipna=True) in _NUMERIC
     return types.is_numeric_dtype(dtype) or types.is_datetime64_any_dtype(dtype)
+
+
+def unhashable(column: pd.Series) -> str:
+    """Name the type of the first cell that holds several values; empty for none."""
+    if column.dtype != object or types.infer_dtype(column, skipna=True) != "mixed":
+        return ""
+    return next((type(value).__name__ for value in column if not isinstance(value, Hashable)), "")
 
 
 def holds_dates(column: pd.Series) -> bool:

@@ -16,7 +16,7 @@ from scipy.special import expit, log_expit, log_softmax
 from sklearn.pipeline import Pipeline
 
 from cfk_plugin.data.model import Goal, LabelModel
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
 from cfk_plugin.dp.gradients import Adam, Layer, Matrix, check_gradient, propagate, read_network
@@ -314,6 +314,7 @@ class DPC(HostOnly):
             If the population is sealed or on a cluster: rows are needed.
         """
         self._fitted = False
+        check_population(population)
         encoder, features = PublicEncoder(PublicDomain.of(population)), list(population.schema.features)
         self._schema = population.schema
         ask = LabelModel(model, features)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.provenance import declarations_of, environment_of
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.answer_rows import ServedRows, check_unfitted, fit_surrogate, medoids, revert_rows
@@ -26,7 +26,6 @@ from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.noise import PrivateRows, SeededRows
 from cfk_plugin.errors import (
     BudgetError,
-    InputError,
     ModelError,
     NotFittedError,
     PolicyError,
@@ -200,8 +199,7 @@ class DPPrototypes:
             If the noise is seeded, a domain was read from rows, or rows are reverted.
         """
         self._check_settings()
-        if not isinstance(population, Population):
-            raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
+        check_population(population)
         if not population.has_rows:
             raise PopulationError("counts are noised once, where the rows are; this population has none here")
         domain = PublicDomain.of(population, with_target=self.model_access == "surrogate")
@@ -306,14 +304,14 @@ class DPPrototypes:
         policy_of(self)
         for name in ("rows", "prototypes"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
                 raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
         if self.serve not in ("rows", "prototypes"):
             raise PolicyError(f'serve must be "rows" or "prototypes", got {self.serve!r}')
         weight = self.plausibility
         if not isinstance(weight, (int, float)) or isinstance(weight, bool) or not 0 <= weight < math.inf:
             raise PolicyError(f"plausibility must be a finite number >= 0, got {weight!r}")
-        if self.seed is not None and not isinstance(self.seed, int):
+        if self.seed is not None and not isinstance(self.seed, (int, np.integer)):
             raise PolicyError(f"seed must be a whole number or None, got {type(self.seed).__name__}")
 
     def _warn(self, domain: PublicDomain) -> None:

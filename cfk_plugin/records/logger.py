@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 
-from cfk_plugin.errors import CFKError, TrackingError, quiet
+from cfk_plugin.errors import CFKError, InputError, TrackingError, quiet
 from cfk_plugin.records.record import Loggable, RunRecord
 from cfk_plugin.records.run import RunTarget, RunWriter, chosen_experiment, current_uri
 from cfk_plugin.records.spool import Shipper, shipper
@@ -257,6 +257,8 @@ def logger_of(track: bool | RunLogger) -> RunLogger | None:
     """Return what an explainer with this `track` logs to; None where it does not."""
     if isinstance(track, RunLogger) or not track:
         return track or None
+    if track is not True:
+        raise InputError(f"track must be True, False or a RunLogger, got {type(track).__name__}")
     if not _default:
         _default.append(RunLogger())
         shipper()  # its own work at exit is registered first, so that it is done last

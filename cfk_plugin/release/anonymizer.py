@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle
-from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.policy import PrivacyPolicy, policy_or
+from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.provenance import environment_of, facts_of
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedError, PolicyError
@@ -126,10 +126,14 @@ class KAnonymizer(HostOnly):
         InputError
             If `population` is none, the method is unknown, or a protector has a built-in one's name.
         """
-        if not isinstance(population, Population):
-            raise InputError(f"population must be a Population, got {type(population).__name__}; use from_frame")
-        policy = self.policy_ = self.policy or population.policy or PrivacyPolicy()
+        check_population(population)
+        policy = self.policy_ = policy_or(self.policy, population.policy)
+        if self.reference is not None:
+            check_population(self.reference, "reference")
+        if self.ledger is not None and not hasattr(self.ledger, "settle"):
+            raise InputError(f"ledger must be a Ledger, got {type(self.ledger).__name__}; open one with Ledger(path)")
         check(policy, self.method, population)
+        whole_number("seed", self.seed, 0)
         if self.effort not in get_args(Effort):
             raise InputError(f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}")
         if self.ledger is not None and not population.has_cells:

@@ -27,6 +27,7 @@ from cfk_plugin.errors import (
     quiet,
 )
 from cfk_plugin.hookspecs import (
+    TEXT_WITHHELD,
     CounterfactualBatch,
     CounterfactualSource,
     ExplainerError,
@@ -48,6 +49,7 @@ from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppres
 _log = logging.getLogger("cfk_plugin")
 
 
+_RAISED = f"the adapter raised {{}}; {TEXT_WITHHELD}"
 _DIGITS = 12  # sums that differ by less are equal: the same terms in another order are
 
 
@@ -209,6 +211,7 @@ class ProtectedExplainer(HostOnly):
         Explanations
             One entry per counterfactual asked for, in the order of the queries (of candidates one per query, the
             best); all suppressed if the explainer raises, whose text is not repeated, as it may quote rows.
+            Called with `options`, which may be what it refuses, that is an error.
 
         Raises
         ------
@@ -216,7 +219,7 @@ class ProtectedExplainer(HostOnly):
             If `queries` is no table with every feature, or lacks the column of groups, or a constraint names no
             feature, is empty, or is outside of what is declared.
         AdapterError
-            If the explainer's answer cannot be read, or does not belong to the queries.
+            If the explainer's answer cannot be read, or does not belong to the queries; if it raises on `options`.
         """
         return _WRAPPED[self].explain(queries, progress, options)
 
@@ -306,15 +309,19 @@ class _Wrapped(HostOnly):
         call = replace(Request.of(queries, self.groups), candidates=self.m)
         asked, source = select(frame, features, renumber=False).copy(deep=True), self.source
         rules = self._rules(constraints_of(options)) if options else self.anonymizer.rules_
-        what = "the adapter raised {}; its text is withheld as it may quote rows"
+        failed = None
         try:
-            with quiet(what, ExplainerError, let=CFKError), protecting():
+            with quiet(_RAISED, ExplainerError, let=CFKError), protecting():
                 if self.m > 1 and isinstance(source, RankingSource):
                     batch = source.candidates(asked, self.m, **options)
                 else:
                     batch = source.generate(asked, **options)
         except ExplainerError as error:
-            _log.warning("%s", error)  # holds the class of the exception alone
+            failed = str(error)  # holds the class of the exception alone
+        if failed and options:
+            raise self._refused("explain", options, failed)
+        if failed:
+            _log.warning("%s: %s", self.name, failed)
             return self._withheld(np.arange(len(frame)), "explainer_failed", call)
         release = self._release if self.m == 1 else self._release_best
         return release(batch, select(frame, features), call, rules, progress)
@@ -326,13 +333,17 @@ class _Wrapped(HostOnly):
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Request one of `methods`, and rebuild its result from what is released."""
-        nothing, started, said = None, Request().started, constraints_of(named)
+        nothing, failed, started, said = None, None, Request().started, constraints_of(named)
         self._rules(said)
         try:
-            with quiet(f"{name} failed", AdapterError, let=CFKError), protecting():
+            with quiet(_RAISED, ExplainerError, let=CFKError), protecting():
                 batch, native, queries = self.source.methods[name](*args, **named)
         except NoneFoundError as error:
             nothing = error.native
+        except ExplainerError as error:
+            failed = str(error)
+        if failed:
+            raise self._refused(name, named, failed)
         if nothing is not None:  # raised out here, so that it carries no context
             raise nothing
         call = replace(Request.of(queries, self.groups), started=started)
@@ -342,6 +353,10 @@ class _Wrapped(HostOnly):
         if restored is native and native is not None:
             raise AdapterError(f"the adapter gives back what {name} returned instead of rebuilding it")
         return restored
+
+    def _refused(self, method: str, options: Mapping[str, Any], failed: str) -> ExplainerError:
+        what = f"refused {method} with {', '.join(options)}" if options else f"failed in {method}"
+        return ExplainerError(f"{self.name} {what}: {failed}")
 
     def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
         if not isinstance(batch, CounterfactualBatch):

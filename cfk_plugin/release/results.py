@@ -14,8 +14,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
+from cfk_plugin.data.intake import require_person
 from cfk_plugin.data.model import Outcome
-from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, sha256_of
+from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, plain_settings, sha256_of
 from cfk_plugin.data.region import Interval, Part, Region, json_value, natural, part_contains, part_of, part_to_text
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
 
@@ -56,6 +57,8 @@ def sentence(
     """Write a counterfactual explanation as one sentence; attributes that need no change are left out."""
     known, named = phrases or {}, labels or {}
     other = {name: part for name, part in parts.items() if not part_contains(part, factual[name])}
+    if wrong := [name for name, phrase in known.items() if not isinstance(phrase, Phrase)]:
+        raise InputError(f"phrases of {', '.join(wrong)} must be a Phrase; write Phrase(more=, less=, equal=)")
     changes = [
         _change(part, factual[name], known.get(name) or Phrase.default(name), named.get(name))
         for name, part in other.items()
@@ -162,13 +165,13 @@ class PrototypePolicy:
     people: int | None = None
 
     def __post_init__(self) -> None:
+        plain_settings(self)
         for name, known in (("method", Method), ("model_access", ModelAccess)):
             if getattr(self, name) not in get_args(known):
                 raise PolicyError(f"{name} must be one of {', '.join(get_args(known))}, got {getattr(self, name)!r}")
-        if not _is_whole(self.rows_per_person):
-            raise PolicyError(f"rows_per_person must be a whole number, got {self.rows_per_person!r}")
-        if self.rows_per_person < 1:
-            raise PolicyError(f"rows_per_person must be at least 1, got {self.rows_per_person}")
+        for name, value in (("rows_per_person", self.rows_per_person), ("people", self.people)):
+            if not (value is None and name == "people") and (type(value) is not int or value < 1):
+                raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
         _check_budget("", self.epsilon, self.delta)
         if self.model_access == "dp":
             if self.model_epsilon is None:
@@ -183,8 +186,6 @@ class PrototypePolicy:
                     f"delta must be at most {MOST_DELTA:g} where the number of people is not declared, got {delta:g}; "
                     "give people=, a round number that is publicly known, and not counted in the table"
                 )
-        elif not _is_whole(people) or people < 1:
-            raise PolicyError(f"people must be a whole number >= 1, got {people!r}")
         elif delta * people >= 1:
             raise PolicyError(f"delta must be below 1 / people = {1 / people:g}, got {delta:g}")
 
@@ -350,8 +351,9 @@ class _ReleasedEntry:
         -------
         str
         """
-        moved = getattr(self.certificate, "moved", ())
-        return sentence(self.parts(), factual, phrases, self.labels, self.withheld, moved)
+        parts, moved = self.parts(), getattr(self.certificate, "moved", ())
+        require_person(factual, parts)
+        return sentence(parts, factual, phrases, self.labels, self.withheld, moved)
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return what a run has of it, and may leave."""
@@ -401,10 +403,6 @@ class PrototypeCounterfactual(_ReleasedEntry):
             "prototype": {name: json_value(value) for name, value in self.values.items()},
             "certificate": self.certificate.public(),
         }
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_budget(prefix: str, epsilon: float, delta: float) -> None:

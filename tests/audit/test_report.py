@@ -162,8 +162,8 @@ def test_more_counterfactuals_than_the_limit_are_sampled_by_seed() -> None:
         ({"holdout": TRAIN[QUASI]}, "holdout: missing columns"),
         ({"counterfactuals": [1]}, "counterfactuals must be a pandas DataFrame, got list"),
         ({"queries": TRAIN.head(2)}, "2 queries for 5 counterfactuals"),
-        ({"seed": -1}, "seed must be a whole number of at least 0"),
-        ({"limit": 0}, "limit must be a whole number of at least 1"),
+        ({"seed": -1}, "seed must be a whole number >= 0"),
+        ({"limit": 0}, "limit must be a whole number >= 1"),
     ],
 )
 def test_wrong_settings_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -66,7 +66,7 @@ def test_a_guarantee_that_its_fields_contradict_is_refused(fields: dict[str, Any
         ({"epsilon": math.nan}, "epsilon must be a finite number above 0"),
         ({"delta": 1.0}, r"delta must be in \[0, 1\)"),
         ({"delta": -0.1}, r"delta must be in \[0, 1\)"),
-        ({"rows_per_person": 0}, "rows_per_person must be at least 1"),
+        ({"rows_per_person": 0}, "rows_per_person must be a whole number >= 1"),
         ({"rows_per_person": True}, "rows_per_person must be a whole number"),
         ({"model_access": "secret"}, "model_access must be one of"),
         ({"model_access": "dp"}, "needs model_epsilon"),
