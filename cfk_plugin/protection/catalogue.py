@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,21 +18,14 @@ from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Mask, RowOracle, rows_fo
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Part, Region, natural, part_of
-from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
-from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease
+from cfk_plugin.metrics.uniqueness import Coarse
 from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
-from cfk_plugin.protection.groups import counts_once
-from cfk_plugin.protection.partition import Partition, by_group
+from cfk_plugin.protection.entries import ASKED, equal_work, find_entries, forms_of, private_at
+from cfk_plugin.protection.partition import Partition
 
-_log = logging.getLogger("cfk_plugin")
-_ENTRIES = 64  # private parts that a class offers at most
-_ASKED = 1 << 18  # rows in one call of the model
-_SAMPLE = 20, 64  # combinations of a region at which an entry is tried, at least and at most, where there are more
-_SPENT = 10  # rows that the model is asked for to find entries, per row of the table
 _WIDE = 10_000  # combinations of a region above which nothing is reverted: no sample shows that none is lost
 
 
@@ -69,34 +61,13 @@ class Catalogue(HostOnly):
                 f"fewer than k = {policy.k} people have the desired outcome, so there is no catalogue; lower k, ask "
                 'for another outcome, or choose guarantee="reciprocal"'
             )
-        rows = _SPENT * partition.population.n_rows
-        tried = _Tried.of(partition, rows)
-        candidates = tried.affordable(_candidates(partition), rows)
-        consistent = tried.consistent_members(candidates, goal, model)
-        kept = np.flatnonzero((consistent >= policy.k) & _may_leave(partition, candidates, policy))
-        share, low = tried.pureness(candidates[kept], goal, model)
-        kept, share = kept[low >= policy.least_pureness], share[low >= policy.least_pureness]
-        _tell_of_groups_without(partition, candidates[kept])
-        return cls._of_rows(partition, candidates[kept], consistent[kept], share, goal, model, policy)
-
-    @classmethod
-    def _of_rows(
-        cls,
-        partition: Partition,
-        rows: Ints,
-        consistent: Ints,
-        pure: Floats,
-        goal: Goal,
-        model: RowOracle,
-        policy: PrivacyPolicy,
-    ) -> Catalogue:
-        """Take entries from rows, in an order that follows from regions and private values alone."""
-        private = partition.population.rows(rows)[list(partition.population.schema.private)]
+        found = find_entries(partition, policy, goal, model)
+        rows, private, consistent, pure = found
         group, labels = partition.group_of_row[rows], model.labels(rows)
-        found = cls(partition, rows, group, labels, private, consistent, pure, goal, model, policy)
-        line = np.lexsort((*found.codes.T[::-1], found.group_at))
-        ordered = rows[line], group[line], labels[line], private.take(line).reset_index(drop=True)
-        return cls(partition, *ordered, consistent[line], pure[line], goal, model, policy)
+        unordered = cls(partition, rows, group, labels, private, consistent, pure, goal, model, policy)
+        line = np.lexsort((*unordered.codes.T[::-1], unordered.group_at))  # follows from regions and private values
+        rows, private, consistent, pure = found.take(line)
+        return cls(partition, rows, group[line], labels[line], private, consistent, pure, goal, model, policy)
 
     def __len__(self) -> int:
         return len(self.group)
@@ -120,9 +91,9 @@ class Catalogue(HostOnly):
         judge, encoder = self.goal.judge(None, self.labels), self.partition.population.encoder
         which = np.arange(len(rows)) if which is None else which
         said = [np.empty(0, dtype=bool)]
-        for start in range(0, len(which), _ASKED):
-            some = which[start : start + _ASKED]
-            here = None if cells is None else cells[start : start + _ASKED]
+        for start in range(0, len(which), ASKED):
+            some = which[start : start + ASKED]
+            here = None if cells is None else cells[start : start + ASKED]
             frame = rows.take(some) if here is None else rows_for_cells(encoder, rows, some, here)
             said.append(judge(self.model.ask(frame), entry[some]))
         return np.concatenate(said)
@@ -217,13 +188,12 @@ class Catalogue(HostOnly):
         """What each entry's private values leave as, where not as they are: what is withheld must not choose."""
         if not len(self.rows):  # sealed, and as they are
             return [{}] * len(self)
-        decided = _decided(self.partition, self.rows, self.policy)
+        decided = forms_of(self.partition, self.rows, self.policy)
         return [{} if each is None else each for each in decided]
 
     @cached_property
     def _private_at(self) -> list[int]:
-        schema = self.partition.population.schema
-        return [schema.features.index(name) for name in schema.private]
+        return private_at(self.partition.population)
 
     @cached_property
     def points(self) -> pd.DataFrame:
@@ -365,7 +335,7 @@ def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], 
     sides, side = np.unique(partition.side_of_group[groups], return_inverse=True)
     ends = [_ends(population, region) for region in regions]
     corners = [np.column_stack([np.resize(codes, max(map(len, each))) for codes in each]) for each in ends]
-    runs = _equal_work(np.where(catalogue.is_wide(catalogue.weakest), 0, catalogue._sizes).astype(np.int64))
+    runs = equal_work(np.where(catalogue.is_wide(catalogue.weakest), 0, catalogue._sizes).astype(np.int64))
     codes = [domain.encode(catalogue.private[name])[0] for name, domain in domains.items()]
     everybody = np.arange(len(catalogue))
     arrays: dict[str, NDArray[Any]] = {
@@ -416,120 +386,3 @@ def catalogue_from_arrays(
     if not np.array_equal(catalogue.is_desired(catalogue.points, np.arange(len(group))), outcome):
         raise ModelError("the model, or the outcome that is desired, is not the one that the catalogue was sealed with")
     return Catalogue(*made, flags)
-
-
-def _tell_of_groups_without(partition: Partition, entries: Ints) -> None:
-    grouped, groups = np.flatnonzero(partition.group_of_row >= 0), partition.group_of_row
-    if len(without := grouped[~np.isin(groups[grouped], groups[entries])]):
-        _log.warning(
-            "%d of %d people who could be a counterfactual are in groups without an entry: with all private values "
-            "that were tried the model refuses too much of the region. Answers come from the other groups",
-            *map(partition.population.people, (without, grouped)),
-        )
-
-
-def _candidates(partition: Partition) -> Ints:
-    """Return one row per distinct private part of every group, at most so many, in keyed order."""
-    population = partition.population
-    grouped = np.flatnonzero(partition.group_of_row >= 0)
-    codes, group = population.codes[grouped], partition.group_of_row[grouped]
-    private = [population.schema.features.index(name) for name in population.schema.private]
-    line = in_order(codes, population.schema, group, population.keyed_numbers(grouped))
-    keys = np.column_stack([group[line].astype(np.int64), codes[line][:, private]])
-    first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
-    line = line[first]
-    rank = np.arange(len(line)) - np.searchsorted(group[line], group[line])
-    return grouped[line[rank < _ENTRIES]]
-
-
-def _may_leave(partition: Partition, candidates: Ints, policy: PrivacyPolicy) -> Mask:
-    """Say of each candidate whether the policy lets its private values leave with its group's region."""
-    if policy.alpha is None or policy.on_homogeneous != "suppress":
-        return np.ones(len(candidates), dtype=bool)
-    return np.array([parts is not None for parts in _decided(partition, candidates, policy)], dtype=bool)
-
-
-def _decided(partition: Partition, rows: Ints, policy: PrivacyPolicy) -> list[Coarse | None]:
-    """Return in which form private values of training rows leave with their groups' regions; None for not at all."""
-    population, judge = partition.population, PrivateRelease(partition.population, policy)
-    if judge.is_exact:
-        return [{}] * len(rows)
-    codes, numbers = population.encode(population.rows(rows))
-    members = [partition.rows_mapped_to(partition.regions[group]) for group in partition.group_of_row[rows]]
-    return [judge.decide(c, n, alike) for c, n, alike in zip(codes, numbers, members, strict=True)]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Tried(HostOnly):
-    """Where the candidates of each group are tried: at its members, and at combinations of its region."""
-
-    partition: Partition
-    members: Ints  # shape (n, 2): group and cell, group by group
-    people: Ints  # how many are there
-    start: Ints  # of each group in these, and the end of the last
-    grids: list[Grid]
-    drawn: list[Codes]  # combinations of each group's region
-
-    @classmethod
-    def of(cls, partition: Partition, rows: int) -> _Tried:
-        """Draw as many combinations as let every group have two candidates, if the model is asked for so many rows."""
-        population, n_groups = partition.population, len(partition.regions)
-        grouped = np.flatnonzero(partition.group_of_row >= 0)
-        of_each = by_group(partition.group_of_row[grouped], grouped, n_groups)
-        # One row of each person in each group.
-        first = np.concatenate([grouped[:0], *(some[counts_once(population, some) == 1] for some in of_each)])
-        of_group = np.column_stack([partition.group_of_row[first], population.cell_of(first)])
-        members, people = np.unique(of_group, axis=0, return_counts=True)
-        start = np.searchsorted(members[:, 0], np.arange(n_groups + 1))
-        none = [0] * len(population.schema.quasi_identifiers)
-        grids = [Grid.of(region, population, none) for region in partition.regions]
-        sample = int(np.clip((rows / 2 - len(members)) // max(n_groups, 1), *_SAMPLE))
-        drawn = [grid.sample(sample, np.random.default_rng(0)) for grid in grids]
-        return cls(partition, members, people, start, grids, drawn)
-
-    def affordable(self, candidates: Ints, rows: int) -> Ints:
-        """Return the candidates for which the model is asked for so many rows at most, of every group alike many."""
-        group = self.partition.group_of_row[candidates]
-        line = np.lexsort((group, np.arange(len(group)) - np.searchsorted(group, group)))
-        cost = np.diff(self.start) + [len(cells) for cells in self.drawn]
-        return candidates[np.sort(line[np.cumsum(cost[group[line]]) <= rows])]
-
-    def consistent_members(self, candidates: Ints, goal: Goal, model: RowOracle) -> Ints:
-        """Count, for each candidate, the members of its group that have the outcome with its private values."""
-        population, group = self.partition.population, self.partition.group_of_row[candidates]
-        counts, size = np.zeros(len(candidates), dtype=np.int64), np.diff(self.start)[group]
-        offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
-        for at in _equal_work(size):
-            which = np.repeat(at, size[at])
-            within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
-            asked = self.start[group[which]] + within
-            cells = self.members[asked, 1]
-            good = population.cell_of(candidates[which]) == cells  # the row itself: already asked
-            if len(other := np.flatnonzero(~good)):
-                frame = rows_for_cells(population.encoder, offered, which[other], population.cells[cells[other]])
-                good[other] = judge(model.ask(frame), which[other])
-            np.add.at(counts, which, np.where(good, self.people[asked], 0))
-        return counts
-
-    def pureness(self, candidates: Ints, goal: Goal, model: RowOracle) -> tuple[Floats, Floats]:
-        """Return the share of the region where each candidate has its outcome, and its lower end if of a sample."""
-        population, group = self.partition.population, self.partition.group_of_row[candidates].tolist()
-        offered, judge = population.rows(candidates), goal.judge(None, model.labels(candidates))
-        size = np.array([len(self.drawn[g]) for g in group], dtype=np.int64)
-        share, low = np.zeros(len(candidates)), np.zeros(len(candidates))
-        for at in _equal_work(size):
-            which = np.repeat(at, size[at])
-            asked = np.concatenate([self.drawn[group[i]] for i in at.tolist()])
-            good = judge(model.ask(rows_for_cells(population.encoder, offered, which, asked)), which)
-            for i, hits in zip(at.tolist(), np.split(good, np.cumsum(size[at])[:-1]), strict=True):
-                share[i] = low[i] = hits.mean()
-                if len(hits) < self.grids[group[i]].size:
-                    low[i], _ = clopper_pearson(int(hits.sum()), len(hits))
-        return share, low
-
-
-def _equal_work(size: Ints) -> list[Ints]:
-    """Divide candidates into runs that ask the model for about equally many rows."""
-    if not len(size):
-        return []
-    return np.split(np.arange(len(size)), np.flatnonzero(np.diff((np.cumsum(size) - 1) // _ASKED)) + 1)

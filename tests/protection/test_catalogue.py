@@ -42,8 +42,8 @@ PURE = 0.8
 def every_candidate() -> Iterator[pytest.MonkeyPatch]:
     """Try every candidate on all combinations, as brute force does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cfk_plugin.protection.catalogue._SPENT", 10**6)
-        patch.setattr("cfk_plugin.protection.catalogue._SAMPLE", (10**6, 10**6))
+        patch.setattr("cfk_plugin.protection.entries._SPENT", 10**6)
+        patch.setattr("cfk_plugin.protection.entries._SAMPLE", (10**6, 10**6))
         yield patch
 
 
@@ -430,7 +430,8 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
         assert turned[place] == {**whole[i], "query": place}
         assert i % 5 or anonymizer.explain(queries.iloc[[i]])[0].to_dict() == {**whole[i], "query": 0}
     monkeypatch.setattr("cfk_plugin.protection.answers._BLOCK", 50)
-    monkeypatch.setattr("cfk_plugin.protection.catalogue._ASKED", 40)
+    for module in ("catalogue", "entries"):
+        monkeypatch.setattr(f"cfk_plugin.protection.{module}.ASKED", 40)
     again = fitted(train.sample(frac=1, random_state=2, ignore_index=True), two, desired)
     assert [entry.to_dict() for entry in again.explain(queries)] == whole
 
@@ -502,7 +503,7 @@ def test_explaining_without_a_catalogue_is_refused() -> None:
 
 
 def test_a_group_offers_a_limited_number_of_private_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.protection.catalogue._ENTRIES", 2)
+    monkeypatch.setattr("cfk_plugin.protection.entries._ENTRIES", 2)
     train = table(5)
     answers = fitted(train).transform(train[two(train) == "yes"]).released
     offered = pd.Series([(e.region, tuple(e.released.values())) for e in answers])

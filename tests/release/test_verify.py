@@ -599,11 +599,8 @@ def test_signing_in_python(tmp_path: Path) -> None:
 
 MIXED: list[tuple[str, dict[str, Any]]] = [
     ("1", {"k": 5, "guarantee": "nominal", "objective": "ncp"}),
-    ("opposite", {"k": 30, "guarantee": "reciprocal"}),
-    (
-        "opposite",
-        {"k": 5, "guarantee": "reciprocal", "private_values": "bins", "rare_values": "withhold", "alpha": 0.5},
-    ),
+    ("opposite", {"k": 30}),
+    ("opposite", {"k": 5, "private_values": "bins", "rare_values": "withhold", "alpha": 0.5}),
     ("1", {"k": 5, "guarantee": "catalogue"}),
 ]
 
