@@ -16,8 +16,8 @@ import numpy as np
 from cfk_plugin import Population, Schema
 from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
 from cfk_plugin.protection.baselines import _Partition
+from cfk_plugin.protection.exact import solve
 from cfk_plugin.protection.groups import Effort, Shares, group_cells
-from cfk_plugin.protection.solver import solve
 from printing import DATA, arguments, heading, peak
 from reference import hull_cost
 from scale import synthetic_rows, table_of
