@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cfk_plugin.data.policy import PrivacyPolicy as PrivacyPolicy
     from cfk_plugin.data.population import Population as Population
     from cfk_plugin.data.region import Interval as Interval
+    from cfk_plugin.data.region import Phrase as Phrase
     from cfk_plugin.data.region import Region as Region
     from cfk_plugin.data.schema import Attribute as Attribute
     from cfk_plugin.data.schema import Hierarchy as Hierarchy
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from cfk_plugin.release.explanations import Explanations as Explanations
     from cfk_plugin.release.results import Certificate as Certificate
     from cfk_plugin.release.results import GeneralizedCounterfactual as GeneralizedCounterfactual
-    from cfk_plugin.release.results import Phrase as Phrase
     from cfk_plugin.release.results import PrototypeCertificate as PrototypeCertificate
     from cfk_plugin.release.results import PrototypeCounterfactual as PrototypeCounterfactual
     from cfk_plugin.release.results import PrototypePolicy as PrototypePolicy
@@ -50,7 +50,7 @@ _HOME = {
     "Interval": "data.region",
     "KAnonymizer": "release.anonymizer",
     "Ledger": "records.ledger",
-    "Phrase": "release.results",
+    "Phrase": "data.region",
     "Population": "data.population",
     "PrivacyPolicy": "data.policy",
     "PrivacyReport": "report.privacy_report",

@@ -35,7 +35,9 @@ _SETTING = (dict,), "an object, column to setting"
 _SCHEMA_KEYS: Mapping[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("quasi_identifiers", "sensitive", "identifiers", "nominal", "immutable"), _LIST),
     **dict.fromkeys(("subject", "target"), _NAME),
-    **dict.fromkeys(("ordinal", "hierarchies", "weights", "bounds", "bins", "categories", "monotone"), _SETTING),
+    **dict.fromkeys(
+        ("ordinal", "hierarchies", "weights", "bounds", "bins", "categories", "monotone", "phrases"), _SETTING
+    ),
     **dict.fromkeys(("nullable", "whole"), _LIST),
 }
 _DIGITS = 40  # of a whole number in JSON

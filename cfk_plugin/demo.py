@@ -21,8 +21,8 @@ from rich.table import Table
 from cfk_plugin._protect import protect
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Phrase
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.release.results import Phrase
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -179,9 +179,8 @@ def store(folder: Path) -> str:
     return f"sqlite:///{folder / 'mlflow.db'}"
 
 
-_PHRASES: Mapping[str, Phrase] = {
-    "age": Phrase("were {} years older", "were {} years younger", "were {} years of age"),
-    "sex": Phrase("", "", "were of sex {}"),
+PHRASES: Mapping[str, Phrase | str] = {
+    "sex": "were of sex {}",
     "bmi": Phrase("had a BMI higher by {}", "had a BMI lower by {}", "had a BMI of {}"),
     "bp": Phrase("had a blood pressure higher by {}", "had a blood pressure lower by {}", "had a blood pressure of {}"),
     **{
@@ -228,7 +227,7 @@ def show(act: Act, queries: pd.DataFrame, population: Population, console: Conso
         table.add_row("  after", *(cells[name] for name in queries.columns), style="green", end_section=True)
         told.add_row(f"[dim]patient {entry.query}")
         told.add_row("  [red]before", _whose(raw, population))
-        sentence = entry.text({str(name): value for name, value in factual.items()}, _PHRASES)
+        sentence = entry.text({str(name): value for name, value in factual.items()})
         told.add_row("  [green]after", f"{sentence} {entry.certificate.k} people fit this.")
     console.print(table)
     console.print("Before: what leaves without protection, shown here only because this data is public.", style="dim")
@@ -318,7 +317,7 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
     with quiet():
         data = load_patients(patients)
         features = data.train.drop(columns="progression")
-        schema = Schema.from_frame(features, quasi_identifiers=KNOWN, nominal=["sex"])
+        schema = Schema.from_frame(features, quasi_identifiers=KNOWN, nominal=["sex"], phrases=PHRASES)
         population = Population.from_frame(features, schema)
     introduce(data, population, k, console)
     acts = []

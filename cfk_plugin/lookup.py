@@ -13,12 +13,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, to_text
+from cfk_plugin.data.region import Interval, Part, Phrase, to_text, told
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import ncp_by_attribute
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import GeneralizedCounterfactual, Phrase, told
+from cfk_plugin.release.results import GeneralizedCounterfactual
 
 
 def catalogue_page(
@@ -58,7 +58,8 @@ def catalogue_page(
     policy, entries = published.policy, published.generalized
     if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
         raise InputError("these are no entries of a catalogue; give KAnonymizer.published()")
-    known, schema = phrases or {}, population.schema
+    schema = population.schema
+    known = {**schema.phrases, **(phrases or {})}
     features = [
         _feature(population.domains[name], entries, name in schema.quasi_identifiers, known.get(name))
         for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)

@@ -1,11 +1,14 @@
-"""Single values as they are shown, and regions: what the quasi-identifiers of a counterfactual are generalised to."""
+"""Single values as they are shown, regions (what quasi-identifiers are generalised to), and how both are told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, SchemaError
 
 
 def to_text(value: Any) -> str:
@@ -207,3 +210,126 @@ def _plain(value: Any) -> str:
         return value.date().isoformat() if is_day else value.isoformat(sep=" ")
     # The shortest text that reads back as this very number: a rounded end would leave people outside.
     return float.__repr__(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+_NUMBERED = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")  # {year|years}
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """How a change of one attribute is said; each part follows "you", unless it begins with "your".
+
+    ``{year|years}`` stands for the first word after a single 1 and else for the second.
+
+    Attributes
+    ----------
+    more, less : str
+        A numeric change, ``{}`` standing for its size: ``"were {} {year|years} older"``.
+    equal : str
+        Any other change, ``{}`` standing for the new value: ``"lived in {}"``.
+    """
+
+    more: str
+    less: str
+    equal: str
+
+    @classmethod
+    def default(cls, name: str) -> Phrase:
+        """Return neutral wording for an attribute; an attribute called age is said in years."""
+        if name.lower() == "age":
+            years = "were {} {year|years}"
+            return cls(f"{years} older", f"{years} younger", f"{years} of age")
+        label = f"your {name.replace('_', ' ')} were"
+        return cls(f"{label} higher by {{}}", f"{label} lower by {{}}", f"{label} {{}}")
+
+    @classmethod
+    def of(cls, name: str, given: object) -> Phrase:
+        """Read what a schema says: a `Phrase`, the text of `equal`, or some of the three by name."""
+        said = {"equal": given} if isinstance(given, str) else given
+        if isinstance(said, Mapping) and said and {*said} <= {"more", "less", "equal"}:
+            said = replace(cls.default(name), **said)
+        if not isinstance(said, Phrase) or not all(map(_can_be_filled, (said.more, said.less, said.equal))):
+            raise SchemaError(
+                f'column {name!r}: a phrase is a text such as "lived in {{}}", or an object with more, less and equal, '
+                "whose texts have no braces but {} and {year|years}"
+            )
+        return said
+
+
+def _can_be_filled(text: object) -> bool:
+    return isinstance(text, str) and not {*"{}"} & {*_NUMBERED.sub("", text).replace("{}", "")}
+
+
+def sentence(
+    parts: Mapping[str, Part],
+    factual: Mapping[str, Any] | pd.Series[Any] | None,
+    phrases: Mapping[str, Phrase] | None = None,
+    labels: Mapping[str, str] | None = None,
+    withheld: Sequence[str] = (),
+    moved: Collection[str] = (),
+) -> str:
+    """Write a counterfactual explanation as one sentence; what needs no change is left out, where that is known."""
+    known, named = phrases or {}, labels or {}
+    if wrong := [name for name, phrase in known.items() if not isinstance(phrase, Phrase)]:
+        raise InputError(f"phrases of {', '.join(wrong)} must be a Phrase; write Phrase(more=, less=, equal=)")
+    own = dict.fromkeys(parts) if factual is None else {name: factual[name] for name in parts}
+    other = {name: part for name, part in parts.items() if factual is None or not part_contains(part, own[name])}
+    changes = [
+        _change(name, part, own[name], known.get(name) or Phrase.default(name), named.get(name))
+        for name, part in other.items()
+    ]
+    remarks = [
+        f"{_listed([name.replace('_', ' ') for name in names])} {'is' if len(names) == 1 else 'are'} {what}"
+        for what, names in (("withheld", withheld), ("moved towards yours", [name for name in other if name in moved]))
+        if names
+    ]
+    remark = f" ({'; '.join(remarks)})" if remarks else ""
+    if not changes:
+        return f"Nothing in these attributes needs to change for the desired outcome{remark}."
+    changes.sort(key=lambda said: said.startswith("your "))  # what begins with "you" has it once
+    you = "" if changes[0].startswith("your ") else "you "
+    return f"If {you}{_listed(changes)}, the outcome would be the desired one{remark}."
+
+
+def _listed(items: Sequence[str], word: str = "and") -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
+
+
+def _change(name: str, part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
+    if part == frozenset({None}) or (isinstance(part, Interval) and part.low is None):
+        return f"your {name.replace('_', ' ')} were missing"
+    if label is None and isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
+        ends = (part.low, part.high) if value < part.low else (part.high, part.low)
+        least, most = (_apart(end, value) for end in ends)
+        if least is not None and most is not None:
+            return _filled(phrase.more if value < part.low else phrase.less, str(Interval(least, most)))
+    return _filled(phrase.equal, told(part, label))
+
+
+def _filled(phrase: str, said: str) -> str:
+    return _NUMBERED.sub(lambda words: words[1 if said == "1" else 2], phrase).replace("{}", said)
+
+
+def told(part: Part, label: str | None = None) -> str:
+    """Say a part, or the node that it is, within a sentence."""
+    if label is not None or isinstance(part, Interval):
+        return label or part_to_text(part)
+    return _listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or")
+
+
+def _is_number(value: object) -> bool:
+    is_one = isinstance(value, Number) and not isinstance(value, (bool, np.bool_))
+    return is_one and bool(value == value)  # noqa: PLR0124 - NaN is no number to compare with
+
+
+def _apart(end: Any, value: Any) -> Any:
+    """Return how far a value is from an end; None where adding that, as it is written, does not give this very end."""
+    end, value = natural(end), natural(value)
+    if isinstance(end, int) and isinstance(value, int):
+        return abs(end - value)
+    try:
+        written = abs(Fraction(str(end)) - Fraction(str(value)))
+        apart = float(written)
+    except (OverflowError, ValueError):  # an infinity, or too far
+        return None
+    return apart if Fraction(str(apart)) == written else None

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.region import to_text
+from cfk_plugin.data.region import Phrase, to_text
 from cfk_plugin.data.values import is_numeric, to_number, unhashable, why_inexact
 from cfk_plugin.errors import SchemaError
 
@@ -175,6 +175,8 @@ class Attribute:
         rows. None leaves numbers fractional.
     change : {"any", "increase", "decrease", "never"}
         What a person can change of it; an explanation that asks for another change is not released.
+    phrase : Phrase, optional
+        How a change of it is said.
     """
 
     name: str
@@ -190,6 +192,7 @@ class Attribute:
     learned: tuple[str, ...] = ()
     dtype: str | None = None
     change: Change = "any"
+    phrase: Phrase | None = None
 
     def __post_init__(self) -> None:
         levels, bounds, bins, listed = self.levels, self.bounds, self.bins, self.categories
@@ -243,6 +246,7 @@ _DECLARED: Mapping[str, str] = {
     "bounds": "(low, high)",
     "bins": "the edges of its bins",
     "categories": "a list of its values",
+    "phrases": "a Phrase, a text or an object",
 }
 """What is declared of single columns, and the form."""
 
@@ -260,6 +264,7 @@ def _check_forms(declared: Mapping[str, Any]) -> None:
                 "bounds": is_list and isinstance(value, Sized) and len(value) == 2,
                 "weights": isinstance(value, (int, float, np.number)) and not isinstance(value, bool),
                 "bins": True,  # which the attribute refuses
+                "phrases": True,  # and the phrase
             }
             if not fits.get(label, is_list):
                 raise SchemaError(f"column {name!r}: {label} must give {form}, got {type(value).__name__}")
@@ -279,13 +284,14 @@ def _attribute_of(
     """Return the attribute of a column; only what is not among the declarations `given` is looked up in the rows."""
     name, is_declared = str(column.name), nullable is not None
     kind: Kind = "nominal"
-    levels, hierarchy, bounds, bins, categories = map(given.get, _DECLARED)
+    levels, hierarchy, bounds, bins, categories, phrase = map(given.get, _DECLARED)
+    said = None if phrase is None else Phrase.of(name, phrase)
     if not is_declared and role != "identifier" and (found := unhashable(column)):
         raise SchemaError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
     if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
-        return Attribute(name=name, role=role, change=change)
+        return Attribute(name=name, role=role, change=change, phrase=said)
     if levels is not None:
         kind = "ordinal"
     elif hierarchy is not None:
@@ -316,6 +322,7 @@ def _attribute_of(
         if kind == "numeric"
         else type_of_values(categories if levels is None else levels),
         change=change,
+        phrase=said,
     )
 
 
@@ -420,6 +427,7 @@ class Schema:
         whole: Sequence[str] = (),
         immutable: Sequence[str] = (),
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
+        phrases: Mapping[str, Phrase | str | Mapping[str, str]] | None = None,
     ) -> Schema:
         """Declare the roles; kinds that are not declared follow from the dtypes. See the page "Describe your data".
 
@@ -457,6 +465,8 @@ class Schema:
             Features that nobody can change, such as a birthplace: explanations leave them as they are.
         monotone : mapping of numeric or ordinal feature to "increase" or "decrease"
             Features that change in one direction alone, such as age.
+        phrases : mapping of feature to how a change of it is said
+            A `Phrase`, its parts by name, or the text of ``equal`` alone: ``{"city": "lived in {}"}``.
 
         Returns
         -------
@@ -482,7 +492,7 @@ class Schema:
             "target": [target] if target else [],
         }
         roles, change = _roles_of(frame, given), _changes_of(frame, immutable, monotone or {})
-        by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories), strict=True)
+        by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories, phrases), strict=True)
         declared: dict[str, Mapping[str, Any]] = {label: by_name or {} for label, by_name in by_label}
         _check_forms({**declared, "weights": weights or {}})
         for label, names in {**declared, "nominal": nominal, "nullable": nullable, "whole": whole}.items():
@@ -530,6 +540,11 @@ class Schema:
     def private(self) -> tuple[str, ...]:
         """Names of the sensitive and other attributes, in alphabetical order."""
         return tuple(sorted(self.names("sensitive", "other")))
+
+    @cached_property
+    def phrases(self) -> dict[str, Phrase]:
+        """How changes are said of the attributes for which the schema says it."""
+        return {a.name: a.phrase for a in self.attributes if a.phrase is not None}
 
     @cached_property
     def sensitive(self) -> tuple[str, ...]:

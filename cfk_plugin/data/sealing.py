@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.region import Phrase
 from cfk_plugin.data.schema import Attribute, Hierarchy, Schema
 from cfk_plugin.errors import BundleError
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
+_LATER = {"change": "any", "phrase": None}  # settings that there were not always
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 
 
@@ -32,7 +34,7 @@ def to_plain(schema: Schema, domains: Mapping[str, Domain], listed: Collection[s
     """Return schema and domains as values that JSON takes; of attributes that are not listed the type alone."""
     return {
         # What is as it was before there was such a setting is written as it was.
-        "schema": [{n: v for n, v in asdict(a).items() if (n, v) != ("change", "any")} for a in schema.attributes],
+        "schema": [{n: v for n, v in asdict(a).items() if _LATER.get(n, ...) != v} for a in schema.attributes],
         "domains": {name: _plain_domain(d, name in listed) for name, d in domains.items()},
     }
 
@@ -47,6 +49,8 @@ def _attribute(given: Mapping[str, Any]) -> Attribute:
     if (tree := settings["hierarchy"]) is not None:
         arrays = {name: np.array(tree[name], dtype=np.int32) for name in ("low", "high", "parent")}
         settings["hierarchy"] = Hierarchy(tuple(tree["leaves"]), tuple(tree["labels"]), **arrays)
+    if (phrase := settings.get("phrase")) is not None:
+        settings["phrase"] = Phrase(**phrase)
     return Attribute(**settings)
 
 

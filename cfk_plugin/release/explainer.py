@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -192,6 +192,10 @@ class ProtectedExplainer(HostOnly):
         kind: Any = _Wrapped if is_asked else _Replaced
         _WRAPPED[self] = kind(explainer, source, anonymizer, track, groups, candidates)
 
+    @overload
+    def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None, **options: Any) -> Explanations: ...
+    @overload
+    def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any: ...
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
         """Explain queries; the only counterfactuals that leave are protected ones.
 

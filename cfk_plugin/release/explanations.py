@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.region import to_text
+from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.region import Phrase, to_text
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
@@ -249,6 +250,36 @@ class Explanations(HostOnly, Sequence[Entry]):
         """
         queries = [entry.query for entry in self._entries]
         return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))
+
+    def text(self, queries: pd.DataFrame, phrases: Mapping[str, Phrase] | None = None) -> list[str]:
+        """Return one sentence per entry for the person who asked; of a withheld one, why it is.
+
+        Parameters
+        ----------
+        queries : DataFrame, shape (n, n_features or more)
+            The instances that were explained, in the order in which they were.
+        phrases : mapping, optional
+            `Phrase` per attribute, in the place of the schema's.
+
+        Returns
+        -------
+        list of str
+
+        Raises
+        ------
+        InputError
+            If `queries` is no table with every feature, or has fewer rows than were asked about.
+        """
+        rows = self._asked(queries)
+        return [entry.text(rows[entry.query], phrases) for entry in self._entries]
+
+    def _asked(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
+        table = require_features(queries, self.columns, "queries")
+        columns = [table[name].tolist() for name in self.columns]
+        rows = [dict(zip(self.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+        if (last := max((entry.query for entry in self._entries), default=-1)) >= len(rows):
+            raise InputError(f"{len(rows)} queries, and query {last} was answered; give all that were asked about")
+        return rows
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per entry: status, features as text, k, NCP, pureness (not of prototypes). May leave."""

@@ -226,13 +226,13 @@ class Pipeline(HostOnly):
         if batch.entries is not None and self.guarantee.catalogue is not None:
             verdicts = self._with_moves(batch, self.guarantee.catalogue.codes[batch.entries], verdicts)
         same = None if self.goal.is_opposite else self.goal.outcome(self.model)
+        groups, facts = getattr(self.guarantee.partition, "regions", ()), batch.factual
         for i, (query, verdict) in enumerate(zip(batch.query.tolist(), verdicts, strict=True)):
             if isinstance(verdict, Suppressed):
                 yield Suppressed(query, verdict.reason, refused_k=verdict.refused_k)
             else:
-                label = None if batch.factual is None else batch.factual[i]
-                outcome = same or self.goal.outcome(self.model, label, batch.own[i])
-                yield entry_of(query, verdict, batch.intake, i, outcome)
+                outcome = same or self.goal.outcome(self.model, None if facts is None else facts[i], batch.own[i])
+                yield entry_of(query, verdict, batch.intake, i, outcome, groups)
 
     def decide(self, batch: Batch) -> list[Verdict]:
         """Return what may leave for each counterfactual; where there is a ledger, it is on record by then."""

@@ -5,112 +5,19 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
-from numbers import Number
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 from cfk_plugin.data.intake import require_person
 from cfk_plugin.data.model import Outcome
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, plain_settings, sha256_of
-from cfk_plugin.data.region import Interval, Part, Region, json_value, natural, part_contains, part_of, part_to_text
+from cfk_plugin.data.region import Interval, Part, Phrase, Region, json_value, natural, part_of, part_to_text, sentence
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
 
-
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """How a change of one attribute is said.
-
-    Attributes
-    ----------
-    more, less : str
-        A numeric change, ``{}`` standing for its size: ``"were {} years older"``.
-    equal : str
-        Any other change, ``{}`` standing for the new value: ``"lived in {}"``.
-    """
-
-    more: str
-    less: str
-    equal: str
-
-    @classmethod
-    def default(cls, name: str) -> Phrase:
-        """Return neutral wording for an attribute; an attribute called age is said in years."""
-        if name.lower() == "age":
-            return cls("were {} years older", "were {} years younger", "were {} years of age")
-        label = name.replace("_", " ")
-        return cls(f"had {label} higher by {{}}", f"had {label} lower by {{}}", f"had {label} {{}}")
-
-
-def sentence(
-    parts: Mapping[str, Part],
-    factual: Mapping[str, Any],
-    phrases: Mapping[str, Phrase] | None = None,
-    labels: Mapping[str, str] | None = None,
-    withheld: Sequence[str] = (),
-    moved: Collection[str] = (),
-) -> str:
-    """Write a counterfactual explanation as one sentence; attributes that need no change are left out."""
-    known, named = phrases or {}, labels or {}
-    other = {name: part for name, part in parts.items() if not part_contains(part, factual[name])}
-    if wrong := [name for name, phrase in known.items() if not isinstance(phrase, Phrase)]:
-        raise InputError(f"phrases of {', '.join(wrong)} must be a Phrase; write Phrase(more=, less=, equal=)")
-    changes = [
-        _change(part, factual[name], known.get(name) or Phrase.default(name), named.get(name))
-        for name, part in other.items()
-    ]
-    remarks = [
-        f"{_listed([name.replace('_', ' ') for name in names])} {'is' if len(names) == 1 else 'are'} {what}"
-        for what, names in (("withheld", withheld), ("moved towards yours", [name for name in other if name in moved]))
-        if names
-    ]
-    remark = f" ({'; '.join(remarks)})" if remarks else ""
-    if not changes:
-        return f"Nothing in these attributes needs to change for the desired outcome{remark}."
-    return f"If you {_listed(changes)}, the outcome would be the desired one{remark}."
-
-
-def _listed(items: Sequence[str], word: str = "and") -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
-
-
-def _change(part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
-    if label is None and isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
-        ends = (part.low, part.high) if value < part.low else (part.high, part.low)
-        least, most = (_apart(end, value) for end in ends)
-        if least is not None and most is not None:
-            return (phrase.more if value < part.low else phrase.less).format(Interval(least, most))
-    return phrase.equal.format(told(part, label))
-
-
-def told(part: Part, label: str | None = None) -> str:
-    """Say a part, or the node that it is, within a sentence."""
-    if label is not None or isinstance(part, Interval):
-        return label or part_to_text(part)
-    return _listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or")
-
-
-def _is_number(value: object) -> bool:
-    is_one = isinstance(value, Number) and not isinstance(value, (bool, np.bool_))
-    return is_one and bool(value == value)  # noqa: PLR0124 - NaN is no number to compare with
-
-
-def _apart(end: Any, value: Any) -> Any:
-    """Return how far a value is from an end; None where adding that, as it is written, does not give this very end."""
-    end, value = natural(end), natural(value)
-    if isinstance(end, int) and isinstance(value, int):
-        return abs(end - value)
-    try:
-        written = abs(Fraction(str(end)) - Fraction(str(value)))
-        apart = float(written)
-    except (OverflowError, ValueError):  # an infinity, or too far
-        return None
-    return apart if Fraction(str(apart)) == written else None
-
+if TYPE_CHECKING:
+    import pandas as pd
 
 Method = Literal["dp", "dpc"]
 ModelAccess = Literal["public", "dp", "private", "surrogate"]
@@ -314,10 +221,26 @@ class PrototypeCertificate:
     to_dict = public
 
 
+class Telling(HostOnly):
+    """What helps to tell an explanation and is no part of it: wording, and the regions of all groups, to draw it among.
+
+    Entries lead to it, and nothing writes, compares or shows it.
+    """
+
+    __slots__ = ("groups", "phrases")
+
+    def __init__(self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()) -> None:
+        self.phrases, self.groups = phrases, groups
+
+
+_PLAINLY = Telling()
+
+
 class _ReleasedEntry:
     __slots__ = ()
-    status = "released"
+    status: ClassVar[Literal["released"]] = "released"
     query: int
+    telling: Telling
     certificate: Certificate | PrototypeCertificate
     labels: Mapping[str, str] = MappingProxyType({})
     withheld: tuple[str, ...] = ()
@@ -337,23 +260,27 @@ class _ReleasedEntry:
         said = {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
         return {**said, **dict.fromkeys(self.withheld, "withheld")}
 
-    def text(self, factual: Mapping[str, Any], phrases: Mapping[str, Phrase] | None = None) -> str:
+    def text(
+        self, factual: Mapping[str, Any] | pd.Series[Any] | None = None, phrases: Mapping[str, Phrase] | None = None
+    ) -> str:
         """Write the explanation as a sentence for a person.
 
         Parameters
         ----------
-        factual : mapping or Series
-            The person's value of every feature.
+        factual : mapping or Series, optional
+            The person's value of every feature; without it all of the explanation is said.
         phrases : mapping, optional
-            `Phrase` per attribute.
+            `Phrase` per attribute, in the place of the schema's.
 
         Returns
         -------
         str
         """
         parts, moved = self.parts(), getattr(self.certificate, "moved", ())
-        require_person(factual, parts)
-        return sentence(parts, factual, phrases, self.labels, self.withheld, moved)
+        if factual is not None:
+            require_person(factual, parts)
+        known = getattr(self, "telling", _PLAINLY).phrases
+        return sentence(parts, factual, {**known, **(phrases or {})}, self.labels, self.withheld, moved)
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return what a run has of it, and may leave."""
@@ -367,6 +294,16 @@ class _ReleasedEntry:
         }
 
 
+_Kind = TypeVar("_Kind", bound=type)
+
+
+def _telling_hidden(kind: _Kind) -> _Kind:
+    """Make `telling` no field of a dataclass: `asdict`, web frameworks and printers write every one."""
+    del kind.__dataclass_fields__["telling"]  # type: ignore[attr-defined]
+    return kind
+
+
+@_telling_hidden
 @dataclass(frozen=True, slots=True)
 class PrototypeCounterfactual(_ReleasedEntry):
     """A released prototype: a whole row that stands for nobody.
@@ -384,6 +321,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
     query: int
     values: Mapping[str, Any]
     certificate: PrototypeCertificate
+    telling: Telling = field(default=_PLAINLY, repr=False, compare=False)
 
     _figures = ("guarantee", "epsilon", "delta")
     _texts = ("prototype", "certificate")
@@ -438,9 +376,6 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Why an explanation is withheld: code and plain words. Neither depends on a value of a row."""
-
-
-_Kind = TypeVar("_Kind", bound=type)
 
 
 def _fields_hidden(kind: _Kind) -> _Kind:
@@ -580,6 +515,7 @@ _FOR_DATA_HOLDER = (
 )
 
 
+@_telling_hidden
 @dataclass(frozen=True, slots=True)
 class GeneralizedCounterfactual(_ReleasedEntry):
     """A released explanation: quasi-identifiers generalised to a region, private values as the policy has them.
@@ -605,6 +541,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
     labels: Mapping[str, str] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
     outcome: Outcome = Outcome()  # noqa: RUF009 - frozen
+    telling: Telling = field(default=_PLAINLY, repr=False, compare=False)
 
     _figures = _PUBLIC
     _texts = ("region", "released")
@@ -661,7 +598,7 @@ class Suppressed:
     columns: tuple[str, ...] = ()
     refused_k: int | None = field(default=None, repr=False, compare=False)
 
-    status = "suppressed"
+    status: ClassVar[Literal["suppressed"]] = "suppressed"
 
     def __post_init__(self) -> None:
         """Accept documented reasons only, so that no free text can carry a value out."""

@@ -29,7 +29,7 @@ from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
-from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed, Telling
 
 _REMEMBERED, _FEW_ROWS = 256, 10_000  # regions whose recount is remembered, and how many rows may be inside
 _AT_ONCE = 1 << 22  # codes of queries held at once
@@ -415,8 +415,10 @@ def _well_formed(part: Part, domain: Domain) -> bool:
     return part.levels is None and not any(isinstance(end, str) for end in (part.low, part.high))
 
 
-def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome) -> GeneralizedCounterfactual:
-    """Return what leaves of a certified counterfactual."""
+def entry_of(
+    query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome, groups: Sequence[Region]
+) -> GeneralizedCounterfactual:
+    """Return what leaves of a certified counterfactual; `groups` are the regions of a partition, if there is one."""
     certificate, encoder = verdict.certificate, accepted.encoder
     domains, found = encoder.domains, verdict.region.parts
     parts = {name: found[name] for name in encoder.schema.features if name in found}
@@ -426,7 +428,8 @@ def entry_of(query: int, verdict: Certified, accepted: Intake, row: int, outcome
         if domains[name].attribute.hierarchy is not None and (node := domains[name].label(parts[name])) is not None
     }
     released = _private_values(certificate, accepted, row)
-    return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, certificate.withheld, outcome)
+    telling, withheld = Telling(encoder.schema.phrases, groups), certificate.withheld
+    return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, withheld, outcome, telling)
 
 
 def _private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:

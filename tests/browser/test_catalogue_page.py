@@ -351,7 +351,7 @@ def test_the_keyboard_alone_is_enough(started: Browser, address: str) -> None:
         assert order == ["wish", *places, "submit"]
         said = found.page.locator("#said")
         assert said.get_attribute("role") == "status"
-        assert said.inner_text().startswith(("If you ", "Nothing ", "No explanation "))
+        assert said.inner_text().startswith(("If you", "Nothing ", "No explanation "))
         row = found.page.locator("tbody tr", has_text="city")
         assert row.locator("td").nth(0).inner_text() == "Namur"
         assert row.locator("td").nth(2).inner_text() == "no"

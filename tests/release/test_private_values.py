@@ -90,7 +90,7 @@ def test_a_floor_is_compared_with_what_is_measured() -> None:
 def test_sentences() -> None:
     entry = explain(8, private_values="bins").released[0]
     assert entry.text(ME) == (
-        "If you were 21–23 years younger, had salary higher by 50–90 and had job b, "
+        "If you were 21–23 years younger, your salary were higher by 50–90 and your job were b, "
         "the outcome would be the desired one."
     )
     entry = explain(8, private_values="bins", alpha=0.8).released[0]

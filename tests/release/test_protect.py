@@ -247,7 +247,7 @@ def test_a_node_of_a_hierarchy_is_called_by_its_name() -> None:
     entry, alone = anonymizer.transform(frame.iloc[[2, 0]]).generalized
     assert entry.region["zip"] == {"2000", "2018"}
     assert entry.cells()["zip"] == "20**"
-    assert entry.text({"zip": "1000", "income": 2}) == "If you had zip 20**, the outcome would be the desired one."
+    assert entry.text({"zip": "1000", "income": 2}) == "If your zip were 20**, the outcome would be the desired one."
     assert (alone.cells()["zip"], alone.labels) == ("1000", {})
 
 

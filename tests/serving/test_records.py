@@ -36,7 +36,9 @@ def test_a_prototype_is_single_values_and_has_no_k(population: Population) -> No
     assert set(record) == set(RECORD)
     assert (record["query"], record["status"]) == (3, "released")
     assert {record[name] for name in ("reason", "k", "ncp", "pureness")} == {None}
-    assert record["sentence"].startswith("If you were 2 years older, had salary missing, had since 2021-01-02")
+    assert record["sentence"].startswith(
+        "If you were 2 years older, your salary were missing, your since were 2021-01-02"
+    )
     said = {feature["name"]: feature for feature in record["features"]}
     assert all(set(feature) == set(FEATURE) for feature in said.values())
     assert (said["age"]["kind"], said["age"]["low"], said["age"]["high"]) == ("number", 31.0, 31.0)

@@ -113,7 +113,9 @@
   }
 
   function change(feature, part, own) {
-    const [more, less, equal] = feature.phrase, fill = (phrase, what) => phrase.split("{}").join(what);
+    const [more, less, equal] = feature.phrase, fill = (phrase, what) =>
+      phrase.replace(/\{([^{}|]*)\|([^{}|]*)\}/g, (_, one, many) => what === "1" ? one : many).split("{}").join(what);
+    if (isRange(feature) ? part.empty : !part.values.size) return `your ${feature.name.replaceAll("_", " ")} were missing`;
     if (feature.kind === "number" && !part.empty && !part.missing && !own.missing) {
       const below = own.number < part.low, ends = [part.lowText, part.highText];
       const [least, most] = (below ? ends : ends.reverse()).map(end => apart(end, own.text));
@@ -129,9 +131,10 @@
       if (!part) withheld.push(feature.name.replaceAll("_", " "));
       else if (!contains(feature, part, own[j])) changes.push(change(feature, part, own[j]));
     });
+    const clauses = changes.filter(said => said.startsWith("your ")), verbs = changes.filter(said => !clauses.includes(said));
     const remark = withheld.length ? ` (${listed(withheld)} ${withheld.length === 1 ? "is" : "are"} withheld)` : "";
     return changes.length
-      ? `If you ${listed(changes)}, the outcome would be the desired one${remark}.`
+      ? `If ${verbs.length ? "you " : ""}${listed([...verbs, ...clauses])}, the outcome would be the desired one${remark}.`
       : `Nothing in these attributes needs to change for the desired outcome${remark}.`;
   }
 
