@@ -59,7 +59,7 @@ def catalogue_page(
     if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
         raise InputError("these are no entries of a catalogue; give KAnonymizer.published()")
     schema = population.schema
-    known = {**schema.phrases, **(phrases or {})}
+    known = {**schema.telling.phrases, **(phrases or {})}
     features = [
         _feature(population.domains[name], entries, name in schema.quasi_identifiers, known.get(name))
         for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from cfk_plugin.data._notebook import card, facts
 from cfk_plugin.errors import PolicyError, require
 
 Guarantee = Literal["nominal", "reciprocal", "catalogue"]
@@ -44,6 +45,11 @@ NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Guarantee to the attacks that it does not stop; see the threat model in the documentation."""
+_HELD: Mapping[str, str] = {
+    "nominal": "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with fewer",
+    "reciprocal": "At least {} are mapped to each region, even if somebody reruns the protection for everybody",
+    "catalogue": "At least {} are left for whoever reruns the protection and asks the model about everybody",
+}
 
 
 def promised(settings: Mapping[str, Any]) -> frozenset[str]:
@@ -197,6 +203,18 @@ class PrivacyPolicy:
         if self.min_pureness is not None:
             return self.min_pureness
         return _FLOORS[self.guarantee]
+
+    @property
+    def promise(self) -> str:
+        """What holds of every region, in one sentence without its full stop."""
+        counted = " with the desired predicted outcome" if self.counts_eligible else ""
+        return _HELD[self.guarantee].format(f"{self.k} people{counted}")
+
+    def _repr_html_(self) -> str:
+        changed = {name: value for name, value in self.to_dict().items() if value != getattr(PrivacyPolicy(), name)}
+        open_to = ", ".join(NOT_STOPPED[self.guarantee])
+        rows = {"not stopped": open_to} | {name: repr(value) for name, value in changed.items() if name != "k"}
+        return card(f"Privacy policy: k = {self.k}, {self.guarantee}", f"{self.promise}.", facts(rows))
 
     @cached_property
     def reverts(self) -> bool:

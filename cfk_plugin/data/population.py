@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data._notebook import card, facts, share, table
 from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
 from cfk_plugin.data.intake import Encoder, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -54,6 +55,7 @@ class RiskProfile:
 
 
 _NOBODYS_PLACE = "a sealed catalogue does not say who is where; ask the population that it was sealed from"
+_SHOWN_K = 5, 10, 20
 _NO_ROWS = "a population needs a pandas DataFrame with at least one row"
 _PROCESS_KEY = secrets.token_bytes(32)  # where there is no key, fingerprints are comparable within this process
 
@@ -104,6 +106,20 @@ class Population(HostOnly):
         if "_uncounted" in vars(self):
             return "not counted"
         return f"{self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells"
+
+    def _repr_html_(self) -> str:
+        """Return counts, and whole percent of the people; nothing where what is declared cannot be counted."""
+        if "_uncounted" in vars(self):
+            return card("Population", repr(self))
+        sizes = {"people": f"{self.n_people:,}", "rows": f"{self.n_rows:,}" if self.has_rows else "not here"}
+        if self.has_cells:
+            risk = {k: self.risk_profile(k) for k in _SHOWN_K}
+            sizes |= {"different combinations of quasi-identifiers": f"{len(self.cells):,}"}
+            sizes |= {"alone with theirs": share(risk[_SHOWN_K[0]].unique)}
+            sizes |= {f"with fewer than {k - 1} others": share(each.below_k) for k, each in risk.items()}
+        known = [a for a in self.schema.attributes if a.name in self.schema.features]
+        columns = table(("column", "role", "kind"), [(a.name, a.role, a.kind) for a in known])
+        return card("Population", facts(sizes), columns, note="Shares are of the people, before any protection.")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Population cannot be changed; build another one")

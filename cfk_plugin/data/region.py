@@ -9,6 +9,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Number
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.errors import InputError, SchemaError
+from cfk_plugin.errors import HostOnly, InputError, SchemaError
 
 
 def to_text(value: Any) -> str:
@@ -258,6 +259,18 @@ class Phrase:
 
 def _can_be_filled(text: object) -> bool:
     return isinstance(text, str) and not {*"{}"} & {*_NUMBERED.sub("", text).replace("{}", "")}
+
+
+class Telling(HostOnly):
+    """What helps to tell an explanation and is no part of it: wording, and the regions of all groups, to draw it among.
+
+    Entries lead to it, and nothing writes, compares or shows it.
+    """
+
+    __slots__ = ("groups", "phrases")
+
+    def __init__(self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()) -> None:
+        self.phrases, self.groups = phrases, groups
 
 
 def sentence(

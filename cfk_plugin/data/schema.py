@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.region import Phrase, to_text
+from cfk_plugin.data.region import Phrase, Telling, to_text
 from cfk_plugin.data.values import is_numeric, to_number, unhashable, why_inexact
 from cfk_plugin.errors import SchemaError
 
@@ -542,9 +542,9 @@ class Schema:
         return tuple(sorted(self.names("sensitive", "other")))
 
     @cached_property
-    def phrases(self) -> dict[str, Phrase]:
+    def telling(self) -> Telling:
         """How changes are said of the attributes for which the schema says it."""
-        return {a.name: a.phrase for a in self.attributes if a.phrase is not None}
+        return Telling({a.name: a.phrase for a in self.attributes if a.phrase is not None})
 
     @cached_property
     def sensitive(self) -> tuple[str, ...]:

@@ -42,7 +42,6 @@ from cfk_plugin.release.results import (
     PrototypeCounterfactual,
     PrototypePolicy,
     Suppressed,
-    Telling,
 )
 
 _log = logging.getLogger("cfk_plugin")
@@ -65,9 +64,7 @@ def explanations_of(
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
-        PrototypeCounterfactual(
-            query, dict(zip(schema.features, row, strict=True)), certificate, Telling(schema.phrases)
-        )
+        PrototypeCounterfactual(query, dict(zip(schema.features, row, strict=True)), certificate, schema.telling)
         if reason is None
         else Suppressed(query, reason)
         for query, (reason, row) in enumerate(zip(refused, answers, strict=True))

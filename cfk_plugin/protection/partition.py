@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.domain import CodeIndex, Domain
 from cfk_plugin.data.model import Mask
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.region import Interval, Part, Region, Telling
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, Task
@@ -179,6 +179,11 @@ class Partition(HostOnly):
                     part = slice(start[i], end[i])
                     found[at[i]] = classes.group[part][np.searchsorted(classes.last[part][:-1], drawn)]
         return found
+
+    @cached_property
+    def telling(self) -> Telling:
+        """What sentences and pictures of explanations need of the groups."""
+        return Telling(self.population.schema.telling.phrases, self.regions)
 
     def rows_mapped_to(self, region: Region) -> Ints:
         """Return the training rows that are released with a region; none for one that the partition lacks."""

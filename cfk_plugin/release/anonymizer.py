@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data._notebook import card, facts
 from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle
-from cfk_plugin.data.policy import PrivacyPolicy, policy_or
+from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.provenance import environment_of, facts_of
 from cfk_plugin.data.region import Region
@@ -447,6 +448,21 @@ class KAnonymizer(HostOnly):
             raise NotFittedError("call fit(population, model=..., desired=...) first")
 
     _refusal = InputError, "a KAnonymizer holds training rows and refuses to be pickled; fit it where it runs"
+
+    def _repr_html_(self) -> str:
+        policy = getattr(self, "policy_", self.policy or PrivacyPolicy())
+        rows = {
+            "policy": f"k = {policy.k}, {policy.guarantee}",
+            "not stopped": ", ".join(NOT_STOPPED[policy.guarantee]),
+        }
+        if not hasattr(self, "pipeline_"):
+            return card("KAnonymizer, not fitted", f"{policy.promise}.", facts(rows))
+        rows |= {"method": self.method_, "people": f"{self.population_.n_people:,}"}
+        state = self.guarantee_
+        rows |= {} if state.partition is None else {"groups of people": f"{len(state.partition.regions):,}"}
+        rows |= {} if state.catalogue is None else {"answers in the catalogue": f"{len(state.catalogue):,}"}
+        rows |= {"ledger": "none" if self.ledger is None else self.ledger.backend}
+        return card("KAnonymizer", f"{policy.promise}.", facts(rows))
 
     def _counts(self) -> str:
         return f"policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r}"

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data._notebook import card, facts
 from cfk_plugin.data.constraints import Constraints, Rules, rules_of
 from cfk_plugin.data.domain import Numbers, Rows
 from cfk_plugin.data.intake import require_features, select, take_in
@@ -271,6 +272,15 @@ class ProtectedExplainer(HostOnly):
 
     def __dir__(self) -> list[str]:
         return sorted({*dir(type(self)), *_WRAPPED[self].methods(), *_WRAPPED[self].forwarded()})
+
+    def _repr_html_(self) -> str:
+        wrapped = _WRAPPED[self]
+        policy = getattr(wrapped.anonymizer, "policy_", None)
+        held = f"{policy.promise}." if isinstance(policy, PrivacyPolicy) else repr(wrapped.anonymizer)
+        passed = ", ".join(sorted({"explain", *wrapped.methods(), *wrapped.forwarded()}))
+        rows = {"in the place of": wrapped.name, "has": passed}
+        rows |= {"policy": f"k = {policy.k}, {policy.guarantee}"} if isinstance(policy, PrivacyPolicy) else {}
+        return card("Protected explainer", "What leaves it is protected, or withheld.", held, facts(rows))
 
     def _counts(self) -> str:
         """Name what is wrapped; the explainer's own repr may show rows."""

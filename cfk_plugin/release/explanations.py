@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data._notebook import card, marked, table
 from cfk_plugin.data.intake import require_features
-from cfk_plugin.data.region import Phrase, to_text
+from cfk_plugin.data.region import Phrase, part_contains, part_of, part_to_text, to_text
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
@@ -42,6 +43,7 @@ MOST_GROUPS = 50
 """Different labels that one call may have: what has more is no group but, say, an age or a name."""
 
 _MISSING = "missing"
+_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -146,6 +148,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         self.n_people = n_people
         self.provenance = dict(provenance or {})
         self.about = about or ResultContext()
+        self._before: list[dict[str, Any]] | None = None
         if len(self.findings) != len(self._entries):
             raise InputError("findings must be one per entry")
         kind = PrototypeCounterfactual if isinstance(policy, PrototypePolicy) else GeneralizedCounterfactual
@@ -183,6 +186,40 @@ class Explanations(HostOnly, Sequence[Entry]):
 
     def _counts(self) -> str:
         return f"{len(self.released)} released, {len(self.suppressed)} suppressed"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what was released; what was before is in it after `beside` alone."""
+        figures = ("k", "ncp", "pureness") if not isinstance(self.policy, PrototypePolicy) else ("epsilon",)
+        rows = [self._shown(entry, figures) for entry in self._entries[:_MOST_SHOWN]]
+        note = f"{len(self) - len(rows):,} more are not shown. " if len(self) > len(rows) else ""
+        note += "" if self._before is not None else "beside(queries) marks what changes, where queries may be shown."
+        head = ("query", *self.columns, *(name.replace("ncp", "NCP") for name in figures))
+        return card(f"{len(self):,} explanations: {self._counts()}", table(head, rows), note=note)
+
+    def _shown(self, entry: Entry, figures: Sequence[str]) -> list[object]:
+        if isinstance(entry, Suppressed):
+            return [entry.query, entry.text()]
+        cells, parts = entry.cells(), entry.parts()
+        own = {} if self._before is None else self._before[entry.query]
+        is_new = {name: name in own and name in parts and not part_contains(parts[name], own[name]) for name in cells}
+        values = [
+            marked(cells[name], part_to_text(part_of(own[name]))) if is_new.get(name) else cells.get(name, "")
+            for name in self.columns
+        ]
+        return [entry.query, *values, *(f"{getattr(entry.certificate, name):.3g}" for name in figures)]
+
+    def beside(self, queries: pd.DataFrame) -> Explanations:
+        """Return the same with what was before, for notebooks: changed values are marked, beside the person's own.
+
+        Only for queries that may be shown to whoever sees the notebook: public data, or their own. What was before is
+        in no other output.
+
+        Parameters
+        ----------
+        queries : DataFrame
+            As for `text`.
+        """
+        return self._with(_before=self._asked(queries))
 
     def _check_fit(self, policy: PrototypePolicy) -> None:
         certificates = {entry.certificate for entry in self.prototypes}

@@ -10,10 +10,22 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
+from cfk_plugin.data._notebook import card, facts, marked, picture, table
 from cfk_plugin.data.intake import require_person
 from cfk_plugin.data.model import Outcome
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, plain_settings, sha256_of
-from cfk_plugin.data.region import Interval, Part, Phrase, Region, json_value, natural, part_of, part_to_text, sentence
+from cfk_plugin.data.region import (
+    Interval,
+    Part,
+    Phrase,
+    Region,
+    Telling,
+    json_value,
+    natural,
+    part_of,
+    part_to_text,
+    sentence,
+)
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
 
 if TYPE_CHECKING:
@@ -221,19 +233,8 @@ class PrototypeCertificate:
     to_dict = public
 
 
-class Telling(HostOnly):
-    """What helps to tell an explanation and is no part of it: wording, and the regions of all groups, to draw it among.
-
-    Entries lead to it, and nothing writes, compares or shows it.
-    """
-
-    __slots__ = ("groups", "phrases")
-
-    def __init__(self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()) -> None:
-        self.phrases, self.groups = phrases, groups
-
-
 _PLAINLY = Telling()
+_FIGURES_SHOWN = ("k", "ncp", "pureness", "epsilon", "delta", "guarantee", "covers")
 
 
 class _ReleasedEntry:
@@ -281,6 +282,18 @@ class _ReleasedEntry:
             require_person(factual, parts)
         known = getattr(self, "telling", _PLAINLY).phrases
         return sentence(parts, factual, {**known, **(phrases or {})}, self.labels, self.withheld, moved)
+
+    def _repr_html_(self) -> str:
+        """Return sentence, figures, and where the region is among those of all groups."""
+        groups, cells, figures = getattr(self, "telling", _PLAINLY).groups, self.cells(), self.certificate.public()
+        drawn = getattr(self, "region", {})
+        rows = [
+            (name, marked(said), picture(drawn[name], [each[name] for each in groups]) if name in drawn else "")
+            for name, said in cells.items()
+        ]
+        shown = {name: _written(figures[name]) for name in _FIGURES_SHOWN if name in figures}
+        note = "Bars: how many groups of people have such values, the explanation's dark." if groups and drawn else ""
+        return card(f"Released explanation, query {self.query}", self.text(), table((), rows), facts(shown), note=note)
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return what a run has of it, and may leave."""
@@ -482,6 +495,9 @@ class Certificate(HostOnly):
     def __repr__(self) -> str:
         return f"Certificate({', '.join(f'{name}={value!r}' for name, value in self.public().items())})"
 
+    def _repr_html_(self) -> str:
+        return card("Certificate", facts({name: _written(value) for name, value in self.public().items()}))
+
     def __deepcopy__(self, _: object = None) -> Certificate:
         return self
 
@@ -614,6 +630,9 @@ class Suppressed:
         where = f" ({', '.join(self.columns)})" if self.columns else ""
         return f"This explanation is withheld: {SUPPRESSION_REASONS[self.reason]}{where}."
 
+    def _repr_html_(self) -> str:
+        return card(f"Withheld explanation, query {self.query}", self.text())
+
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
         return {"query": self.query, "status": self.status, "reason": self.reason, "columns": list(self.columns)}
@@ -631,6 +650,13 @@ Released = GeneralizedCounterfactual | PrototypeCounterfactual
 Entry = Released | Suppressed
 Policy = PrivacyPolicy | PrototypePolicy
 """What entries are released under: regions under the one, prototypes under the other."""
+
+
+def _written(figure: Any) -> str:
+    """Write a figure as a notebook shows it."""
+    if isinstance(figure, (list, tuple)):
+        return ", ".join(map(str, figure)) or "none"
+    return f"{figure:.3g}" if isinstance(figure, float) else "unknown" if figure is None else str(figure)
 
 
 def _private_json(value: Any) -> Any:

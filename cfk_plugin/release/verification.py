@@ -21,7 +21,7 @@ from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Grid, Judge, Oracle, Outcome, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, natural, part_of
+from cfk_plugin.data.region import Interval, Part, Region, Telling, natural, part_of
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal
@@ -29,7 +29,7 @@ from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
-from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed, Telling
+from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
 
 _REMEMBERED, _FEW_ROWS = 256, 10_000  # regions whose recount is remembered, and how many rows may be inside
 _AT_ONCE = 1 << 22  # codes of queries held at once
@@ -416,9 +416,9 @@ def _well_formed(part: Part, domain: Domain) -> bool:
 
 
 def entry_of(
-    query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome, groups: Sequence[Region]
+    query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome, telling: Telling | None
 ) -> GeneralizedCounterfactual:
-    """Return what leaves of a certified counterfactual; `groups` are the regions of a partition, if there is one."""
+    """Return what leaves of a certified counterfactual; `telling` is that of a partition, if there is one."""
     certificate, encoder = verdict.certificate, accepted.encoder
     domains, found = encoder.domains, verdict.region.parts
     parts = {name: found[name] for name in encoder.schema.features if name in found}
@@ -428,7 +428,7 @@ def entry_of(
         if domains[name].attribute.hierarchy is not None and (node := domains[name].label(parts[name])) is not None
     }
     released = _private_values(certificate, accepted, row)
-    telling, withheld = Telling(encoder.schema.phrases, groups), certificate.withheld
+    telling, withheld = telling or encoder.schema.telling, certificate.withheld
     return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, withheld, outcome, telling)
 
 

@@ -19,11 +19,6 @@ LONGEST = LONGEST_DESCRIPTION
 """Most characters of a card."""
 _NAMES = 400  # characters that a list of column names may take
 
-_HELD: Mapping[str, str] = {
-    "nominal": "At least {k} people fit each region. Whoever reruns the algorithm for everybody may be left with fewer",
-    "reciprocal": "At least {k} people are mapped to each region, even if somebody reruns the protection for everybody",
-    "catalogue": "At least {k} people are left for whoever reruns the protection and asks the model about everybody",
-}
 _ATTACKS: Mapping[str, str] = {
     "inversion": "**Reruns.** Whoever runs the algorithm for everybody may be left with fewer people, at times one.",
     "model filter": "**Answers of the model.** Whoever can ask the model about everybody who fits may be left with "
@@ -79,13 +74,11 @@ class Card:
         )
 
     def _protected(self) -> str:
-        counted = " with the desired predicted outcome" if self.policy.counts_eligible else ""
-        held = _HELD[self.policy.guarantee].format(k=self.policy.k).replace(" people", f" people{counted}", 1)
         return (
             "## What it protects\n\n"
             "People in the training table, against whoever links an explanation to a person by the quasi-identifiers. "
-            f"{held} (guarantee `{self.policy.guarantee}`). Code of its own counts them again before anything leaves; "
-            "what does not hold is withheld."
+            f"{self.policy.promise} (guarantee `{self.policy.guarantee}`). Code of its own counts them again before "
+            "anything leaves; what does not hold is withheld."
         )
 
     def _open(self) -> str:

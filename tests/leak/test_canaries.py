@@ -204,7 +204,9 @@ def outputs(result: Explanations) -> Iterator[str]:
     yield from (str(result), result.to_json(), shown.to_csv(), shown.to_string(), audit.to_csv())
     stranger = {**dict.fromkeys(QUASI, 0), "town": "here", "seen": pd.Timestamp("2001-01-01")}
     stranger |= {"pay": 1, "debt": 1.0, "note": "x"}
+    yield result._repr_html_() + result.policy._repr_html_() + result[1:]._repr_html_()
     for entry in result:
+        yield entry._repr_html_() + (entry.certificate._repr_html_() if entry.status == "released" else "")
         yield repr(entry) + str(entry) + repr(entry.to_dict()) + entry.text(stranger)
         if isinstance(entry, GeneralizedCounterfactual):
             yield repr(entry.cells()) + repr(entry.certificate) + repr(entry.region) + repr(entry.region.to_dict())
@@ -273,6 +275,9 @@ def test_results(watch: Watch, way: str) -> None:
     assert set(result.findings) == {"native"}
     assert len(result.released) == len(QUERIES)
     assert_clean(repr(private) + str(private) + repr(nearest()))
+    anonymizer = KAnonymizer(**WAYS[way])
+    assert_clean(anonymizer._repr_html_() + anonymizer.fit(POPULATION, model, 1)._repr_html_())
+    assert_clean(POPULATION._repr_html_() + private._repr_html_())
     own = protect(Native(), **settings)
     assert len(watch.run(lambda: own.explain(QUERIES)).released) == len(QUERIES)
     native = own.generate_counterfactuals(QUERIES)

@@ -181,7 +181,7 @@ class Rows:
 
 REFUSED = [
     "get_counterfactuals", "attack", "explain_batch", "counterfactuals", "transform", "predict", "data", "model",
-    "rows", "__wrapped__", "__dict__", "_repr_html_", "_repr_mimebundle_", "_repr_pretty_", "_explainer",
+    "rows", "__wrapped__", "__dict__", "_repr_mimebundle_", "_repr_pretty_", "_explainer",
 ]  # fmt: skip
 
 

@@ -1,0 +1,126 @@
+"""What a notebook shows of an object: plain HTML, small, and in the colours of the page, light or dark.
+
+Whoever calls this decides what may be seen; everything is escaped here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from cfk_plugin.data.region import Interval, Part, part_to_text
+from cfk_plugin.data.values import to_number
+
+_STYLE = Markup(
+    ".cfk{border:1px solid #8888;border-radius:6px;padding:.6em .9em;max-width:80em;overflow-x:auto;font-size:13px;"
+    "line-height:1.45}.cfk table{border-collapse:collapse;margin:.4em 0;color:inherit;font-size:inherit}"
+    ".cfk th,.cfk td{text-align:left!important;padding:.1em 1em .1em 0;vertical-align:top;border:0;background:none;"
+    "white-space:nowrap}.cfk .cfk-wide{white-space:normal}.cfk small,.cfk s{opacity:.75}"
+    ".cfk mark{background:#8883;color:inherit;font-weight:600;padding:0 .25em;border-radius:3px}"
+)
+_BARS, _TALL, _WIDE = 24, 26, 7  # bars of a picture at most; pixels
+_LONG = 60  # characters of a cell that is broken into lines
+_MOST = 4000  # groups that a picture counts; of more of them some at equal distances
+
+
+def card(title: str, *parts: str, note: str = "") -> str:
+    """Return a framed cell: a heading, what is below it, and a small remark."""
+    inside = Markup("").join(
+        part if isinstance(part, Markup) else Markup("<div>{}</div>").format(part) for part in parts
+    )
+    small = Markup("<small>{}</small>").format(note) if note else ""
+    found = Markup('<div class="cfk"><style>{}</style><b>{}</b>{}{}</div>').format(_STYLE, title, inside, small)
+    return str(found)
+
+
+def facts(named: Mapping[str, object]) -> Markup:
+    """Return names beside their values."""
+    return table((), [[Markup("<small>{}</small>").format(name), value] for name, value in named.items()])
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
+    """Return rows of cells; a row that is too short ends in a wide cell."""
+    top = Markup("<tr>{}</tr>").format(_cells("th", head)) if head else ""
+    lines = [Markup("<tr>{}</tr>").format(_cells("td", row, len(head) - len(row) + 1)) for row in rows]
+    return Markup("<table>{}{}</table>").format(top, Markup("").join(lines))
+
+
+def _cells(tag: str, cells: Sequence[object], last: int = 1) -> Markup:
+    one = Markup("<th>{0}</th>") if tag == "th" else Markup("<td>{0}</td>")
+    wide = Markup('<td class="cfk-wide" colspan="{1}">{0}</td>')
+    spans = [1] * (len(cells) - 1) + [max(last, 1)]
+    return Markup("").join(
+        (wide if span > 1 or (isinstance(cell, str) and len(cell) > _LONG) else one).format(cell, span)
+        for cell, span in zip(cells, spans, strict=True)
+    )
+
+
+def marked(text: str, before: str | None = None) -> Markup:
+    """Return what is new, beside what was, where that may be shown."""
+    was = "" if before is None else Markup("<s>{}</s> ").format(before)
+    return Markup("{}<mark>{}</mark>").format(was, text)
+
+
+def share(part: float) -> str:
+    """Return a share in whole percent; what is neither none nor all is not said to be."""
+    text = f"{100 * part:.0f} %"
+    return {"0 %": "under 1 %" if part > 0 else text, "100 %": "over 99 %" if part < 1 else text}.get(text, text)
+
+
+def profile(part: Part, groups: Sequence[Part]) -> list[tuple[float, bool]]:
+    """Return bars: how many groups have such values, in tenths of the tallest bar, and whether `part` has them, too.
+
+    A group counts once, spread evenly over its range or set; ranges are in order, sets by size. No row is counted, and
+    no bar says of which values it is.
+    """
+    groups = groups[:: max(1, len(groups) // _MOST)]
+    if isinstance(part, Interval) and part.levels is None:
+        ranges = [each for each in groups if isinstance(each, Interval) and each.low is not None]
+        ends = np.array([[to_number(each.low), to_number(each.high)] for each in ranges], dtype=float).reshape(-1, 2)
+        return [] if part.low is None else _over_range(ends, to_number(part.low), to_number(part.high))
+    sets = [list(each.levels or ()) if isinstance(each, Interval) else list(each) for each in groups]
+    own = set(part.levels or ()) if isinstance(part, Interval) else part
+    count: Counter[object] = Counter()
+    for values in sets:
+        count.update({value: 1 / len(values) for value in values})
+    listed = sorted(count, key=lambda value: (-count[value], str(value)))
+    shown = [value for at, value in enumerate(listed) if at < _BARS or value in own][: 2 * _BARS]
+    return _bars(np.array([count[value] for value in shown]), [value in own for value in shown])
+
+
+def _over_range(ends: NDArray[np.float64], low: float, high: float) -> list[tuple[float, bool]]:
+    first, last = (float(ends[:, 0].min()), float(ends[:, 1].max())) if len(ends) else (0.0, 0.0)
+    if not first < last:
+        return []
+    width = (last - first) / _BARS
+    start = first + width * np.arange(_BARS)
+    low_end, size = ends[:, :1], np.maximum(ends[:, 1:] - ends[:, :1], width / 1e3)  # a single number has some width
+    inside = np.minimum(low_end + size, start + width) - np.maximum(low_end, start)
+    height = (np.maximum(inside, 0) / size).sum(axis=0)
+    reach = np.clip((np.array([low, high]) - first) // width, 0, _BARS - 1)
+    return _bars(height, [bool(reach[0] <= at <= reach[1]) for at in range(_BARS)])
+
+
+def _bars(height: NDArray[np.float64], inside: Sequence[bool]) -> list[tuple[float, bool]]:
+    top = float(height.max(initial=0.0)) or 1.0
+    return list(zip((np.ceil(10 * height / top - 1e-9) / 10).tolist(), inside, strict=True))
+
+
+def picture(part: Part, groups: Sequence[Part]) -> Markup:
+    """Return `profile` as bars, the part's own dark; empty where there is nothing to compare with."""
+    bars = profile(part, groups)
+    if len(bars) < 2:
+        return Markup("")
+    bar = Markup('<rect x="{}" y="{:.1f}" width="{}" height="{:.1f}" fill="currentColor" opacity="{}"/>')
+    drawn = [
+        bar.format(_WIDE * at, _TALL * (1 - height), _WIDE - 1, _TALL * height, 0.9 if own else 0.25)
+        for at, (height, own) in enumerate(bars)
+    ]
+    about = Markup('<svg width="{}" height="{}" role="img" aria-label="{} among all groups">').format(
+        _WIDE * len(bars), _TALL, part_to_text(part)
+    )
+    return about + Markup("").join(drawn) + Markup("</svg>")

@@ -1,0 +1,206 @@
+"""What a notebook shows: tables of what was released, in the page's colours, and nothing of a row or a query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin import (
+    Explanations,
+    Interval,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    ProtectedExplainer,
+    Schema,
+    Suppressed,
+    protect,
+)
+from cfk_plugin.data._notebook import profile, share
+from cfk_plugin.data.region import Part
+from cfk_plugin.errors import InputError
+
+ODD = "<script>alert(1)</script>"
+
+
+class Text(HTMLParser):
+    """Collects what a reader sees, row by row."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.open: list[str] = []
+        self.feed(html)
+        assert not self.open, "tags are not closed"
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if not (self.get_starttag_text() or "").endswith("/>"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None: ...
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"td", "th"} & {*self.open}:
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture(scope="module")
+def train() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    city = random.choice(["Antwerp", "Ghent", ODD], 200)
+    return pd.DataFrame({"age": random.integers(20, 60, 200), "city": city, "pay": random.integers(0, 100, 200)})
+
+
+@pytest.fixture(scope="module")
+def population(train: pd.DataFrame) -> Population:
+    return Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "city"]))
+
+
+@pytest.fixture(scope="module")
+def queries(train: pd.DataFrame) -> pd.DataFrame:
+    return train[train["pay"] <= 50].head(4).reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def private(train: pd.DataFrame, population: Population) -> ProtectedExplainer:
+    def explainer(asked: pd.DataFrame) -> pd.DataFrame:
+        found = train[train["pay"] > 50].head(len(asked)).copy()
+        found.iloc[1:2, 2] = 0
+        return found
+
+    policy = PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0)
+    return protect(explainer, model=lambda x: x["pay"] > 50, population=population, policy=policy, desired=True)
+
+
+@pytest.fixture(scope="module")
+def explanations(private: ProtectedExplainer, queries: pd.DataFrame) -> Explanations:
+    return private.explain(queries)
+
+
+def test_explanations_are_a_table_of_what_was_released(explanations: Explanations) -> None:
+    head, *rows = Text(explanations._repr_html_()).rows
+    assert head == ["query", "age", "city", "pay", "k", "NCP", "pureness"]
+    for entry, row in zip(explanations, rows, strict=True):
+        if entry.status == "suppressed":
+            assert row == [str(entry.query), entry.text()]
+        else:
+            assert row[:4] == [str(entry.query), *(entry.cells()[name] for name in head[1:4])]
+            assert float(row[4]) == entry.certificate.k
+    assert len(explanations.suppressed) == 1
+
+
+def test_what_was_before_is_shown_where_the_queries_are_said_to_be_public(
+    explanations: Explanations, queries: pd.DataFrame
+) -> None:
+    shown = explanations.beside(queries)
+    changed = 0
+    for entry, row in zip(shown, Text(shown._repr_html_()).rows[1:], strict=True):
+        if entry.status == "released":
+            own = queries.loc[entry.query]
+            is_new = not 50 < own["pay"] == entry.released["pay"]
+            assert row[3] == (f"{own['pay']} {entry.cells()['pay']}" if is_new else entry.cells()["pay"])
+            changed += is_new
+    assert changed > 0
+    assert "<s>" not in explanations._repr_html_()
+    assert shown[:1]._repr_html_().count("<s>") < shown._repr_html_().count("<s>")
+    assert shown.to_json() == explanations.to_json()
+    assert repr(shown) == repr(explanations)
+    with pytest.raises(InputError, match="1 queries, and query 3 was answered"):
+        explanations.beside(queries.head(1))
+
+
+def test_long_results_are_shortened_and_say_so(explanations: Explanations) -> None:
+    policy, columns = explanations.policy, explanations.columns
+    many = Explanations([Suppressed(i, "none_found") for i in range(33)], policy=policy, columns=columns)
+    html = many._repr_html_()
+    assert len(Text(html).rows) == 21
+    assert "13 more are not shown" in html
+
+
+def test_an_explanation_says_its_sentence_and_draws_every_quasi_identifier(explanations: Explanations) -> None:
+    entry = explanations.generalized[0]
+    html = entry._repr_html_()
+    assert entry.text() in html.replace("&lt;", "<").replace("&gt;", ">")
+    assert html.count("<svg") == 2
+    assert {row[0] for row in Text(html).rows} >= {"age", "city", "pay", "k", "ncp", "pureness"}
+    assert explanations.suppressed[0].text() in explanations.suppressed[0]._repr_html_()
+
+
+def test_everything_is_escaped_small_and_without_a_colour_of_its_own(
+    explanations: Explanations, queries: pd.DataFrame, private: ProtectedExplainer, population: Population
+) -> None:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
+    fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, lambda x: x["pay"] > 50, desired=True)
+    things = [explanations.beside(queries), *explanations, *(e.certificate for e in explanations.generalized)]
+    for thing in (*things, private, population, anonymizer, fitted, explanations.policy):
+        html = thing._repr_html_()
+        Text(html)
+        assert ODD not in html
+        assert len(html) < 12_000
+        assert html.count("<style>") == 1
+        assert not re.search(r"http|url\(|<script|(?<!-)color:(?!inherit)|rgb|(?<!&)#(?!888)", html)
+
+
+def test_what_protects_says_which_guarantee_it_gives(private: ProtectedExplainer, population: Population) -> None:
+    assert "At least 5 people are mapped to each region" in private._repr_html_()
+    assert "intersection after a change" in PrivacyPolicy(k=7)._repr_html_()
+    fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, lambda x: x["pay"] > 50, desired=True)
+    rows = dict(row for row in Text(fitted._repr_html_()).rows if len(row) == 2)
+    assert rows["people"] == "200"
+    assert rows["answers in the catalogue"] == f"{len(fitted.published()):,}"
+
+
+def test_a_population_says_how_exposed_its_people_are(train: pd.DataFrame, population: Population) -> None:
+    sizes = train.groupby(["age", "city"])["pay"].transform("size")
+    rows = dict(row for row in Text(population._repr_html_()).rows if len(row) == 2)
+    assert rows["people"] == "200"
+    assert rows["alone with theirs"] == f"{100 * (sizes == 1).mean():.0f} %"
+    assert rows["with fewer than 9 others"] == f"{100 * (sizes < 10).mean():.0f} %"
+    assert [share(x) for x in (0, 0.001, 0.5, 0.999, 1)] == ["0 %", "under 1 %", "50 %", "over 99 %", "100 %"]
+
+
+def brute_profile(part: Interval, groups: Sequence[Part], bars: int = 24) -> list[tuple[float, bool]]:
+    ranges = [(g.low, g.high) for g in groups if isinstance(g, Interval)]
+    least, most = min(low for low, _ in ranges), max(high for _, high in ranges)
+    step, height, inside = (most - least) / bars, [0.0] * bars, []
+    for at in range(bars):
+        start, end = least + at * step, least + (at + 1) * step
+        for low, high in ranges:
+            height[at] += max(0.0, min(high, end) - max(low, start)) / (high - low)
+        inside.append(end > part.low and start <= part.high)
+    return [(np.ceil(10 * h / max(height) - 1e-9) / 10, own) for h, own in zip(height, inside, strict=True)]
+
+
+def test_bars_count_every_group_once_over_its_range() -> None:
+    random = np.random.default_rng(1)
+    low = random.integers(0, 90, 300)
+    groups = [Interval(int(a), int(a + b)) for a, b in zip(low, random.integers(1, 20, 300), strict=True)]
+    part = Interval(31.3, 47.7)
+    assert profile(part, groups) == brute_profile(part, groups)
+
+
+def test_bars_of_sets_are_of_the_most_frequent_values_and_of_the_part() -> None:
+    groups = [frozenset({"a", "b"}), frozenset({"a"}), frozenset({"c", None})]
+    assert profile(frozenset({"b", None}), groups) == [(1.0, False), (0.4, True), (0.4, True), (0.4, False)]
+    wide = profile(frozenset({"z"}), [frozenset({str(i)}) for i in range(99)] * 2 + [frozenset({"z"})])
+    assert len(wide) == 25
+    assert [own for _, own in wide] == [False] * 24 + [True]
+
+
+def test_there_is_no_picture_of_nothing() -> None:
+    assert profile(Interval(1, 2), []) == []
+    assert profile(Interval(3, 3), [Interval(3, 3)]) == []
+    assert profile(Interval(None, None, missing=True), [Interval(1, 5)]) == []
