@@ -132,6 +132,10 @@ def write(
 _LOCK_SECONDS = 30.0
 
 
+EVALUATION = "cfk.evaluation"
+"""Tag of a run that holds what an evaluation measured, under the names of what was released; nothing left."""
+
+
 class OtherSettingsError(TrackingError):
     """The run already holds explanations made with other parameters."""
 
@@ -186,7 +190,9 @@ class RunWriter:
         client = client_of(self.target.tracking_uri, self.target.timeout)
         self.run_id = run_id = self.run_id or self._found_or_made(client)
         data = client.get_run(run_id).data
-        _refuse_other_params(data.params, records[0].params)
+        if EVALUATION in data.tags:
+            raise OtherSettingsError("the run holds an evaluation, of which nothing left; log releases to another one")
+        refuse_other_params(data.params, records[0].params)
         if planned is not None and _has_landed(client, run_id, records, planned):
             return run_id
         asked = data.metrics.get("cfk.asked", 0)
@@ -226,7 +232,7 @@ class RunWriter:
 _locks: dict[str | None, threading.Lock] = {}  # by tracking URI
 
 
-def _refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> None:
+def refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> None:
     if other := [name for name, value in ours.items() if there.get(name, value) != value]:
         raise OtherSettingsError(
             f"the run holds explanations with another {', '.join(other)}; give each setting its own run, "

@@ -38,6 +38,7 @@ from cfk_plugin.records.reading import (
     summaries_of,
 )
 from cfk_plugin.records.record import FLOOR, SCHEMA_VERSION
+from cfk_plugin.records.run import EVALUATION
 from cfk_plugin.report.data import GUESSES, NOT_MEASURED, OF_MODELS, Amount, Attack, Family
 from cfk_plugin.report.disclosure import Audited
 
@@ -222,8 +223,8 @@ class Held:
 
     @property
     def asked(self) -> int:
-        """Explanations that the run counts. A run that holds a report alone may repeat the figure of another."""
-        repeated = _REPORT in self.run.data.tags and not self.parts
+        """Explanations that the run counts; a report alone may repeat another run's, and of an evaluation none left."""
+        repeated = not self.parts and not {_REPORT, EVALUATION}.isdisjoint(self.run.data.tags)
         return 0 if repeated else int(self.run.data.metrics.get(ASKED, 0))
 
     @property

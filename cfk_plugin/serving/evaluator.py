@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,10 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, part_to_text
 from cfk_plugin.errors import InputError, ModelError, quiet
 from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
-from cfk_plugin.records.tally import figures
+from cfk_plugin.records.reading import ASKED
+from cfk_plugin.records.record import FLOOR
+from cfk_plugin.records.run import EVALUATION, Value, refuse_other_params, write
+from cfk_plugin.records.tally import figures, metric_of
 from cfk_plugin.release.explanations import ncp_table, risk_by_group_size
 from cfk_plugin.release.results import PrototypePolicy
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
+_SETTINGS = frozenset({"cfk.k", "cfk.guarantee", FLOOR, "cfk.policy_sha256", "cfk.population_fingerprint"})
 _BEFORE, _AFTER = ("query", "status", "reason"), ("k", "ncp", "pureness")
 
 
@@ -48,18 +52,24 @@ class Measured:
     tables: Mapping[str, pd.DataFrame]
     plots: Mapping[str, Callable[..., Axes]]  # functions that draw on axes
     text: str  # the whole result as JSON
+    settings: Mapping[str, str] = field(default_factory=dict)  # under which it was protected
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The figures that are numbers, as ``cfk/NAME``."""
-        numbers = {name: value for name, value in self.figures.items() if isinstance(value, (int, float))}
-        return {f"cfk/{name}": float(value) for name, value in numbers.items()}
+        """The figures that are numbers, under the names of runs; until the next release also as ``cfk/NAME``."""
+        numbers = {name: float(value) for name, value in self.figures.items() if isinstance(value, (int, float))}
+        return {f"cfk/{name}": value for name, value in numbers.items()} | {
+            metric_of(name): value for name, value in numbers.items()
+        }
 
     @classmethod
     def of_explanations(cls, explanations: Explanations, population: Population) -> Measured:
         """Measure what protecting an explainer released; of prototypes there are no classes to tabulate."""
+        record = explanations.to_record()
+        settings = {name: value for name, value in (record.params | record.tags).items() if name in _SETTINGS}
         if isinstance(explanations.policy, PrototypePolicy):
-            return cls(explanations.summary(), {"released": explanations.to_frame()}, {}, explanations.to_json())
+            table = {"released": explanations.to_frame()}
+            return cls(explanations.summary(), table, {}, explanations.to_json(), settings)
         return cls(
             explanations.summary(),
             {
@@ -72,17 +82,21 @@ class Measured:
                 "ncp_by_attribute": partial(plot_ncp_by_attribute, explanations, population),
             },
             explanations.to_json(),
+            settings,
         )
 
     @classmethod
-    def of_records(cls, answer: object, k: int | None) -> Measured:
-        """Measure what a protected model answered: what its records say, no more; `k` is its floor, if it has one."""
+    def of_records(cls, answer: object, said: Mapping[str, str]) -> Measured:
+        """Measure what a protected model answered: what its records say, no more; it `said` its settings in tags."""
+        k = int(said["cfk.k"]) if "cfk.k" in said else None
+        settings = {name: value for name, value in said.items() if name in _SETTINGS}
         records = answer.to_dict("records") if isinstance(answer, pd.DataFrame) else answer
         if not isinstance(records, list) or not all(isinstance(r, Mapping) and "status" in r for r in records):
             raise InputError("the protected model did not answer with records; was it logged by log_protected_model?")
         released = [record for record in records if record["status"] == "released"]
         if k is None:
-            return cls(_counts(records), {"released": _frame(records)}, {}, json.dumps(records, ensure_ascii=False))
+            table, text = {"released": _frame(records)}, json.dumps(records, ensure_ascii=False)
+            return cls(_counts(records), table, {}, text, settings)
         if any(record["k"] is None or pd.isna(record["k"]) for record in released):
             raise InputError("the protected model has a k and released a record without; its bundle is not whole")
         sizes = [int(record["k"]) for record in released]
@@ -91,6 +105,7 @@ class Measured:
             {"released": _frame(records), "risk_by_group_size": risk_by_group_size(sizes)},
             {"risk": partial(plot_risk, sizes, k=k)},
             json.dumps(records, ensure_ascii=False),
+            settings,
         )
 
 
@@ -146,8 +161,10 @@ class CounterfactualEvaluator(ModelEvaluator):
 
     ``mlflow.models.evaluate(explainer, queries, model_type="counterfactual", evaluators=["cfk"],
     evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The metrics are those of
-    `Explanations.summary` that are numbers, as ``cfk/NAME``. The artifacts are tables and plots of released values and
-    of how many people fit them, for the data holder; no training row is in them.
+    `Explanations.summary` that are numbers, under the names that runs have, such as ``cfk.k.min``; until the next
+    release also as ``cfk/NAME``. k, guarantee, policy and fingerprint are parameters and tags. The artifacts are tables
+    and plots of released values and of how many people fit them, for the data holder; no training row is in them.
+    Nothing has left, so reports pass over the run, which carries the tag ``cfk.evaluation``.
 
     A model of `log_protected_model` protects already: it is measured as it answers, from its records, and takes no
     configuration. Figures that records do not have (``k_effective_min``, ``native_rate``) are left out.
@@ -174,34 +191,40 @@ class CounterfactualEvaluator(ModelEvaluator):
         ------
         InputError
             If there is no model, or the configuration lacks something or has something unknown, or has anything for
-            a model that protects already.
+            a model that protects already; if the run holds releases, or an evaluation under other settings.
         CFKError
             As `protect`.
         """
         said = getattr(getattr(model, "metadata", None), "metadata", None) or {}
-        if "cfk.policy_sha256" in said:
-            _refuse_settings(evaluator_config)
+        is_protected = "cfk.policy_sha256" in said
+        settings = _none(evaluator_config) if is_protected else _checked(evaluator_config, model)
+        client, queries = MlflowClient(), pd.DataFrame(dataset.features_data)
+        there = client.get_run(run_id).data
+        if ASKED in there.metrics and EVALUATION not in there.tags:
+            raise InputError("the run holds explanations that left; give the evaluation a run of its own")
+        client.set_tag(run_id, EVALUATION, "true")  # first, so that nothing is released into it meanwhile
+        if is_protected:
             with quiet("the protected model raised {}", ModelError):  # MLflow puts what it is given into its errors
-                found = model.predict(pd.DataFrame(dataset.features_data))
-            measured = Measured.of_records(found, int(said["cfk.k"]) if "cfk.k" in said else None)
+                found = model.predict(queries)
+            measured = Measured.of_records(found, said)
         else:
-            settings = _checked(evaluator_config, model)
-            explanations = protect(model.predict, **settings).explain(pd.DataFrame(dataset.features_data))
+            explanations = protect(model.predict, **settings).explain(queries)
             measured = Measured.of_explanations(explanations, settings["population"])
-        client = MlflowClient()
-        if kwargs.get("model_id") is None:  # otherwise MLflow logs them itself, and each would be there twice
-            for name, value in measured.metrics.items():
-                client.log_metric(run_id, name, value)
+        refuse_other_params(there.params, measured.settings)
+        # With a model id MLflow logs the metrics itself, and each would be there twice.
+        values = () if kwargs.get("model_id") else [Value(*figure) for figure in measured.metrics.items()]
+        write(client, run_id, metrics=values, params=measured.settings, tags=measured.settings)
         artifacts = _artifacts(measured, client, run_id)
         return EvaluationResult(measured.metrics, artifacts, run_id)  # type: ignore[no-untyped-call]
 
 
-def _refuse_settings(config: Mapping[str, Any] | None) -> None:
+def _none(config: Mapping[str, Any] | None) -> dict[str, Any]:
     if config:
         raise InputError(
             f"the model protects already, under its own policy: leave {', '.join(sorted(config))} out of "
             "evaluator_config, or evaluate the explainer that is behind it"
         )
+    return {}
 
 
 def _checked(config: Mapping[str, Any] | None, model: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from mlflow.models.evaluation.validation import ModelValidationFailedException
 
 import reported
 from cfk_plugin import PrivacyPolicy, protect
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.records.tally import metric_of
+from cfk_plugin.report.runs import read_runs
 from cfk_plugin.serving.evaluator import CounterfactualEvaluator
 from cfk_plugin.serving.records import record_of
 from model_server import NearestInAge, accepts, logged, patients, population
@@ -30,7 +33,11 @@ QUERIES = pd.DataFrame(
 )
 
 
-def evaluate(explainer: Any = None, **config: Any) -> mlflow.models.EvaluationResult:
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SIX = PrivacyPolicy(guarantee="reciprocal", k=6)
+
+
+def evaluate(explainer: Any = None, queries: pd.DataFrame = QUERIES, **config: Any) -> mlflow.models.EvaluationResult:
     settings = {
         "population": population(),
         "model": accepts,
@@ -39,7 +46,7 @@ def evaluate(explainer: Any = None, **config: Any) -> mlflow.models.EvaluationRe
     } | config
     return mlflow.models.evaluate(
         explainer or NearestInAge(patients()).__call__,
-        QUERIES,
+        queries,
         model_type="counterfactual",
         evaluators=["cfk"],
         evaluator_config={"cfk": settings},
@@ -76,7 +83,7 @@ def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, An
     )
     summary = here.explain(QUERIES).summary()
     for name in ("k_min", "k_effective_min", "ncp_mean", "pureness_mean", "native_rate", "released", "suppressed"):
-        assert result.metrics[f"cfk/{name}"] == summary[name]
+        assert result.metrics[metric_of(name)] == result.metrics[f"cfk/{name}"] == summary[name]
     assert mlflow.get_run(run_id).data.metrics == pytest.approx(result.metrics)
 
 
@@ -87,20 +94,73 @@ def test_tables_and_plots_are_artifacts(plain: tuple[str, Any]) -> None:
     assert logged_there == set(result.artifacts) == {f"cfk/{name}" for name in names | {"explanations.json"}}
     assert len(result.artifacts["cfk/released.csv"].content) == 4
     sizes = result.artifacts["cfk/risk_by_group_size.csv"].content
-    assert sizes["people"].min() == result.metrics["cfk/k_min"]
-    assert sizes["releases"].sum() == result.metrics["cfk/released"]
+    assert sizes["people"].min() == result.metrics["cfk.k.min"]
+    assert sizes["releases"].sum() == result.metrics["cfk.released"]
     losses = result.artifacts["cfk/ncp_by_attribute.csv"].content
-    assert (losses["weight"] * losses["ncp_mean"]).sum() == pytest.approx(result.metrics["cfk/ncp_mean"])
+    assert (losses["weight"] * losses["ncp_mean"]).sum() == pytest.approx(result.metrics["cfk.ncp.mean"])
     for name in ("risk", "ncp_by_attribute"):
         assert result.artifacts[f"cfk/{name}.png"].content.size == (960, 600)
 
 
 def test_thresholds_gate_a_promotion(plain: tuple[str, Any]) -> None:
-    passes = {"cfk/k_min": MetricThreshold(threshold=6, greater_is_better=True)}
-    fails = {"cfk/ncp_mean": MetricThreshold(threshold=0.0001, greater_is_better=False)}
+    passes = {"cfk.k.min": MetricThreshold(threshold=6, greater_is_better=True)}
+    fails = {"cfk.ncp.mean": MetricThreshold(threshold=0.0001, greater_is_better=False)}
     mlflow.validate_evaluation_results(candidate_result=plain[1], validation_thresholds=passes)
-    with pytest.raises(ModelValidationFailedException, match="cfk/ncp_mean"):
+    with pytest.raises(ModelValidationFailedException, match=r"cfk\.ncp\.mean"):
         mlflow.validate_evaluation_results(candidate_result=plain[1], validation_thresholds=fails)
+
+
+SETTINGS = {"cfk.k": "6", "cfk.guarantee": "reciprocal", "cfk.policy_sha256": SIX.sha256}
+
+
+def test_a_gates_run_says_what_was_asked_for_and_of_whom(plain: tuple[str, Any], protected: str) -> None:
+    said = SETTINGS | {"cfk.population_fingerprint": population().fingerprint}
+    data = mlflow.get_run(plain[0]).data
+    assert data.params == said | {"cfk.least_pureness": "0.5"}
+    assert said.items() <= data.tags.items()
+    with mlflow.start_run() as run:
+        evaluate_protected(protected)
+    assert said.items() <= mlflow.get_run(run.info.run_id).data.params.items()
+    with (
+        mlflow.start_run(run_id=plain[0]),
+        pytest.raises(TrackingError, match=r"with another cfk\.k, cfk\.policy_sha256"),
+    ):
+        evaluate(policy={"guarantee": "reciprocal", "k": 8})
+
+
+def test_a_run_of_an_evaluation_is_none_of_releases(plain: tuple[str, Any]) -> None:
+    released = protect(NearestInAge(patients()), model=accepts, population=population(), desired=1, policy=SIX).explain(
+        QUERIES
+    )
+    with pytest.raises(TrackingError, match="holds an evaluation, of which nothing left"):
+        released.log(run_id=plain[0])
+    with pytest.raises(InputError, match="holds neither explanations nor an audit"):
+        read_runs(plain[0])
+    with mlflow.start_run() as run:
+        released.log()
+        with pytest.raises(InputError, match="explanations that left; give the evaluation a run of its own"):
+            evaluate()
+    assert mlflow.get_run(run.info.run_id).data.metrics["cfk.asked"] == len(QUERIES)
+
+
+def test_an_explainer_of_which_most_answers_are_withheld_does_not_pass_the_documented_thresholds(store: str) -> None:
+    page = (DOCS / "how-to" / "gate-a-promotion.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^thresholds = \{\n.*?^\}$", page, re.M | re.S)
+    said: dict[str, Any] = {"MetricThreshold": MetricThreshold}
+    exec(code, said)
+
+    def mostly(queries: pd.DataFrame) -> pd.DataFrame:  # finds what has the outcome for one of ten
+        found = NearestInAge(patients())(queries)
+        found.iloc[1:, found.columns.get_loc("illness")] = None
+        return found
+
+    with mlflow.start_run():
+        ten = pd.concat([QUERIES] * 3).iloc[:10]
+        result = evaluate(mostly, policy={"guarantee": "reciprocal", "k": 10}, queries=ten)
+    assert result.metrics["cfk.suppressed_rate"] == 0.9
+    assert result.metrics["cfk.k.min"] >= 10
+    with pytest.raises(ModelValidationFailedException, match=r"cfk\.suppressed_rate"):
+        mlflow.validate_evaluation_results(candidate_result=result, validation_thresholds=said["thresholds"])
 
 
 class Explainer(mlflow.pyfunc.PythonModel):
@@ -137,11 +197,11 @@ def test_a_protected_model_is_measured_from_its_records(protected: str, plain: t
     assert set(result.metrics) < set(behind.metrics)
     assert result.metrics == pytest.approx({name: behind.metrics[name] for name in result.metrics})
     names = {"k_min", "ncp_mean", "pureness_mean", "suppressed_rate", "released_native"}
-    assert {f"cfk/{name}" for name in names} <= set(result.metrics)
+    assert {metric_of(name) for name in names} <= set(result.metrics)
     table, other = (r.artifacts["cfk/released.csv"].content for r in (result, behind))
     pd.testing.assert_frame_equal(table, other[list(table)])
     assert "cfk/risk.png" in result.artifacts
-    assert len(mlflow.MlflowClient().get_metric_history(run.info.run_id, "cfk/k_min")) == 1
+    assert len(mlflow.MlflowClient().get_metric_history(run.info.run_id, "cfk.k.min")) == 1
     with mlflow.start_run(), pytest.raises(InputError, match=r"protects already.* leave policy out"):
         evaluate_protected(protected, policy={"k": 20})
 
@@ -150,8 +210,8 @@ def test_a_protected_model_that_withholds_everything_is_measured(store: str) -> 
     with mlflow.start_run():
         info = logged(6, policy=PrivacyPolicy(guarantee="reciprocal", k=6, max_ncp=0.0))
         result = evaluate_protected(info.model_uri)
-    assert (result.metrics["cfk/released"], result.metrics["cfk/suppressed_rate"]) == (0, 1)
-    assert "cfk/k_min" not in result.metrics
+    assert (result.metrics["cfk.released"], result.metrics["cfk.suppressed_rate"]) == (0, 1)
+    assert "cfk.k.min" not in result.metrics
 
 
 class Prototypes(mlflow.pyfunc.PythonModel):
@@ -175,7 +235,8 @@ def test_a_model_that_answers_with_prototypes_is_counted(store: str) -> None:
         )
     with mlflow.start_run() as run:
         result = evaluate_protected(info.model_uri)
-    assert result.metrics == {"cfk/asked": 4, "cfk/released": 4, "cfk/suppressed": 0, "cfk/suppressed_rate": 0}
+    counts = {"asked": 4, "released": 4, "suppressed": 0, "suppressed_rate": 0}
+    assert result.metrics == {f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")}
     assert set(result.artifacts) == {"cfk/released.csv", "cfk/explanations.json"}
     assert result.artifacts["cfk/released.csv"].content["age"].tolist() == [33] * 4
     assert mlflow.get_run(run.info.run_id).data.metrics == result.metrics
@@ -200,7 +261,7 @@ def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: s
         theirs = mlflow.models.evaluate(
             accepts, numbers, targets="good", model_type="regressor", evaluator_config={"log_explainer": False}
         )
-    assert ours.metrics["cfk/k_min"] >= 6
+    assert ours.metrics["cfk.k.min"] >= 6
     assert "root_mean_squared_error" in theirs.metrics
     assert not [name for name in theirs.metrics if name.startswith("cfk")]
 
@@ -208,7 +269,7 @@ def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: s
 def test_nothing_raw_is_in_the_run(mlflow_store: str, tmp_path: Path) -> None:
     with mlflow.start_run():
         result = evaluate(policy={"guarantee": "reciprocal", "k": 6, "rare_values": "withhold"})
-    assert result.metrics["cfk/released"] == 4
+    assert result.metrics["cfk.released"] == 4
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "released.csv" for path in written)
     assert any(path.name == "ncp_by_attribute.png" for path in written)

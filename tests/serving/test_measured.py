@@ -29,21 +29,17 @@ def records_of(result: Any, population: Population) -> list[dict[str, Any]]:
 def test_prototypes_are_counted_with_their_budget(population: Population) -> None:
     measured = Measured.of_explanations(prototypes(), population)
     counts = {"asked": 3, "released": 2, "suppressed": 1, "prototypes": 2, "epsilon": 1.0, "delta": 0.0}
-    assert {name: measured.metrics[f"cfk/{name}"] for name in counts} == counts
-    assert "cfk/k_min" not in measured.metrics
+    assert {name: measured.metrics[f"cfk.{name}"] for name in counts} == counts
+    assert {"cfk.k.min", "cfk/k_min"}.isdisjoint(measured.metrics)
     assert set(measured.tables) == {"released"}
     assert measured.plots == {}
-    assert "cfk/epsilon" not in Measured.of_explanations(unproven(), population).metrics
+    assert "cfk.epsilon" not in Measured.of_explanations(unproven(), population).metrics
 
 
 def test_records_of_prototypes_are_counted(population: Population) -> None:
-    measured = Measured.of_records(records_of(prototypes(), population), None)
-    assert measured.metrics == {
-        "cfk/asked": 3,
-        "cfk/released": 2,
-        "cfk/suppressed": 1,
-        "cfk/suppressed_rate": pytest.approx(1 / 3),
-    }
+    measured = Measured.of_records(records_of(prototypes(), population), {})
+    counts = {"asked": 3, "released": 2, "suppressed": 1, "suppressed_rate": pytest.approx(1 / 3)}
+    assert measured.metrics == {f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")}
     assert measured.tables["released"]["age"].tolist()[::2] == ["31", "44"]
     assert len(json.loads(measured.text)) == 3
 
@@ -53,4 +49,4 @@ def test_a_model_with_a_k_must_say_it_of_every_record(as_table: bool, population
     records: Any = records_of(explanations(), population) + records_of(prototypes(), population)
     answer = pd.DataFrame(records) if as_table else records
     with pytest.raises(InputError, match="released a record without"):
-        Measured.of_records(answer, 5)
+        Measured.of_records(answer, {"cfk.k": "5"})
