@@ -15,7 +15,7 @@ from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
 
 _BLOCK = 1 << 18  # distances held at once; 2 MB stay in a core's cache
-_TIE = 1e-12  # distances closer than this are the same: sums of the same terms in another order are
+TIE = 1e-12  # distances closer than this are the same: sums of the same terms in another order are
 _MISSING = np.uint64(0)
 _WIDE = 100  # columns; fewer are read faster one by one
 
@@ -90,9 +90,11 @@ class Heom:
 
     @classmethod
     def of(cls, population: Population) -> Heom:
-        features = list(population.schema.features)
-        numeric = [name for name in features if population.schema[name].kind == "numeric"]
-        return cls.fit(population.frame[features], numeric)
+        """Take columns and ranges from a population whose rows are here; none is read."""
+        population.rows(np.empty(0, dtype=np.int64))  # refused where they are elsewhere: ranges are unknown then
+        domains = {name: population.domains[name] for name in population.schema.features}
+        widths = {name: domain.width for name, domain in domains.items() if domain.is_numeric}
+        return cls([*widths], [name for name in domains if name not in widths], widths)
 
     def encode(self, frame: pd.DataFrame) -> HeomCodes:
         """Prepare the rows of a table for many comparisons; the columns may be in any order."""
@@ -145,13 +147,10 @@ class Heom:
             return indices, found
         for rows, away in self._blocks(left, right):
             if exclude_same:
-                away[away <= _TIE] = np.inf
+                away[away <= TIE] = np.inf
             if cost is not None:
                 np.add(away, cost, out=away)
-            order = _smallest(away, take)
-            values = np.take_along_axis(away, order, axis=1)
-            indices[rows, :take] = np.where(np.isinf(values), -1, order)
-            found[rows, :take] = values
+            indices[rows, :take], found[rows, :take] = smallest(away, take)
         return indices, found
 
     def _codes(self, rows: pd.DataFrame | HeomCodes) -> HeomCodes:
@@ -163,14 +162,22 @@ class Heom:
         for start in range(0, len(a), step):
             rows = slice(start, start + step)
             few = a.take(rows)
-            total, differ = np.zeros((len(few), len(b))), np.zeros((len(few), len(b)), dtype=np.uint16)
-            for j, name in enumerate(self.numeric):
-                total += _differences(few.numbers[:, j, None], b.numbers[None, :, j], np.array(self.ranges[name]))
-            for j in range(len(self.categorical)):
-                differ += few.codes[:, j, None] != b.codes[None, :, j]
-            total += differ
-            total /= max(len(self.numeric) + len(self.categorical), 1)
-            yield rows, total
+            yield rows, self._apart(few.numbers[:, None], few.codes[:, None], b)
+
+    def pairs(self, a: HeomCodes, b: HeomCodes) -> NDArray[np.float64]:
+        """Return the distance of row i of `a` to row i of `b`: to the last bit that of `distances`."""
+        return self._apart(a.numbers, a.codes, b)
+
+    def _apart(self, numbers: NDArray[np.float64], codes: NDArray[np.uint64], b: HeomCodes) -> NDArray[np.float64]:
+        shape = np.broadcast_shapes(numbers.shape[:-1], (len(b),))
+        total, differ = np.zeros(shape), np.zeros(shape, dtype=np.uint16)
+        for j, name in enumerate(self.numeric):
+            total += _differences(numbers[..., j], b.numbers[:, j], np.array(self.ranges[name]))
+        for j in range(len(self.categorical)):
+            differ += codes[..., j] != b.codes[:, j]
+        total += differ
+        total /= max(len(self.numeric) + len(self.categorical), 1)
+        return total
 
 
 def _differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -194,21 +201,31 @@ def _numbers(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.float64]:
     return numbers
 
 
+def smallest(away: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return positions and values of the k smallest of each row, of equal ones the first; -1 for infinite ones."""
+    order = _smallest(away, k)
+    values = np.take_along_axis(away, order, axis=1)
+    return np.where(np.isinf(values), -1, order), values
+
+
 def _smallest(block: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Return the positions of the k smallest of each row; of equal ones the first."""
     if k == 1:
-        first: NDArray[np.int64] = np.argmax(block <= block.min(axis=1)[:, None] + _TIE, axis=1)
+        first: NDArray[np.int64] = np.argmax(block <= block.min(axis=1)[:, None] + TIE, axis=1)
         return first[:, None]
     limit = np.partition(block, k - 1, axis=1)[:, k - 1]
     order = np.empty((len(block), k), dtype=np.int64)
     for i, row in enumerate(block):
-        near = np.flatnonzero(row <= limit[i] + _TIE)
-        order[i] = near[np.argsort(np.round(row[near] / _TIE), kind="stable")[:k]]
+        near = np.flatnonzero(row <= limit[i] + TIE)
+        order[i] = near[np.argsort(np.round(row[near] / TIE), kind="stable")[:k]]
     return order
 
 
 def _hash(column: pd.Series) -> NDArray[np.uint64]:
     codes, distinct = pd.factorize(column.astype(object), use_na_sentinel=True)
-    texts = np.array([to_text(value) for value in distinct], dtype=object)
-    hashes = pd.util.hash_array(texts, categorize=False) if len(texts) else np.empty(0, np.uint64)
-    return np.append(hashes, _MISSING)[codes]
+    return hashes_of([to_text(value) for value in distinct])[codes]
+
+
+def hashes_of(texts: Sequence[str]) -> NDArray[np.uint64]:
+    """Return the code of each category, and after them that of a missing one."""
+    array = np.array(texts, dtype=object)
+    return np.append(pd.util.hash_array(array, categorize=False) if len(array) else np.empty(0, np.uint64), _MISSING)

@@ -274,7 +274,7 @@ def _grow(
 
 
 @inner
-def _longer(array: Any) -> Any:
+def longer(array: Any) -> Any:
     """Return an array with room for twice as many."""
     longer = np.empty(2 * array.size, array.dtype)
     for i in range(array.size):
@@ -330,7 +330,7 @@ def nearest(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, peop
             if far < near:
                 a, b, near, far = b, a, far, near
             if top + 2 > todo.size:
-                todo, todo_cost = _longer(todo), _longer(todo_cost)
+                todo, todo_cost = longer(todo), longer(todo_cost)
             todo[top], todo_cost[top], todo[top + 1], todo_cost[top + 1] = b, far, a, near
             top += 2
             continue
@@ -339,7 +339,7 @@ def nearest(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, peop
             if cost >= radius or tree.weight[i] == 0:
                 continue
             if size == heap_cost.size:
-                heap_cost, heap_cell = _longer(heap_cost), _longer(heap_cell)
+                heap_cost, heap_cell = longer(heap_cost), longer(heap_cell)
             at = size
             size += 1
             held += tree.weight[i]
@@ -370,14 +370,14 @@ def ball(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, limit: 
             continue
         if tree.child[t] >= 0:
             if top + 2 > todo.size:
-                todo = _longer(todo)
+                todo = longer(todo)
             todo[top], todo[top + 1] = tree.child[t] + 1, tree.child[t]
             top += 2
             continue
         for i in range(tree.start[t], tree.stop[t]):
             if reach(axes, anchor, place, tree.codes, tree.codes, i, limit) < limit and tree.weight[i] > 0:
                 if size == found.size:
-                    found = _longer(found)
+                    found = longer(found)
                 found[size] = i
                 size += 1
     return found[:size].copy()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cfk_plugin.protection.axes import Floats, Ints
+from cfk_plugin.protection.axes import Floats, Ints, longer
 from cfk_plugin.protection.compiled import inner, jit
 from cfk_plugin.protection.hull import SET, Hull, Local, engulfs, extend, first_hull, joined, retract
 
@@ -358,3 +358,91 @@ def open_bound(p: Local, s: Stack, need: int) -> float:
                     least = min(least, float(s.key[t]))
                     break
     return least
+
+
+# Nearest rows: a tree over all attributes of the training rows, for distances that add up over attributes.
+
+
+class RowTree(NamedTuple):
+    """A k-d tree over rows: node ``t`` holds rows ``start[t]:stop[t]``; its children are ``child[t]`` and the next.
+
+    Columns are numbers between 0 and 1, infinite where missing, and then codes of categories.
+    """
+
+    start: Ints
+    stop: Ints
+    child: Ints
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    rows: NDArray[np.float32]
+
+
+@inner
+def _away(low: Any, high: Any, t: int, place: Floats, numbers: int, limit: float) -> float:
+    """Least distance of a place to a box, or any number above the limit; a row is a box as well."""
+    total = 0.0
+    for j in range(place.size):
+        below, above, x = low[t, j], high[t, j], place[j]
+        if j >= numbers:
+            total += 0.0 if below <= x <= above else 1.0
+        elif x == np.inf:
+            total += 0.0 if above == np.inf else 1.0
+        elif above == np.inf:
+            total += min(max(below - x, 0.0), 1.0)
+        else:
+            total += max(below - x, x - above, 0.0)
+        if total > limit:
+            return total
+    return total
+
+
+@inner
+def _insert(best: Floats, away: float) -> None:
+    """Put a number among the least ones, where it belongs to them."""
+    at = best.size
+    while at > 0 and best[at - 1] > away:
+        if at < best.size:
+            best[at] = best[at - 1]
+        at -= 1
+    if at < best.size:
+        best[at] = away
+
+
+@jit
+def nearest_rows(
+    tree: RowTree, place: Floats, numbers: int, k: int, slack: float, exclude_same: bool
+) -> tuple[Ints, Floats, float]:
+    """Find all rows that can be among the k nearest, where distances are right within the slack.
+
+    Returns rows, their distances, and the limit above which it turned out that they cannot.
+    """
+    best, found, apart, size = np.full(k, np.inf), np.empty(64, np.int64), np.empty(64), 0
+    todo, bound, top = np.empty(256, np.int64), np.empty(256), 1
+    todo[0], bound[0] = 0, 0.0
+    while top > 0:
+        top -= 1
+        t, limit = todo[top], best[k - 1] + slack
+        if bound[top] > limit:
+            continue
+        if tree.child[t] >= 0:
+            a = tree.child[t]
+            b, near = a + 1, _away(tree.low, tree.high, a, place, numbers, limit)
+            far = _away(tree.low, tree.high, b, place, numbers, limit)
+            if far < near:
+                a, b, near, far = b, a, far, near
+            if top + 2 > todo.size:
+                todo, bound = longer(todo), longer(bound)
+            todo[top], bound[top], todo[top + 1], bound[top + 1] = b, far, a, near
+            top += 2
+            continue
+        for i in range(tree.start[t], tree.stop[t]):
+            away = _away(tree.rows, tree.rows, i, place, numbers, best[k - 1] + slack)
+            if away > best[k - 1] + slack:
+                continue
+            if size == found.size:
+                found, apart = longer(found), longer(apart)
+            found[size], apart[size] = i, away
+            size += 1
+            if away > slack or not exclude_same:
+                _insert(best, away)
+    return found[:size], apart[:size], best[k - 1] + slack

@@ -10,21 +10,24 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Numbers, Rows, mix
+from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows, mix
 from cfk_plugin.data.intake import Intake, take_in
 from cfk_plugin.data.model import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
-from cfk_plugin.metrics.heom import Heom, HeomCodes
+from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, hashes_of, smallest
+from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex
+from cfk_plugin.protection.kernels import RowTree, nearest_rows
 
 QUANTILE = 0.05  # share of real people outside the training data who are closer than the tolerance
 _CALIBRATION_ROWS = 400
 _CALIBRATION_DISTANCES = 6_000_000  # bounds the time of the calibration, whatever the table's length
 _DECIMALS = 10  # beyond, a column counts as unrounded
 _SINGLE = 2.0**-22  # numbers that went through float32 come back this close
+_COMPARED = 1 << 14  # most distinct rows of which all are compared
+_AT_ONCE = 1 << 18  # pairs of rows that are compared at once
 _CAP = 0.01  # rounding tolerance, as a share of the range
-_REMEMBERED = 8  # sorted keys of column sets that were asked for
 _KINDS: tuple[Finding, ...] = get_args(Finding)  # worst first
 
 
@@ -88,7 +91,6 @@ class Detector(HostOnly):
         self._population, self._near_native, self._seed = population, near_native, seed
         self._features = population.schema.features
         self._holdout = None if holdout is None else self._take_in(holdout)
-        self._sorted: dict[tuple[int, ...], tuple[NDArray[np.uint64], Rows]] = {}
 
     def find(self, frame: pd.DataFrame, *, instance_based: bool = False) -> tuple[Finding, ...]:
         """Return the worst finding for every counterfactual.
@@ -166,37 +168,20 @@ class Detector(HostOnly):
             last = np.searchsorted(domain.values, asked + within, side="right") - 1
             low[known, j] = np.where(exact >= 0, np.minimum(first, exact), first)
             high[known, j] = np.where(exact >= 0, np.maximum(last, exact), last)
-        on_quasi = self._match(low, high, sorted(schema.quasi_positions))
-        everywhere = np.zeros(len(codes), dtype=bool)
-        everywhere[on_quasi] = self._match(low[on_quasi], high[on_quasi], list(range(len(self._features))))
+        at, everywhere = schema.quasi_positions, np.zeros(len(codes), dtype=bool)
+        quasi, whole = self._lookups
+        on_quasi = quasi.has(low[:, at], high[:, at])
+        everywhere[on_quasi] = whole.has(low[on_quasi], high[on_quasi])
         return everywhere, on_quasi
 
-    def _match(self, low: Codes, high: Codes, columns: list[int]) -> Mask:
-        """Look up the columns whose codes are certain; compare the others among the rows that are left."""
-        found = np.zeros(len(low), dtype=bool)
-        asked = np.flatnonzero(((low <= high)[:, columns] & (low >= 0)[:, columns]).all(axis=1))
-        if not len(asked):
-            return found
-        is_vague = np.any(low[asked][:, columns] < high[asked][:, columns], axis=0)
-        vague = np.array(columns)[is_vague].tolist()
-        certain = tuple(np.array(columns)[~is_vague].tolist())
-        if certain not in self._sorted:
-            if len(self._sorted) >= _REMEMBERED:
-                self._sorted.clear()
-            hashes = mix(self._population.codes[:, certain])
-            order = np.argsort(hashes, kind="stable")
-            self._sorted[certain] = hashes[order], order
-        keys, order = self._sorted[certain]
-        wanted = mix(low[asked][:, certain])
-        start, stop = np.searchsorted(keys, wanted, side="left"), np.searchsorted(keys, wanted, side="right")
-        found[asked] = start < stop
-        for i, first, last in zip(asked, start, stop, strict=True) if vague else ():
-            rows = order[first:last]
-            for j in vague:
-                codes = self._population.codes[rows, j]
-                rows = rows[(codes >= low[i, j]) & (codes <= high[i, j])]
-            found[i] = len(rows) > 0
-        return found
+    @cached_property
+    def _lookups(self) -> tuple[_Lookup, _Lookup]:
+        """Combinations of quasi-identifiers, and whole rows."""
+        population, at = self._population, self._population.schema.quasi_positions
+        domains = [population.domains[name] for name in self._features]
+        is_vague = np.array([*map(_may_be_vague, domains, self._decimals)])
+        sizes = np.array([domain.size for domain in domains])
+        return _Lookup(population.cells, is_vague[at], sizes[at]), _Lookup(population.codes, is_vague, sizes)
 
     @cached_property
     def tolerance(self) -> Tolerance:
@@ -220,51 +205,181 @@ class Detector(HostOnly):
         return (distance <= tolerance.distance) | (ratio <= tolerance.ratio) & (tolerance.ratio > 0)
 
     @cached_property
-    def _heom(self) -> Heom:
-        return Heom.of(self._population)
-
-    @cached_property
-    def _distinct(self) -> tuple[Rows, Rows]:
-        """The first position of every distinct training row, in order, and how often it occurs."""
-        _, first, counts = np.unique(mix(self._population.codes), return_index=True, return_counts=True)
-        order = np.argsort(first)
-        return first[order], counts[order]
-
-    @cached_property
-    def _records(self) -> HeomCodes:
-        return self._heom.encode(self._population.rows(self._distinct[0])[list(self._features)])
-
-    @cached_property
-    def _isolation(self) -> Numbers:
-        """Distance of each distinct row to its nearest other one, NaN until needed."""
-        return np.full(len(self._records), np.nan)
+    def _rows(self) -> Neighbors:
+        return Neighbors(self._population)
 
     def _distances(self, intake: Intake) -> tuple[Numbers, Numbers]:
-        index, distance = self._heom.nearest(self._heom.encode(intake.frame), self._records)
+        index, distance = self._rows.nearest(self._rows.heom.encode(intake.frame))
         if self._near_native != "auto":
             return distance[:, 0], np.full(len(distance), np.inf)
-        matched = np.unique(index[:, 0])
-        new = matched[np.isnan(self._isolation[matched])]
-        if len(new):
-            own = self._heom.nearest(self._records.take(new), self._records, exclude_same=True)[1][:, 0]
-            self._isolation[new] = own
-        return distance[:, 0], _ratio(distance[:, 0], self._isolation[index[:, 0]])
+        matched, at = np.unique(index[:, 0], return_inverse=True)
+        isolation = self._rows.nearest(self._rows.take(matched), exclude_same=True)[1][:, 0]
+        return distance[:, 0], _ratio(distance[:, 0], isolation[at])
 
     def _leave_one_out(self) -> Tolerance:
-        single = self._draw(np.flatnonzero(self._distinct[1] == 1))
-        if len(self._records) < 3 or not len(single):
+        rows = self._rows
+        single = self._draw(np.flatnonzero(rows.counts == 1))
+        if len(rows) < 3 or not len(single):
             return Tolerance(0.0, 0.0, "leave-one-out")
-        index, distance = self._heom.nearest(self._records.take(single), self._records, exclude_same=True)
-        matched = self._records.take(index[:, 0])
-        others, own = self._heom.nearest(matched, self._records, k=2, exclude_same=True)
+        index, distance = rows.nearest(rows.take(single), exclude_same=True)
+        others, own = rows.nearest(rows.take(index[:, 0]), k=2, exclude_same=True)
         isolation = np.where(others[:, 0] == single, own[:, 1], own[:, 0])  # without the row that is left out
         return _quantiles(distance[:, 0], _ratio(distance[:, 0], isolation), "leave-one-out")
 
     def _draw(self, rows: Rows) -> Rows:
-        most = min(_CALIBRATION_ROWS, max(_CALIBRATION_DISTANCES // len(self._records), 40))
+        most = min(_CALIBRATION_ROWS, max(_CALIBRATION_DISTANCES // len(self._rows), 40))
         if len(rows) <= most:
             return rows
         return np.sort(np.random.default_rng(self._seed).choice(rows, most, replace=False))
+
+
+class _Lookup(HostOnly):
+    """Says whether rows of codes are in a table, where some columns are known up to a range of codes."""
+
+    def __init__(self, codes: Codes, is_vague: Mask, sizes: Rows) -> None:
+        self._certain, vague = np.flatnonzero(~is_vague), np.flatnonzero(is_vague)
+        self._groups, group = np.unique(mix(codes[:, self._certain]), return_inverse=True)
+        self._vague = vague[np.argsort(-sizes[vague], kind="stable")]  # the one that tells most apart first
+        self._size, self._codes = int(sizes[self._vague[0]]) if len(vague) else 1, codes
+        if len(vague):
+            keys = group * self._size + codes[:, self._vague[0]]
+            self._order = np.argsort(keys, kind="stable")
+            self._keys = keys[self._order]
+
+    def has(self, low: Codes, high: Codes) -> Mask:
+        """Look up rows, given the first and the last code of each value; where first > last there is none."""
+        found: Mask = np.logical_and.reduce((low <= high) & (low >= 0), axis=1)
+        wanted = mix(low[:, self._certain])
+        group = np.searchsorted(self._groups, wanted).clip(max=len(self._groups) - 1)
+        found &= self._groups[group] == wanted
+        if not len(self._vague):
+            return found
+        leading, *others = self._vague.tolist()
+        start = np.searchsorted(self._keys, group * self._size + low[:, leading], side="left")
+        stop = np.searchsorted(self._keys, group * self._size + high[:, leading], side="right")
+        found &= start < stop
+        for i in np.flatnonzero(found) if others else ():
+            rows = self._order[start[i] : stop[i]]
+            for j in others:
+                codes = self._codes[rows, j]
+                rows = rows[(codes >= low[i, j]) & (codes <= high[i, j])]
+            found[i] = len(rows) > 0
+        return found
+
+
+class Neighbors(HostOnly):
+    """The distinct training rows in their order, and which of them are nearest: to the last bit as `Heom.nearest`.
+
+    Of many rows a tree tells which can be nearest; these alone are compared.
+    """
+
+    def __init__(self, population: Population) -> None:
+        self.heom, names = Heom.of(population), population.schema.features
+        self._codes = population.codes
+        _, first, counts = np.unique(mix(self._codes), return_index=True, return_counts=True)
+        order = np.argsort(first)
+        self._first, self.counts = first[order], counts[order]
+        self._numeric, self._categorical = (
+            [(names.index(name), population.domains[name]) for name in kind]
+            for kind in (self.heom.numeric, self.heom.categorical)
+        )
+        self._numbers = [np.append(domain.values, np.nan) for _, domain in self._numeric]
+        self._hashes = [hashes_of(domain.values.tolist()) for _, domain in self._categorical]
+        self._sorted = [(order, hashes[order]) for hashes in self._hashes for order in [np.argsort(hashes)]]
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def take(self, rows: Rows) -> HeomCodes:
+        """Return some of the rows, as `Heom.encode` does."""
+        at = self._first[rows]
+        numbers = np.empty((len(at), len(self._numeric)), order="F")
+        codes = np.empty((len(at), len(self._categorical)), dtype=np.uint64, order="F")
+        for i, (j, _) in enumerate(self._numeric):
+            numbers[:, i] = self._numbers[i][self._codes[at, j]]
+        for i, (j, _) in enumerate(self._categorical):
+            codes[:, i] = self._hashes[i][self._codes[at, j]]
+        return HeomCodes(numbers, codes)
+
+    def nearest(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Rows, Numbers]:
+        """Do as `Heom.nearest` with all of the rows."""
+        if len(self) <= _COMPARED:
+            return self.heom.nearest(asked, self._all, k, exclude_same)
+        return self.search(asked, k, exclude_same=exclude_same)
+
+    def search(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Rows, Numbers]:
+        """Do so with the tree, however few rows there are."""
+        near = self._possible(asked, k, exclude_same)
+        rows, who = (
+            np.concatenate([*near, np.empty(0, dtype=np.int64)]),
+            np.repeat(np.arange(len(near)), [*map(len, near)]),
+        )
+        away = np.empty(len(rows))
+        for start in range(0, len(rows), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            away[some] = self.heom.pairs(asked.take(who[some]), self.take(rows[some]))
+        if exclude_same:
+            away[away <= TIE] = np.inf
+        index, found = np.full((len(near), k), -1, dtype=np.int64), np.full((len(near), k), np.inf)
+        ends = np.cumsum([*map(len, near)])
+        for i, (own, end) in enumerate(zip(near, ends.tolist(), strict=True)):
+            order, values = smallest(away[None, end - len(own) : end], min(k, len(own)))
+            index[i, : order.size], found[i, : order.size] = np.where(order < 0, -1, own[order]), values
+        return index, found
+
+    def _possible(self, asked: HeomCodes, k: int, exclude_same: bool) -> list[Rows]:
+        """Return for each row all that can be among its k nearest, in order."""
+        near, numbers, (order, tree) = [], len(self._numeric), self._grown
+        for place in self._places(asked):
+            far = float(np.abs(place[:numbers][np.isfinite(place[:numbers])]).sum())
+            slack = 1e-6 * len(place) + 1e-12 * far  # rows are kept in single precision
+            rows, apart, limit = nearest_rows(tree, place, numbers, k, slack, exclude_same)
+            near.append(np.sort(order[rows[apart <= limit]]))
+        return near
+
+    @cached_property
+    def _all(self) -> HeomCodes:
+        return self.take(np.arange(len(self)))
+
+    @cached_property
+    def _grown(self) -> tuple[Rows, RowTree]:
+        """The rows in the tree's order, and the tree."""
+        numbers = [domain for _, domain in self._numeric]
+        axes = [Axis.interval(domain.positions, 1.0, missing=True) for domain in numbers]
+        axes += [Axis.nominal(len(domain.values) + 1, 1.0, card=2) for _, domain in self._categorical]
+        columns = np.array([j for j, _ in (*self._numeric, *self._categorical)])
+        people = np.ones(len(self), dtype=np.int64)
+        _, tree, order = CellIndex.build(self._codes[np.ix_(self._first, columns)], people, AxisArrays.of(axes))
+
+        def placed(codes: NDArray[np.int32]) -> NDArray[np.float32]:
+            places = codes.astype(np.float32)
+            for j, domain in enumerate(numbers):
+                places[:, j] = np.append(domain.positions, np.inf)[codes[:, j]]
+            return places
+
+        return order, RowTree(
+            tree.start, tree.stop, tree.child, placed(tree.low), placed(tree.high), placed(tree.codes)
+        )
+
+    def _places(self, asked: HeomCodes) -> Numbers:
+        """Return rows as the tree has them; -1 for a category that no training row has."""
+        places = np.full((len(asked), len(self._numeric) + len(self._categorical)), -1.0)
+        for i, (_, domain) in enumerate(self._numeric):
+            gaps = np.isnan(asked.numbers[:, i])
+            places[:, i] = np.where(gaps, np.inf, domain.place(asked.numbers[:, i]))
+        for i, (order, hashes) in enumerate(self._sorted):
+            at = np.searchsorted(hashes, asked.codes[:, i]).clip(max=len(order) - 1)
+            known = hashes[at] == asked.codes[:, i]
+            places[known, len(self._numeric) + i] = order[at[known]].astype(np.float32)
+        return places
+
+
+def _may_be_vague(domain: Domain, decimals: int) -> bool:
+    """Say whether a number may stand for several of a column's: a rounded one, or at single precision."""
+    if not domain.is_numeric or domain.is_date or len(domain.values) < 2:
+        return False
+    within = min(float(np.abs(domain.values).max()) * _SINGLE, _CAP * domain.width)
+    return decimals > 0 or bool(np.diff(domain.values).min() <= 4 * within)
 
 
 def _decimals(numbers: Numbers) -> int:

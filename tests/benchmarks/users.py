@@ -1,7 +1,8 @@
-"""What somebody feels who uses the product: the first call on a machine and in a process, one request, a batch.
+"""What somebody feels who uses the product: the first call on a machine and in a process, one request, a batch, scale.
 
 Run it with ``python tests/benchmarks/users.py`` and, if other figures are wanted, ``--people 3000 --requests 300``. All
 times are CPU seconds, those of requests beside the model's own; medians of several processes, requests and batches.
+``--parts`` chooses among first, requests and detection, ``--many`` says how many people a large table has.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.release.detection import Detector
 from printing import arguments, heading, line
 
 LIBRARIES = "import pandas, sklearn.ensemble, numba"
@@ -115,11 +117,49 @@ def print_requests(count: int, requests: int) -> None:
             print(line(guarantee, desired, *figures, *batches), flush=True)
 
 
+def print_detection(count: int, requests: int) -> None:
+    table, random = people(count).assign(born=lambda rows: 2020 - rows["age"]), np.random.default_rng(1)
+    schema = Schema.from_frame(table, quasi_identifiers=["age", "sex", "zip"])
+
+    def drawn() -> pd.DataFrame:
+        return table.take(random.integers(0, count, requests)).reset_index(drop=True)
+
+    own, private = drawn(), list(schema.private)
+    asked = {
+        "people": own,
+        "people with two attributes of others": own.assign(job=drawn()["job"], hours=drawn()["hours"]),
+        "people with others' private values": own.assign(**drawn()[private]),
+        "each attribute somebody else's": pd.DataFrame({name: drawn()[name] for name in table}),
+    }
+    detector = Detector(Population.from_frame(table, schema))
+    started = time.process_time()
+    detector.find(asked["each attribute somebody else's"].head(1))
+    print("\n" + heading(f"counterfactuals, {count:,} people", "ms", "95 %", "99 %", "largest", "µs each in a batch"))
+    print(line("the first one, which makes the index", f"{1e3 * (time.process_time() - started):.0f}", *"––––"))
+    for name, rows in asked.items():
+        spent = []
+        for i in range(requests):
+            one, started = rows.iloc[[i]], time.process_time()
+            detector.find(one)
+            spent.append(1e3 * (time.process_time() - started))
+        started = time.process_time()
+        detector.find(rows)
+        each = 1e6 * (time.process_time() - started) / requests
+        figures = *np.percentile(spent, [50, 95, 99]), max(spent)
+        print(line(name, *(f"{figure:.1f}" for figure in figures), f"{each:.0f}"), flush=True)
+
+
 def main() -> None:
-    given = arguments(__doc__, people=3000, requests=300, processes=5)
+    given = arguments(
+        __doc__, people=3000, requests=300, processes=5, many=10**6, parts=["first", "requests", "detection"]
+    )
     warnings.simplefilter("ignore")
-    print_first_seconds(given.processes)
-    print_requests(given.people, given.requests)
+    if "first" in given.parts:
+        print_first_seconds(given.processes)
+    if "requests" in given.parts:
+        print_requests(given.people, given.requests)
+    if "detection" in given.parts:
+        print_detection(given.many, given.requests)
 
 
 if __name__ == "__main__":

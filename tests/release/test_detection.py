@@ -11,6 +11,7 @@ import pytest
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
+from cfk_plugin.release import detection
 from cfk_plugin.release.detection import Detector
 
 QUASI = ["age", "city"]
@@ -169,6 +170,59 @@ def test_nothing_shows_a_value_and_the_tolerance_follows_from_the_seed(train, de
         assert not any(str(v) in shown for v in train[name].head(3))
     one, other = (Detector(detector._population, seed=1).tolerance for _ in range(2))
     assert one == other
+
+
+def knots(seed, n=250):
+    """Return a table of many ties, duplicates and gaps, and rows to look for: known, mixed, and beyond the table."""
+    rng = np.random.default_rng(seed)
+    rows = pd.DataFrame(
+        {
+            "age": rng.integers(20, 26, n),
+            "city": rng.choice(["a", "b", "c", None], n),
+            "pay": np.where(rng.random(n) < 0.2, np.nan, rng.integers(0, 5, n) / 4),
+            "rate": rng.normal(0, 1, n).round(rng.integers(0, 4)),
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 4, n), unit="D"),
+            "one": 1.5,
+        }
+    )
+    mixed = pd.DataFrame({name: rows[name].sample(60, random_state=seed + j).array for j, name in enumerate(rows)})
+    beyond = mixed.head(20).assign(age=rng.choice([5, 90, 10**9], 20), city="z", one=rng.choice([1.5, np.nan, 7], 20))
+    gaps = mixed.head(9).astype(object).where(rng.random((9, 6)) < 0.4, None)
+    return rows, pd.concat([rows.sample(20, random_state=seed), mixed, beyond, gaps], ignore_index=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_index_of_many_rows_changes_no_bit_of_what_is_found(seed, monkeypatch):
+    rows, asked = knots(seed)
+    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"]))
+    plain = Detector(population)
+    examined, tolerance = plain.examine(asked), plain.tolerance
+    monkeypatch.setattr(detection, "_COMPARED", 0)
+    indexed = Detector(population)
+    found = indexed.examine(asked)
+    for name in ("native", "native_qi", "near", "distance", "ratio"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(examined, name))
+    assert indexed.tolerance == tolerance
+    one_by_one = [indexed.find(asked.iloc[[i]]) for i in range(0, len(asked), 7)]
+    assert one_by_one == [plain.find(asked.iloc[[i]]) for i in range(0, len(asked), 7)]
+
+
+def test_an_index_finds_the_distance_to_the_nearest_row(monkeypatch):
+    monkeypatch.setattr(detection, "_COMPARED", 0)
+    rows, asked = knots(7)
+    found = Detector(Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age"]))).examine(asked)
+    for i, query in asked[["age", "city", "pay", "rate", "since", "one"]].astype(object).iterrows():
+        total = pd.Series(0.0, index=rows.index)
+        for name, value in query.items():
+            if pd.isna(value):
+                total += rows[name].notna()
+            elif name == "city":
+                total += rows[name] != value
+            elif width := rows[name].max() - rows[name].min():
+                total += abs((rows[name] - value) / width).where(rows[name].notna(), 1)
+            else:
+                total += rows[name].isna()
+        assert found.distance[i] == pytest.approx(0 if found.native[i] else total.min() / 6, abs=1e-9)
 
 
 @pytest.fixture(scope="module")
