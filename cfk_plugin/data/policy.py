@@ -77,7 +77,7 @@ class PrivacyPolicy:
         one alone may have the outcome (see `anonymity_set`). "catalogue": also, these people have the outcome, and
         private values are released only where the model is consistent with k of them, so that asking it about everybody
         leaves k; what is released comes from a fixed catalogue, near the counterfactual or the query, and is true for
-        who asks. It needs rows and a model at fit. "reciprocal" keeps the explainer's own private values.
+        the person who asks. It needs rows and a model at fit. "reciprocal" keeps the explainer's own private values.
     anonymity_set : {"population", "eligible"}
         Who counts among the k: everybody (the paper's count), or only people with the desired predicted outcome, who
         could have been the counterfactual. "eligible" needs "reciprocal"; "catalogue" implies it.

@@ -200,7 +200,8 @@ class KAnonymizer(HostOnly):
         factuals : DataFrame, shape (n, n_features or more), optional
             The instance that each counterfactual explains. Needed for ``desired="opposite"``, where without it the
             model's outcome at the counterfactual counts as the desired one, for a catalogue, whose answers are
-            true for who asks and moved towards them only with it, and where the schema says what cannot change.
+            true for the person who asks and moved towards them only with it, and where the schema says what cannot
+            change.
         instance_based : bool
             Whether the generator returns training rows or lightly changed ones.
         progress : callable, optional
@@ -241,7 +242,7 @@ class KAnonymizer(HostOnly):
         track: bool | RunLogger = False,
         groups: str | None = None,
     ) -> Explanations:
-        """Answer queries with the nearest answers of the catalogue that are true for who asks, without an explainer.
+        """Answer queries from the catalogue with the nearest answers that are true for the person who asks.
 
         True: at the point of its region nearest to the query, with its private values, the model gives the desired
         outcome. Needs ``guarantee="catalogue"``. An answer is a function of the query, the catalogue's entries and the

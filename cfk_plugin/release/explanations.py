@@ -521,7 +521,7 @@ def group_gaps(
     ----------
     explanations : Explanations
     groups : array, shape (n_explanations,)
-        Group of who asked, one per entry; missing is a group of its own.
+        Group of the person who asked, one per entry; missing is a group of its own.
     metrics : sequence of {"k", "ncp", "pureness", "suppressed"}
         A withheld entry has none of the first three, and 1 for the last.
     random_state : int

@@ -446,8 +446,8 @@ class Certificate(HostOnly):
     disclosure : float, optional
         How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all.
     permitted_pureness : float, optional
-        Pureness of the part of the region, and of binned private values, that is permitted to who asks: with the own
-        values of what cannot change. None where nothing is constrained; of a sample, where the part is large.
+        Pureness of the part of the region, and of binned private values, that is permitted to the person who asks: with
+        their own values of what cannot change. None where nothing is constrained; of a sample, where the part is large.
     ledger, k_intersection : str and int, optional
         What a ledger decided (``new``, ``again`` or ``earlier``), and people left after all it knows of the record.
     """

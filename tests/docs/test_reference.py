@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -202,3 +203,34 @@ def test_readme_table_shows_what_the_picture_shows() -> None:
     assert f"{before[4]} of 331 patients fits." in picture
     assert f"age {after[1]}, sex {after[2]}, BMI {after[3]}; no private values to change" in picture
     assert f"{after[4]} of 331 patients fit." in picture
+
+
+def test_readme_figures_are_those_of_the_benchmarks() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \w+ \| (catalogue(?:-explainer)?) \| (.*) \|$", page("benchmarks.md"), re.M)
+    names = re.findall(
+        r"\w+", "answered distance changes true pureness least k_effective k_desired k_consistent ncp ms"
+    )
+    table = pd.DataFrame([[float(cell) for cell in cells.split(" | ")] for _, cells in rows], columns=names)
+    own, begun = (table[[kind == wanted for kind, _ in rows]] for wanted in ("catalogue", "catalogue-explainer"))
+    assert len(own) == len(begun) == 6
+    assert (table["true"] == 100).all()
+    assert "true for the person who asks in 100 % of cases" in " ".join(readme.split())
+
+    def span(values: pd.Series, decimals: int) -> str:
+        return f"{values.min():.{decimals}f} to {values.max():.{decimals}f}".replace("100.0", "100")
+
+    said = {
+        f"reruns the protection for everybody | at least k people | {table['k_effective'].min():.0f} |",
+        f"knows everybody's outcome | at least k people | {table['k_desired'].min():.0f} |",
+        f"asks the model about everybody | at least k people | {span(table['k_consistent'], 0)} |",
+        f"An answer is wider than a row: {span(table['ncp'], 0)} %",
+        f"for {span(table['pureness'], 1)} % of the combinations",
+        f"{span(own['distance'], 2)} of that distance where it begins at the query",
+        f"{span(begun['distance'], 2)} where it begins at the explainer's counterfactual",
+    }
+    assert [line for line in said if line not in " ".join(readme.split())] == []
+
+
+def test_readme_can_be_read_in_a_minute() -> None:
+    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
