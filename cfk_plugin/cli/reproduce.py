@@ -129,6 +129,7 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
     err, jobs = console(stderr=True), experiment.jobs()
     forecast = Forecast(jobs, experiment.limit, at_once)
     left = {name: sum(job.table == name for job in jobs) for name in experiment.tables}
+    os.environ.setdefault("CFK_PROGRESS", "off")  # here and in every worker: there is one bar
     bar = Progress(
         TextColumn("measuring"),
         BarColumn(),

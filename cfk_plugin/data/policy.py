@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from cfk_plugin.data._notebook import card, facts
+from cfk_plugin.data._display import card, facts
 from cfk_plugin.errors import PolicyError, require
 
 Guarantee = Literal["nominal", "reciprocal", "catalogue"]

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data._notebook import card, facts, share, table
+from cfk_plugin.data._display import card, doing, facts, share, table
 from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
 from cfk_plugin.data.intake import Encoder, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -162,7 +162,8 @@ class Population(HostOnly):
         table, key = frame[kept].reset_index(drop=True), configured_key(key)
         subjects = _subjects_of(frame, schema)
         if not schema.is_public:
-            return cls._counted(table, schema, subjects, key)
+            with doing("reading the table"):
+                return cls._counted(table, schema, subjects, key)
         try:
             with quiet("the table holds values that cannot be counted ({})", PopulationError, let=PopulationError):
                 return cls._counted(table, schema, subjects, key)

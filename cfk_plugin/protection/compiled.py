@@ -26,6 +26,8 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from cfk_plugin.data._display import is_watched
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 _HERE = Path(__file__).parent  # where kernels are
 _numba: Any = numba  # much of it is declared nowhere
@@ -123,9 +125,9 @@ def _own_temporary() -> Path:
 
 @cache
 def _say_that_it_compiles() -> None:
-    if sys.stderr is not None and (sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")):
+    if is_watched():
         text = "compiling what searches for groups, once on this machine: some seconds (`cfk warm-up` does it ahead)"
-        sys.stderr.write(f"cfk_plugin: {text}\n")
+        sys.stderr.write(f"\rcfk_plugin: {text}\n")
 
 
 @cache

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from cfk_plugin.data._display import advance
 from cfk_plugin.data.model import Goal, LabelModel, Mask, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -95,6 +96,8 @@ def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort)
         worth, done = k / np.arange(k + 1).clip(1) ** ((np.arange(16)[:, None] + 0.5) / 16), 0
         for piece in range(1, _SLICES + 1):
             done = improve(space, groups, pool, k, worth, done, work * piece // _SLICES, work, state)
+            if advance is not None:
+                advance(piece, _SLICES)
     nobody, alone = np.flatnonzero(count == 0), np.flatnonzero(groups.free)
     seat = np.zeros(nobody.size, np.int64)
     if nobody.size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data._notebook import card, facts
+from cfk_plugin.data._display import advance, card, doing, facts
 from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle
@@ -142,6 +143,11 @@ class KAnonymizer(HostOnly):
                 "a ledger knows records, and a sealed catalogue has none; as it is fixed, many answers tell no more "
                 "than all of it. Leave the ledger out, or protect where the rows are"
             )
+        with doing("asking the model about the training rows"):
+            return self._fitted(population, model, desired)
+
+    def _fitted(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
+        policy = self.policy_
         self.manager_ = load_plugins(self.plugins)
         self.population_, self.goal_, self.rules_ = population, Goal(desired), rules_of(population.encoder)
         self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
@@ -226,9 +232,10 @@ class KAnonymizer(HostOnly):
         if facts is not None and len(facts) != len(frame):
             raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
         rules = self.rules_for(facts)
-        entries, findings = self.pipeline_.release(
-            frame, query, factuals=facts, rules=rules, instance_based=instance_based, progress=progress
-        )
+        with doing("protecting counterfactuals") if progress is None else nullcontext():
+            entries, findings = self.pipeline_.release(
+                frame, query, factuals=facts, rules=rules, instance_based=instance_based, progress=progress or advance
+            )
         return self.wrap(entries, findings, generator="table", call=call)
 
     def explain(
@@ -287,7 +294,8 @@ class KAnonymizer(HostOnly):
         if self.ledger is not None and not may_observe(len(query), track):  # nor on record as left
             entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
         else:
-            entries = self.pipeline_.answer(frame.take(query), query, rules, progress)
+            with doing("answering queries") if progress is None else nullcontext():
+                entries = self.pipeline_.answer(frame.take(query), query, rules, progress or advance)
         return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
 
     def published(self) -> Explanations:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data._notebook import card, facts
+from cfk_plugin.data._display import advance, card, doing, facts
 from cfk_plugin.data.constraints import Constraints, Rules, rules_of
 from cfk_plugin.data.domain import Numbers, Rows
 from cfk_plugin.data.intake import require_features, select, take_in
@@ -426,8 +427,9 @@ class _Wrapped(HostOnly):
             query = batch.query[batch.slot]
             pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
             asked = select(queries, self.anonymizer.population_.schema.features).take(query)
-            told: dict[str, Any] = {"instance_based": self.source.instance_based, "progress": progress}
-            done, kinds = pipeline.release(batch.frame, query, factuals=asked, rules=rules, **told)
+            told: dict[str, Any] = {"instance_based": self.source.instance_based, "progress": progress or advance}
+            with doing("protecting counterfactuals") if progress is None else nullcontext():
+                done, kinds = pipeline.release(batch.frame, query, factuals=asked, rules=rules, **told)
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
         return self._wrap(entries, findings, call)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data._notebook import card, marked, table
+from cfk_plugin.data._display import card, marked, table
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.region import Phrase, part_contains, part_of, part_to_text, to_text
 from cfk_plugin.errors import HostOnly, InputError

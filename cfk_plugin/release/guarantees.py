@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cfk_plugin.data._display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain
 from cfk_plugin.data.model import Goal, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -46,11 +47,13 @@ class GuaranteeState(HostOnly):
         if rows.population.is_sealed:
             sealed = _sealed(rows.population, policy)
             return cls(sides, sealed, fixed=sealed if sides.is_one else None)
-        likely = None if policy.objective == "ncp" else partial_dependence(rows, goal)
-        partition = partition_of(rows.population, policy, sides.of_rows, likely, effort)
+        with doing("dividing people into groups"):
+            likely = None if policy.objective == "ncp" else partial_dependence(rows, goal)
+            partition = partition_of(rows.population, policy, sides.of_rows, likely, effort)
         if policy.guarantee == "reciprocal":
             return cls(sides, partition, fixed=partition if sides.is_one else None)
-        return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))
+        with doing("finding answers for the catalogue"):
+            return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))
 
     @property
     def protector(self) -> tuple[Protector, str] | None:

@@ -1,12 +1,18 @@
-"""What a notebook shows of an object: plain HTML, small, and in the colours of the page, light or dark.
+"""What a person sees: of an object in a notebook, and of what takes long.
 
-Whoever calls this decides what may be seen; everything is escaped here.
+A notebook gets plain HTML, small, and in the colours of the page, light or dark. Whoever calls decides what may be
+seen; everything is escaped here.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import perf_counter
 
 import numpy as np
 from markupsafe import Markup
@@ -124,3 +130,68 @@ def picture(part: Part, groups: Sequence[Part]) -> Markup:
         _WIDE * len(bars), _TALL, part_to_text(part)
     )
     return about + Markup("").join(drawn) + Markup("</svg>")
+
+
+# What takes long is said on stderr where a person watches it: what is being done, how far it is, and since when.
+
+_AFTER, _EVERY = 2.0, 0.5  # seconds
+_OFF = ("0", "off", "no", "false")
+_stages: list[str] = []  # what is being done, and within it
+
+
+def is_watched() -> bool:
+    """Say whether a person sees stderr: in a terminal or a notebook, and not a server's, which has other threads."""
+    asyncio = sys.modules.get("asyncio")
+    if sys.stderr is None or os.environ.get("CFK_PROGRESS", "").lower() in _OFF:
+        return False
+    if type(sys.stderr).__module__.startswith("ipykernel"):
+        return True
+    return sys.stderr.isatty() and (asyncio is None or asyncio._get_running_loop() is None)
+
+
+@contextmanager
+def _doing(what: str) -> Iterator[None]:
+    if _stages:  # the line is there already, or will be
+        is_outer, is_shown = False, True
+    else:
+        is_outer = is_shown = is_watched() and threading.current_thread() is threading.main_thread()
+    done = threading.Event()
+    line = threading.Thread(target=_show, args=(done,), daemon=True)
+    if is_shown:
+        _stages.append(what)
+    if is_outer:
+        line.start()
+    try:
+        yield
+    finally:
+        if is_shown:
+            _stages.pop()
+        if is_outer:
+            done.set()
+            line.join()
+
+
+def _advance(done: int, total: int) -> None:
+    """Say how far the innermost stage is."""
+    if _stages and total > 1:
+        share = 10 * done // total
+        _stages[-1] = f"{_stages[-1].split(' █')[0].split(' ·')[0]} {'█' * share}{'·' * (10 - share)}"
+
+
+def _show(done: threading.Event) -> None:
+    """Write one line over and over, and leave none."""
+    began, wait, width = perf_counter(), _AFTER, 0
+    while not done.wait(wait) and _stages:
+        line = f"cfk_plugin: {_stages[-1]}, {perf_counter() - began:.0f} s"
+        sys.stderr.write("\r" + line.ljust(width))
+        sys.stderr.flush()
+        width, wait = len(line), _EVERY
+    if width:
+        sys.stderr.write("\r" + " " * width + "\r")
+        sys.stderr.flush()
+
+
+# Where nobody watches when this is imported, nothing is called at all.
+doing: Callable[[str], AbstractContextManager[object]] = _doing if is_watched() else nullcontext
+"""Say what is being done within, after two seconds; ``CFK_PROGRESS=off`` says nothing."""
+advance: Callable[[int, int], None] | None = _advance if is_watched() else None

@@ -1,0 +1,98 @@
+"""What takes long says what is being done, to a person who watches and to nobody else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import threading, time
+from cfk_plugin.data import _display
+_display._AFTER = _display._EVERY = 0.05
+"""
+WAITS = (
+    SCRIPT
+    + """
+with _display.doing("counting people"):
+    time.sleep(0.2)
+    with _display.doing("finding answers"):
+        _display.advance and _display.advance(3, 10)
+        time.sleep(0.2)
+print("done")
+"""
+)
+FITS = (
+    SCRIPT
+    + """
+_display._AFTER = _display._EVERY = 1e-4
+import pandas as pd
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+table = pd.DataFrame({"age": range(60), "pay": [i % 30 for i in range(60)]})
+
+def accepts(rows):
+    time.sleep(0.02)
+    return rows["pay"] > 9
+
+population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
+anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, accepts, desired=True)
+anonymizer.explain(table.head(3))
+anonymizer.transform(table.tail(3))
+"""
+)
+
+
+def seen(script: str, *, terminal: bool = True, **environment: str) -> str:
+    """Return what a script writes to stderr, which is a terminal or not."""
+    if not terminal:
+        done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=True)
+        return done.stderr
+    screen, end = pty.openpty()
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, env={**os.environ, **environment}) as process:
+        os.close(end)
+        text = b""
+        try:
+            while part := os.read(screen, 1 << 16):
+                text += part
+        except OSError:  # Linux says so where the other end is closed
+            pass
+    os.close(screen)
+    assert process.returncode == 0, text
+    return text.decode()
+
+
+def test_a_person_at_a_terminal_sees_what_is_being_done_and_how_far_and_no_trace_is_left() -> None:
+    text = seen(WAITS)
+    lines = text.split("\r")
+    assert any(line.startswith("cfk_plugin: counting people, ") for line in lines)
+    assert any(line.startswith("cfk_plugin: finding answers ███·······, ") for line in lines)
+    assert lines[-1] == ""
+    assert not lines[-2].strip()
+
+
+@pytest.mark.parametrize("quiet", ["pipe", "option", "thread", "loop", "fast"])
+def test_nobody_else_sees_anything(quiet: str) -> None:
+    body = WAITS.removeprefix(SCRIPT)
+    wrapped = {
+        "thread": f"{SCRIPT}\nit = threading.Thread(target=exec, args=({body!r}, globals()))\nit.start()\nit.join()",
+        "loop": f"{SCRIPT}\nimport asyncio\nasync def work(): exec({body!r}, globals())\nasyncio.run(work())",
+        "fast": WAITS.replace("0.05", "60"),
+    }
+    options = {"CFK_PROGRESS": "off"} if quiet == "option" else {}
+    assert seen(wrapped.get(quiet, WAITS), terminal=quiet != "pipe", **options) == ""
+
+
+def test_fitting_and_answering_name_their_stages() -> None:
+    text = seen(FITS)
+    for stage in (
+        "asking the model about the training rows",
+        "dividing people into groups",
+        "finding answers for the catalogue",
+        "answering queries",
+        "protecting counterfactuals",
+    ):
+        assert f"cfk_plugin: {stage}" in text
