@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data._display import profile
 from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.region import part_contains, part_of, part_to_text
 from cfk_plugin.errors import InputError
 from cfk_plugin.frontier import Frontier
 from cfk_plugin.metrics import POOLED, GroupGap
 from cfk_plugin.metrics.intervals import roc_height
 from cfk_plugin.release.explanations import Explanations, class_sizes_of, ncp_table
+from cfk_plugin.release.results import GeneralizedCounterfactual
 from cfk_plugin.report.disclosure import BOUNDS, COIN, short
 
 if TYPE_CHECKING:
@@ -53,6 +56,24 @@ def nothing(ax: Axes, why: str = "nothing was released") -> Axes:
     return ax
 
 
+class _Display:
+    """A picture that `plot` draws: on axes ``ax_``, of the figure ``figure_``."""
+
+    height = 4.0
+    ax_: Axes
+    figure_: Any
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw on axes, by default those of a new figure."""
+        self.ax_ = ax or new_axes(self.height)
+        self.figure_ = self.ax_.figure
+        self._draw(self.ax_)
+        return self
+
+    def _draw(self, ax: Axes) -> None:
+        raise NotImplementedError
+
+
 _MOST_BARS = 24
 
 
@@ -77,28 +98,118 @@ def plot_risk(explanations: Explanations | Sequence[int], *, k: int | None = Non
     InputError
         If the explanations are prototypes, which no people fit, or a size is below 1.
     """
-    from matplotlib.ticker import MaxNLocator
+    return RiskDisplay.from_explanations(explanations, k=k, ax=ax).ax_
 
-    sizes = np.asarray(class_sizes_of(explanations), dtype=np.int64)
-    ax = ax or new_axes(4.0)
-    if k is None and isinstance(explanations, Explanations) and isinstance(explanations.policy, PrivacyPolicy):
-        k = explanations.policy.k
-    if not len(sizes):
-        return nothing(ax)
-    edges = _edges(sizes, k)
-    shares = np.histogram(sizes, edges)[0] / len(sizes)
-    bars = ax.bar(edges[:-1], 100 * shares, np.diff(edges), align="edge", color=BAR, edgecolor="white")
-    ax.bar_label(bars, [_percent(share) for share in shares], padding=2, fontsize=8, color=INK)
-    if k is not None:
-        mark_k(ax, k - 0.5, k)
-    ax.set_ylim(0, 125 * shares.max())
-    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 100])
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("people who fit the region (number)")
-    ax.set_ylabel(f"released explanations (% of {len(sizes):,})")
-    _risk_axis(ax)
-    clean(ax)
-    return ax
+
+class RiskDisplay(_Display):
+    """How many people fit the released regions, and the prosecutor risk that goes with it; see `plot_risk`."""
+
+    def __init__(self, sizes: Sequence[int], *, k: int | None = None) -> None:
+        self.sizes, self.k = np.asarray(class_sizes_of(sizes), dtype=np.int64), k
+
+    @classmethod
+    def from_explanations(
+        cls, explanations: Explanations | Sequence[int], *, k: int | None = None, ax: Axes | None = None
+    ) -> Self:
+        """Draw explanations, or numbers of people; parameters and errors are those of `plot_risk`."""
+        if k is None and isinstance(explanations, Explanations) and isinstance(explanations.policy, PrivacyPolicy):
+            k = explanations.policy.k
+        return cls(class_sizes_of(explanations), k=k).plot(ax=ax)
+
+    def _draw(self, ax: Axes) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        sizes, k = self.sizes, self.k
+        if not len(sizes):
+            nothing(ax)
+            return
+        edges = _edges(sizes, k)
+        shares = np.histogram(sizes, edges)[0] / len(sizes)
+        bars = ax.bar(edges[:-1], 100 * shares, np.diff(edges), align="edge", color=BAR, edgecolor="white")
+        ax.bar_label(bars, [_percent(share) for share in shares], padding=2, fontsize=8, color=INK)
+        if k is not None:
+            mark_k(ax, k - 0.5, k)
+        ax.set_ylim(0, 125 * shares.max())
+        ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 100])
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_xlabel("people who fit the region (number)")
+        ax.set_ylabel(f"released explanations (% of {len(sizes):,})")
+        _risk_axis(ax)
+        clean(ax)
+
+
+class ExplanationDisplay(_Display):
+    """One released explanation: its ranges among those of all groups of people, and its other values as text.
+
+    Bars say how many groups have such values, each counted once over its range; dark ones are the explanation's. No row
+    is counted, and no end of an axis is said. Where no group is known, as for a nominal guarantee, there are no bars.
+
+    Parameters
+    ----------
+    entry : GeneralizedCounterfactual
+    factual : mapping, optional
+        The person's own values, drawn where they change; only where they may be shown.
+    """
+
+    def __init__(self, entry: GeneralizedCounterfactual, factual: Mapping[str, Any] | None = None) -> None:
+        self.entry, self.factual = entry, factual
+        self.height = 0.7 + 0.25 * len(entry.cells()) + 0.2 * len(entry.region)
+
+    @classmethod
+    def from_explanations(
+        cls,
+        explanations: Explanations,
+        entry: int | None = None,
+        *,
+        queries: pd.DataFrame | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw one entry, by default the first that is a released region.
+
+        Parameters
+        ----------
+        explanations : Explanations
+        entry : int, optional
+            Its position.
+        queries : DataFrame, optional
+            Those that were explained, where they may be shown: what changes stands beside what was.
+        ax : matplotlib Axes, optional
+            Default: those of a new figure.
+
+        Raises
+        ------
+        InputError
+            If the entry is no released region, there is none, or `queries` do not fit.
+        """
+        found = next(iter(explanations.generalized), None) if entry is None else explanations[entry]
+        if not isinstance(found, GeneralizedCounterfactual):
+            raise InputError("only a released region can be drawn; see `generalized` for those that there are")
+        own = None if queries is None else explanations.asked(queries)[found.query]
+        return cls(found, own).plot(ax=ax)
+
+    def _draw(self, ax: Axes) -> None:
+        cells, region, parts = self.entry.cells(), self.entry.region, self.entry.parts()
+        heights = [1.0 if name in region and self.entry.telling.groups else 0.55 for name in cells]
+        rows = np.cumsum(heights)  # lower end of each
+        for (name, said), height, low in zip(cells.items(), heights, rows, strict=True):
+            bars = profile(region[name], [group[name] for group in self.entry.telling.groups]) if name in region else []
+            wide = min(1 / max(len(bars), 1), 1 / 12)
+            for at, (tall, own) in enumerate(bars):
+                ax.bar(at * wide, -0.8 * tall, 0.9 * wide, low, align="edge", color=INK if own else BAR)
+            factual = None if self.factual is None or name not in parts else self.factual[name]
+            stays = factual is None or part_contains(parts[name], factual)
+            text = said if stays else f"{part_to_text(part_of(factual))} → {said}"
+            ax.text(
+                1.04, low - height / 2, text, va="center", fontsize=9, color=INK, weight="normal" if stays else "bold"
+            )
+        ax.set_xlim(0, 1.6)
+        ax.set_ylim(rows[-1] + 0.1, 0)
+        ax.set_yticks(rows - np.array(heights) / 2, list(cells))
+        ax.tick_params(length=0)
+        ax.set_xticks([])
+        if self.entry.telling.groups:
+            ax.set_xlabel("bars: groups of people with such values; dark: this explanation", loc="left", fontsize=9)
+        ax.spines[["top", "right", "bottom", "left"]].set_visible(False)
 
 
 def plot_ncp_by_attribute(explanations: Explanations, population: Population, *, ax: Axes | None = None) -> Axes:
@@ -327,43 +438,58 @@ def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax
     Bands of two k may overlap although one costs clearly more: they are of the same counterfactuals, and each band says
     how far the figure would move with others.
     """
-    table = _frontier_table(frontier)
-    ax = ax or new_axes(4.0)
-    if k is None and isinstance(frontier, Frontier):
-        k = frontier.policy["k"]
-    if not table["released"].any():
-        return nothing(ax)
-    asked, common, last = (int(table[name].iloc[-1]) for name in ("asked", "common", "k"))
-    of = "common_" if common else ""
-    lines = {
-        "pureness": (f"{of}pureness_mean", "-", "o", INK),
-        "information loss, NCP": (f"{of}ncp_mean", "--", "s", INK),
-        "withheld, of all asked": ("suppressed_rate", ":", "^", MARK),
-    }
-    if not table["suppressed_rate"].any():
-        del lines["withheld, of all asked"]
-    for column, style, marker, shade in lines.values():
-        # What two bands share is darker.
-        band = (table["k"], table[f"{column}_low"], table[f"{column}_high"])
-        ax.fill_between(*band, color=MARK, alpha=0.16, linewidth=0, zorder=1)
-        ax.plot(table["k"], table[column], style, marker=marker, markersize=4, color=shade, zorder=3)
-    y = -np.inf
-    for value, name in sorted((float(table[line[0]].dropna().iloc[-1]), name) for name, line in lines.items()):
-        y = max(value, y + _APART)  # names stand at the ends of their lines, apart from each other
-        where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
-        ax.annotate(f"{name} {value:.2f}", (last, y), (7, 0), **where)
-    if k is not None:
-        mark_k(ax, k, k)
-    _limit(ax, table["k"].to_numpy(), k)
-    over = f"all {asked:,} counterfactuals" if common == asked else f"the {common:,} of {asked:,} released at every k"
-    ax.set_xlabel("k, least number of people behind an explanation")
-    ax.set_ylabel(f"mean with 95 % interval,\nover {over if common else 'what each k releases: not the same ones'}")
-    clean(ax)
-    return ax
+    return FrontierDisplay.from_frontier(frontier, k=k, ax=ax).ax_
 
 
-def _frontier_table(frontier: Frontier | pd.DataFrame) -> pd.DataFrame:
-    table = frontier.to_frame() if isinstance(frontier, Frontier) else frontier
+class FrontierDisplay(_Display):
+    """Pureness, information loss and what is withheld against k; see `plot_frontier`."""
+
+    def __init__(self, table: pd.DataFrame, *, k: int | None = None) -> None:
+        self.table, self.k = _frontier_table(table), k
+
+    @classmethod
+    def from_frontier(cls, frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None) -> Self:
+        """Draw a frontier, or its table; parameters and errors are those of `plot_frontier`."""
+        if isinstance(frontier, Frontier):
+            k, frontier = frontier.policy["k"] if k is None else k, frontier.to_frame()
+        return cls(frontier, k=k).plot(ax=ax)
+
+    def _draw(self, ax: Axes) -> None:
+        table, k = self.table, self.k
+        if not table["released"].any():
+            nothing(ax)
+            return
+        asked, common, last = (int(table[name].iloc[-1]) for name in ("asked", "common", "k"))
+        of = "common_" if common else ""
+        lines = {
+            "pureness": (f"{of}pureness_mean", "-", "o", INK),
+            "information loss, NCP": (f"{of}ncp_mean", "--", "s", INK),
+            "withheld, of all asked": ("suppressed_rate", ":", "^", MARK),
+        }
+        if not table["suppressed_rate"].any():
+            del lines["withheld, of all asked"]
+        for column, style, marker, shade in lines.values():
+            # What two bands share is darker.
+            band = (table["k"], table[f"{column}_low"], table[f"{column}_high"])
+            ax.fill_between(*band, color=MARK, alpha=0.16, linewidth=0, zorder=1)
+            ax.plot(table["k"], table[column], style, marker=marker, markersize=4, color=shade, zorder=3)
+        y = -np.inf
+        for value, name in sorted((float(table[line[0]].dropna().iloc[-1]), name) for name, line in lines.items()):
+            y = max(value, y + _APART)  # names stand at the ends of their lines, apart from each other
+            where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
+            ax.annotate(f"{name} {value:.2f}", (last, y), (7, 0), **where)
+        if k is not None:
+            mark_k(ax, k, k)
+        _limit(ax, table["k"].to_numpy(), k)
+        over = (
+            f"all {asked:,} counterfactuals" if common == asked else f"the {common:,} of {asked:,} released at every k"
+        )
+        ax.set_xlabel("k, least number of people behind an explanation")
+        ax.set_ylabel(f"mean with 95 % interval,\nover {over if common else 'what each k releases: not the same ones'}")
+        clean(ax)
+
+
+def _frontier_table(table: pd.DataFrame) -> pd.DataFrame:
     means = [f"{common}{name}" for common in ("", "common_") for name in ("ncp_mean", "pureness_mean")]
     ends = [f"{name}{end}" for name in (*means, "suppressed_rate") for end in ("", "_low", "_high")]
     if lost := [name for name in ("k", "asked", "released", "common", *ends) if name not in table.columns]:

@@ -219,7 +219,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         queries : DataFrame
             As for `text`.
         """
-        return self._with(_before=self._asked(queries))
+        return self._with(_before=self.asked(queries))
 
     def _check_fit(self, policy: PrototypePolicy) -> None:
         certificates = {entry.certificate for entry in self.prototypes}
@@ -307,10 +307,11 @@ class Explanations(HostOnly, Sequence[Entry]):
         InputError
             If `queries` is no table with every feature, or has fewer rows than were asked about.
         """
-        rows = self._asked(queries)
+        rows = self.asked(queries)
         return [entry.text(rows[entry.query], phrases) for entry in self._entries]
 
-    def _asked(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
+    def asked(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
+        """Return the values of each query by feature; refused where they cannot be those that were asked."""
         table = require_features(queries, self.columns, "queries")
         columns = [table[name].tolist() for name in self.columns]
         rows = [dict(zip(self.columns, values, strict=True)) for values in zip(*columns, strict=True)]

@@ -16,10 +16,20 @@ from matplotlib.figure import Figure
 
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.audit.result import AttackReport
+from cfk_plugin.data._display import profile
 from cfk_plugin.errors import InputError
 from cfk_plugin.frontier import Frontier, frontier
 from cfk_plugin.metrics import POOLED, GroupGap, group_gap
-from cfk_plugin.plots import plot_frontier, plot_groups, plot_ncp_by_attribute, plot_risk, plot_roc
+from cfk_plugin.plots import (
+    ExplanationDisplay,
+    FrontierDisplay,
+    RiskDisplay,
+    plot_frontier,
+    plot_groups,
+    plot_ncp_by_attribute,
+    plot_risk,
+    plot_roc,
+)
 from cfk_plugin.release.explanations import group_gaps, ncp_table, risk_by_group_size
 from prototyped import prototypes
 from reported import membership
@@ -150,6 +160,54 @@ def test_nothing_released_says_so(entries: Any, explanations: Explanations, popu
     assert texts(plot_ncp_by_attribute(nothing, population, ax=Figure().add_subplot())) == ["nothing was released"]
     assert risk_by_group_size(nothing).empty
     assert ncp_table(nothing, population)["ncp_mean"].isna().all()
+
+
+def test_displays_draw_what_the_functions_draw(explanations: Explanations, costs: Frontier, ax: Axes) -> None:
+    risk = RiskDisplay.from_explanations(explanations, ax=ax)
+    assert risk.ax_ is ax
+    assert risk.figure_ is ax.figure
+    same = plot_risk(explanations, ax=Figure().add_subplot())
+    assert [bar.get_height() for bar in ax.patches] == [bar.get_height() for bar in same.patches]
+    assert RiskDisplay([10, 11], k=10).plot(ax=Figure().add_subplot()).ax_.patches
+    frontier = FrontierDisplay.from_frontier(costs, ax=Figure().add_subplot()).ax_
+    assert texts(frontier) == texts(plot_frontier(costs, ax=Figure().add_subplot()))
+
+
+def test_an_explanation_is_drawn_among_all_groups(explanations: Explanations, population: Population, ax: Axes) -> None:
+    entry = explanations.generalized[0]
+    ExplanationDisplay.from_explanations(explanations, ax=ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["age", "city", "pay"]
+    assert texts(ax) == list(entry.cells().values())
+    groups = [group["age"] for group in entry.telling.groups]
+    bars = [bar for bar in ax.patches if bar.get_y() == 1.0]
+    assert len(groups) > 5
+    assert [round(-bar.get_height() / 0.8, 9) for bar in bars] == [
+        height for height, _ in profile(entry.region["age"], groups)
+    ]
+    dark = mpl.colors.to_rgba("0.1")
+    assert [bar.get_facecolor() == dark for bar in bars] == [own for _, own in profile(entry.region["age"], groups)]
+
+
+def test_what_was_before_is_drawn_only_where_the_queries_are_given(
+    explanations: Explanations, population: Population
+) -> None:
+    queries = population.frame.head(30).assign(pay=5)
+    shown = ExplanationDisplay.from_explanations(explanations, 0, queries=queries, ax=Figure().add_subplot())
+    said = dict(zip(("age", "city", "pay"), texts(shown.ax_), strict=True))
+    assert said["pay"] == f"5 → {explanations[0].released['pay']}"
+    with pytest.raises(InputError, match="29 queries, and query 29 was answered"):
+        ExplanationDisplay.from_explanations(explanations, 0, queries=queries.head(29))
+    with pytest.raises(InputError, match="only a released region can be drawn"):
+        ExplanationDisplay.from_explanations(prototypes())
+
+
+def test_a_nominal_explanation_is_drawn_without_groups(population: Population, ax: Axes) -> None:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal")).fit(population, accepts, True)
+    found = anonymizer.transform(population.frame.tail(1))
+    ExplanationDisplay.from_explanations(found, ax=ax)
+    assert not ax.patches
+    assert ax.get_xlabel() == ""
+    assert texts(ax) == list(found.generalized[0].cells().values())
 
 
 def test_a_region_without_people_is_refused() -> None:
