@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,13 +18,14 @@ from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
 
 if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
+    from cfk_plugin.serving.handler import Answer
 
 
 @command(
     "serve",
     "cfk serve models:/patients-explained/1\n"
     "cfk serve models:/explainer/3 --bundle population.cfk --model models:/credit/7 --desired 1 --port 5001\n"
-    "cfk serve --bundle catalogue.cfk --model models:/credit/7 --desired 1",
+    "cfk serve --bundle catalogue.cfk --model models:/credit/7 --desired 1 --host 0.0.0.0 --tokens tokens.txt",
 )
 def serve(
     explainer: Annotated[
@@ -36,7 +39,15 @@ def serve(
     ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None,
     track: opt.Track = False,
     experiment: opt.Experiment = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    name: Annotated[str, typer.Option(help="Of the model in KServe's protocols.")] = "explainer",
+    tokens: Annotated[Path | None, typer.Option(help="File of bearer tokens, one on each line; read again.")] = None,
+    rate: Annotated[int | None, typer.Option(help="Requests a minute of each token, else address.", min=1)] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM), for https.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="Ask clients for a certificate that these sign.")] = None,
+    open_to_all: Annotated[bool, typer.Option("--open", help="Let others ask without saying who they are.")] = False,
+    workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 1,
+    host: Annotated[str, typer.Option(help="Address to listen at; others need --tokens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 5001,
     timeout: Annotated[float, typer.Option(help="Seconds after which a request is answered with 504.", min=0.1)] = 60,
     read_timeout: Annotated[float, typer.Option(help="Seconds to send a request in.", min=0.1)] = 10,
@@ -45,17 +56,58 @@ def serve(
 ) -> int:
     """Answer queries over HTTP with protected explanations, in front of a registered explainer or from a catalogue.
 
-    POST /invocations takes what MLflow's server takes as dataframe_split or dataframe_records.
+    POST /invocations takes what MLflow's server takes as dataframe_split or dataframe_records, POST
+    /v1/models/NAME:explain and /v2/models/NAME/explain what KServe's protocols have. /ready and /metrics are for
+    orchestrators and monitors.
     """
-    from cfk_plugin._files import load_model
-    from cfk_plugin.records.ledger import Ledger
-    from cfk_plugin.records.logger import RunLogger
-    from cfk_plugin.serving.handler import handler_for, opened, show_no_traces
-    from cfk_plugin.serving.pyfunc import answer_of_model, load_inner
-    from cfk_plugin.serving.server import Limits, run
+    from cfk_plugin.serving.access import Rate, Tokens, bound, check_reach, in_workers
+    from cfk_plugin.serving.handler import show_no_traces
+    from cfk_plugin.serving.server import Limits, make_app, run
 
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     show_no_traces()
+    if not _NAME.fullmatch(name):
+        raise InputError("--name has letters, digits, '.', '_' and '-' alone")
+    check_reach(host, asks_who=bool(tokens or client_ca), open_to_all=open_to_all)
+    tls, holders = _tls(tls_cert, tls_key, client_ca), Tokens(tokens) if tokens else None
+    limits = Limits(timeout, threads, read_timeout)
+    shared = bound(host, port) if workers > 1 else None
+    settings: dict[str, Any] = {"k": k, "ledger": ledger, "track": track, "experiment": experiment}
+
+    def work() -> int:
+        answer = _answer(explainer, bundle, model, desired, most, **settings)
+        limit = Rate(max(1, rate // workers)) if rate else None  # workers do not know what others let through
+        app = make_app(answer, limits, name=name, tokens=holders, rate=limit)
+        return run(app, host, port, limits, console(stderr=True), shared=shared, **tls)
+
+    if workers == 1:
+        return work()
+    with TemporaryDirectory(prefix="cfk-metrics-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        return in_workers(workers, work)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _answer(
+    explainer: str | None,
+    bundle: Path | None,
+    model: str | None,
+    desired: str | None,
+    most: int,
+    *,
+    k: int | None,
+    ledger: str | None,
+    track: bool,
+    experiment: str | None,
+) -> Answer:
+    from cfk_plugin._files import load_model
+    from cfk_plugin.records.ledger import Ledger
+    from cfk_plugin.records.logger import RunLogger
+    from cfk_plugin.serving.handler import handler_for, opened
+    from cfk_plugin.serving.pyfunc import answer_of_model, load_inner
+
     if explainer is not None and bundle is None and model is None:
         answer = answer_of_model(load_model(explainer))
         if answer is None:
@@ -65,30 +117,49 @@ def serve(
         given = {"--desired": desired, "--k": k, "--ledger": ledger, "--track": track or experiment}
         if names := [name for name, value in given.items() if value]:
             raise InputError(f"a protected model brings its own settings; leave out {', '.join(names)}")
-    elif bundle is None or model is None or desired is None:
+        return answer
+    if bundle is None or model is None or desired is None:
         raise InputError(
             "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
             "log_protected_model needs none of them, and a bundle with a catalogue no explainer"
         )
-    else:
-        population, policy = opened(bundle)
-        asked = load_model(model)
-        outcome = _outcome(desired, asked, population)
-        try:
-            inner = None if explainer is None else load_inner(explainer)
-        except ModelError as error:
-            raise InputError(f"{explainer}: {error}") from None
-        answer = handler_for(
-            population,
-            policy if k is None else replace(policy, k=k),
-            inner,
-            most=most,
-            model=asked,
-            desired=outcome,
-            ledger=Ledger(ledger) if ledger else None,
-            track=RunLogger(experiment=experiment, run_name="served") if track or experiment else False,
-        ).answer
-    return run(answer, host, port, Limits(timeout, threads, read_timeout), console(stderr=True))
+    population, policy = opened(bundle)
+    asked = load_model(model)
+    outcome = _outcome(desired, asked, population)
+    try:
+        inner = None if explainer is None else load_inner(explainer)
+    except ModelError as error:
+        raise InputError(f"{explainer}: {error}") from None
+    return handler_for(
+        population,
+        policy if k is None else replace(policy, k=k),
+        inner,
+        most=most,
+        model=asked,
+        desired=outcome,
+        ledger=Ledger(ledger) if ledger else None,
+        track=RunLogger(experiment=experiment, run_name="served") if track or experiment else False,
+    ).answer
+
+
+def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Any]:
+    """Return what uvicorn is told of certificates."""
+    import ssl
+
+    if cert is None and (key or client_ca):
+        raise InputError("--tls-key and --client-ca need --tls-cert")
+    if cert is None:
+        return {}
+    try:  # here, where the error can say it in one line
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
+        context.load_cert_chain(cert, key, password="")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--tls-cert, --tls-key or --client-ca cannot be read ({type(error).__name__}); give PEM files, the key "
+            "without a passphrase"
+        ) from None
+    told: dict[str, Any] = {"ssl_certfile": cert, "ssl_keyfile": key}
+    return told | ({"ssl_ca_certs": str(client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED} if client_ca else {})
 
 
 @command("warm-up", "cfk warm-up\nNUMBA_CACHE_DIR=/opt/kernels cfk warm-up")

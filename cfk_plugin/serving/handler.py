@@ -52,6 +52,10 @@ TYPE = "the content type must be application/json"
 TOO_LONG = "the request is too long; send fewer queries at once"
 NOT_JSON = "the body is not valid JSON"
 SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
+INSTANCES = 'the body must be {"instances": [{...}]} with an object of all features for each query'
+TENSORS = (
+    'the body must be {"inputs": [{"name": ..., "shape": [n], "datatype": ..., "data": [...]}]}, one for each feature'
+)
 
 
 # And whoever starts a server.
@@ -254,6 +258,52 @@ def answer_to(body: bytes | str, answer: Answer) -> bytes:
         return to_json({"predictions": answer(*read_body(body))})
 
 
+def explain_instances(body: bytes | str, answer: Answer) -> bytes:
+    """Do the same for KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations": [record, ...]}``.
+
+    The model's predictions, which that protocol has beside, are not told.
+    """
+    with refusing(FAILED, ours=True):
+        request = _read(body)
+        params, rows = request.pop("parameters", None) or {}, request.pop("instances", None)
+        if request or not isinstance(params, dict) or not isinstance(rows, list):
+            raise RequestError(INSTANCES)
+        if not all(isinstance(row, dict) for row in rows):
+            raise RequestError(INSTANCES)
+        return to_json({"predictions": [], "explanations": answer(_checked(rows), params)})
+
+
+_OF_TENSORS = {"id", "inputs", "outputs", "parameters"}
+
+
+def explain_tensors(body: bytes | str, answer: Answer, name: str) -> bytes:
+    """Do the same for the Open Inference Protocol (V2): one tensor for each feature; records come back as JSON text."""
+    with refusing(FAILED, ours=True):
+        request = _read(body)
+        params, inputs = request.get("parameters") or {}, request.get("inputs")
+        if set(request) - _OF_TENSORS or not isinstance(params, dict) or not isinstance(inputs, list) or not inputs:
+            raise RequestError(TENSORS)
+        columns = dict(_column(one) for one in inputs)
+        if len(columns) != len(inputs) or len({len(data) for data in columns.values()}) != 1:
+            raise RequestError(TENSORS)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        k = {key: value for key, value in params.items() if key != "content_type"}
+        data = [to_json(record).decode() for record in answer(_checked(rows), k)]
+        told = {"name": "explanations", "shape": [len(data)], "datatype": "BYTES", "data": data}
+        asked = request.get("id")
+        return to_json({"model_name": name, **({"id": asked} if isinstance(asked, str) else {}), "outputs": [told]})
+
+
+def _column(tensor: Any) -> tuple[str, list[Any]]:
+    """Return name and values of a tensor of shape (n,) or (n, 1)."""
+    if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
+        raise RequestError(TENSORS)
+    shape, data = tensor.get("shape"), tensor.get("data")
+    if not isinstance(data, list) or shape not in ([len(data)], [len(data), 1]):
+        raise RequestError(TENSORS)
+    return tensor["name"], [value[0] if isinstance(value, list) and len(value) == 1 else value for value in data]
+
+
 def to_json(content: Any) -> bytes:
     """Return content as JSON, as both servers send it."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
@@ -267,9 +317,8 @@ def is_table(body: bytes | str) -> bool:
 
 def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the queries, all with the same keys, and the parameters of a JSON request in MLflow's form."""
-    with quiet(NOT_JSON, lambda _: RequestError(NOT_JSON)):  # type: ignore[arg-type]
-        request = json.loads(body)
-    if not isinstance(request, dict) or set(request) - _KEYS or len(set(request) - {"params"}) != 1:
+    request = _read(body, SHAPE)
+    if set(request) - _KEYS or len(set(request) - {"params"}) != 1:
         raise RequestError(SHAPE)
     params = request.pop("params", None) or {}
     if not isinstance(params, dict):
@@ -277,6 +326,14 @@ def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     ((form, content),) = request.items()
     rows = _records(content) if form == "dataframe_records" else _split(content)
     return _checked(rows), params
+
+
+def _read(body: bytes | str, otherwise: str = NOT_JSON) -> dict[str, Any]:
+    with quiet(NOT_JSON, lambda _: RequestError(NOT_JSON)):  # type: ignore[arg-type]
+        request = json.loads(body)
+    if not isinstance(request, dict):
+        raise RequestError(otherwise)
+    return request
 
 
 def _split(content: Any) -> list[dict[str, Any]]:

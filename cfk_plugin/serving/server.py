@@ -6,9 +6,11 @@ import asyncio
 import logging
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +22,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cfk_plugin.errors import CFKError, quiet
+from cfk_plugin.serving.access import Gate, Metrics, Rate, Tokens
 from cfk_plugin.serving.handler import (
     JSON,
     MOST_BYTES,
@@ -28,10 +31,14 @@ from cfk_plugin.serving.handler import (
     Answer,
     RequestError,
     answer_to,
+    explain_instances,
+    explain_tensors,
     to_json,
 )
 
 if TYPE_CHECKING:
+    import socket
+
     from rich.console import Console
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -44,6 +51,9 @@ TIMEOUT = "the explanation took too long"
 BUSY = "the server is busy; try again later"
 WRONG_PATH = "there is nothing here; POST to /invocations"
 FAILED = "the request failed"
+
+Write = Callable[[bytes, Answer], bytes]
+"""What reads a body in one protocol and writes what is sent back; raises a `RequestError`."""
 
 _SMALL = 65_536  # bytes; requests that are no longer are read however much others hold
 
@@ -62,15 +72,29 @@ class Limits:
     connections: int = 512  # clients at the same time, those that send nothing among them
 
 
-def make_app(answer: Answer, limits: Limits) -> ASGIApp:
+def make_app(
+    answer: Answer, limits: Limits, *, name: str = "explainer", tokens: Tokens | None = None, rate: Rate | None = None
+) -> ASGIApp:
     """Return the server as an ASGI application. It raises nothing: what web servers make of that is a trace.
 
-    ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``GET /ping`` and ``GET /health`` answer 200.
+    ``POST /invocations`` answers ``{"predictions": [record, ...]}``, ``POST /v1/models/{name}:explain`` and ``POST
+    /v2/models/{name}/explain`` what KServe's protocols have; ``GET /ping`` and ``GET /health`` answer 200, ``GET
+    /ready`` 503 while there is no place for a request, or nobody may ask; ``GET /metrics`` is for Prometheus.
     """
-    room = _Room(answer, limits)
+    metrics = Metrics()
+    room = _Room(metrics.counted(answer), limits)
 
     async def ping(request: Request) -> Response:  # noqa: ARG001 - every route takes the request
         return Response("\n", media_type=JSON)
+
+    async def ready(request: Request) -> Response:  # noqa: ARG001
+        is_ready = room.has_place and (tokens is None or tokens.are_there)
+        told = {"name": name, "ready": is_ready}
+        return Response(to_json(told), status_code=200 if is_ready else 503, media_type=JSON)
+
+    async def count(request: Request) -> Response:  # noqa: ARG001
+        text, kind = metrics.text()
+        return Response(text, media_type=kind)
 
     async def wrong_path(request: Request, error: Exception) -> Response:  # noqa: ARG001
         return _refusal(getattr(error, "status_code", 404), WRONG_PATH)
@@ -78,15 +102,25 @@ def make_app(answer: Answer, limits: Limits) -> ASGIApp:
     async def failed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - its text must not get out
         return _refusal(500, FAILED)
 
-    routes = [Route("/invocations", room.invocations, methods=["POST"])]
-    routes += [Route(path, ping, methods=["GET"]) for path in ("/ping", "/health")]
+    model = f"/v1/models/{name}", f"/v2/models/{name}"
+    tensors: Write = partial(explain_tensors, name=name)
+    asked: dict[str, Write] = {
+        "/invocations": answer_to,
+        f"{model[0]}:explain": explain_instances,
+        f"{model[1]}/explain": tensors,
+    }
+    told = dict.fromkeys(("/ping", "/health", "/v2/health/live"), ping) | {"/metrics": count}
+    told |= dict.fromkeys(("/ready", "/v2/health/ready", model[0], f"{model[1]}/ready"), ready)
+    routes = [Route(path, partial(room.answer, write), methods=["POST"]) for path, write in asked.items()]
+    routes += [Route(path, tell, methods=["GET"]) for path, tell in told.items()]
     app = Starlette(routes=routes, exception_handlers={404: wrong_path, 405: wrong_path, Exception: failed})
     app.router.redirect_slashes = False
+    gate = Gate(app, _refusal, metrics, tokens, rate)
 
     async def calm(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with quiet("{}", CFKError):
-                await app(scope, receive, send)
+                await gate(scope, receive, send)
         except CFKError as failure:  # Starlette has answered, and raises what it has answered
             _log.warning("a request failed: %s", failure)
 
@@ -98,13 +132,17 @@ class _Room:
 
     def __init__(self, answer: Answer, limits: Limits) -> None:
         self._answer, self._limits = answer, limits
-        self._waiting: SimpleQueue[tuple[Future[Response], bytes]] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[Future[Response], Write, bytes]] = SimpleQueue()
         self._inside = 0  # requests that are worked on or wait
         self._held = 0  # bytes of these, and of those that are read
         for _ in range(limits.threads):  # daemons: one that hangs must not keep the process from ending
             threading.Thread(target=self._work, name="cfk-request", daemon=True).start()
 
-    async def invocations(self, request: Request) -> Response:
+    @property
+    def has_place(self) -> bool:
+        return self._inside < 2 * self._limits.threads
+
+    async def answer(self, write: Write, request: Request) -> Response:
         """Answer a request, whatever becomes of it."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             return _refusal(415, TYPE)
@@ -115,13 +153,13 @@ class _Room:
             refused = _refusal(408, TOO_SLOW)
         except ClientDisconnect:
             refused = _refusal(400, TOO_SLOW)  # to nobody
-        if refused is None and self._inside >= 2 * self._limits.threads:
+        if refused is None and not self.has_place:
             refused = _refusal(503, BUSY)
         length = sum(map(len, parts))
         if refused is not None:
             self._held -= length
             return refused
-        return await self._worked_on(b"".join(parts), length)
+        return await self._worked_on(write, b"".join(parts), length)
 
     async def _read(self, request: Request, parts: list[bytes]) -> Response | None:
         """Read the body; return a refusal as soon as it is too long, alone or with the others."""
@@ -136,7 +174,7 @@ class _Room:
                 return _refusal(503, BUSY)
         return None
 
-    async def _worked_on(self, body: bytes, length: int) -> Response:
+    async def _worked_on(self, write: Write, body: bytes, length: int) -> Response:
         loop = asyncio.get_running_loop()
         work: Future[Response] = Future()
 
@@ -150,7 +188,7 @@ class _Room:
 
         self._inside += 1
         work.add_done_callback(done)
-        self._waiting.put((work, body))
+        self._waiting.put((work, write, body))
         found, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=self._limits.seconds)
         if not found:
             work.cancel()  # only what still waits can be: what hangs keeps its place
@@ -161,25 +199,26 @@ class _Room:
         """Work on requests for good. Nothing ends a thread: what it would take along is a place for requests."""
         while True:
             with suppress(BaseException):  # also what is raised from outside, as libraries for timeouts do
-                work, body = self._waiting.get()
+                work, write, body = self._waiting.get()
                 response = None
                 try:
                     if work.set_running_or_notify_cancel():
-                        response = _answered(self._answer, body)
+                        response = _answered(write, self._answer, body)
                 finally:
                     if not work.done():
                         work.set_result(response or _refusal(500, FAILED))
                     del work, body  # not held while the next one is awaited
 
 
-def _answered(answer: Answer, body: bytes) -> Response:
+def _answered(write: Write, answer: Answer, body: bytes) -> Response:
     try:
-        return Response(answer_to(body, answer), media_type=JSON)
+        return Response(write(body, answer), media_type=JSON)
     except RequestError as error:
         return _refusal(500 if error.ours else 400, error.message)
 
 
 _CODES = {400: "INVALID_PARAMETER_VALUE", 404: "ENDPOINT_NOT_FOUND", 405: "ENDPOINT_NOT_FOUND"}
+_CODES |= {401: "UNAUTHENTICATED", 429: "REQUEST_LIMIT_EXCEEDED"}
 
 
 def _refusal(status: int, message: str) -> Response:
@@ -189,10 +228,19 @@ def _refusal(status: int, message: str) -> Response:
     return Response(to_json(content), status_code=status, media_type=JSON)
 
 
-def run(answer: Answer, host: str, port: int, limits: Limits, console: Console) -> int:
-    """Serve until the process is told to end; return the exit code."""
-    app = make_app(answer, limits)
-    console.print(f"protected explanations at http://{host}:{port}/invocations", highlight=False, soft_wrap=True)
+def run(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    limits: Limits,
+    console: Console,
+    *,
+    shared: socket.socket | None = None,
+    **tls: Any,
+) -> int:
+    """Serve until the process is told to end; return the exit code. Workers have a socket that they share."""
+    scheme = "https" if tls.get("ssl_certfile") else "http"
+    console.print(f"protected explanations at {scheme}://{host}:{port}/invocations", highlight=False, soft_wrap=True)
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -206,11 +254,12 @@ def run(answer: Answer, host: str, port: int, limits: Limits, console: Console) 
             lifespan="off",
             h11_max_incomplete_event_size=_LONGEST_HEADERS,
             timeout_graceful_shutdown=_LAST_SECONDS,
+            **tls,
         )
     )
     for told in (signal.SIGINT, signal.SIGTERM):  # uvicorn hands them on when it has ended; to end well, not to die
         signal.signal(told, server.handle_exit)
-    server.run()
+    server.run(None if shared is None else [shared])
     return 0 if server.started else 2
 
 

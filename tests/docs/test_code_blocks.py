@@ -9,6 +9,7 @@ After a change that alters an output, ``python tests/docs/test_code_blocks.py do
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import io
 import json
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from cfk_plugin.cli import app
@@ -143,12 +145,30 @@ def run_toml(page: str, block: Block, namespace: dict[str, Any]) -> str:
     return ""
 
 
+def run_yaml(page: str, block: Block, namespace: dict[str, Any]) -> str:
+    assert yaml.safe_load(block.text)
+    return ""
+
+
+def run_ini(page: str, block: Block, namespace: dict[str, Any]) -> str:
+    """Read a unit of systemd; the options of its command are those of the command line."""
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.read_string(block.text)
+    words = shlex.split(unit["Service"]["ExecStart"])
+    name = words[words.index("/opt/cfk/bin/cfk") + 1]
+    said = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "300"}).output
+    assert all(word in said for word in words if word.startswith("--"))
+    return ""
+
+
 RUN: dict[str, Callable[[str, Block, dict[str, Any]], str]] = {
     "python": run_python,
     "console": run_console,
     "sh": run_console,
     "json": run_json,
     "toml": run_toml,
+    "yaml": run_yaml,
+    "ini": run_ini,
 }
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -259,8 +260,10 @@ def by_cfk(folder: Path, *options: str) -> list[str]:
 
 
 @contextmanager
-def serving(folder: Path, uri: str, command: list[str], **environment: str) -> Iterator[Server]:
-    """Run a command that serves, until the block ends."""
+def serving(
+    folder: Path, uri: str, command: list[str], context: ssl.SSLContext | None = None, **environment: str
+) -> Iterator[Server]:
+    """Run a command that serves, over TLS with a context, until the block ends."""
     port = free_port()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # MLflow starts uvicorn by name
     env = os.environ | {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true", "PATH": path}
@@ -275,8 +278,9 @@ def serving(folder: Path, uri: str, command: list[str], **environment: str) -> I
             start_new_session=True,
         )
         try:
-            wait_for(f"http://127.0.0.1:{port}/ping", process, console)
-            yield Server(f"http://127.0.0.1:{port}", console, process)
+            url = f"http://127.0.0.1:{port}" if context is None else f"https://localhost:{port}"
+            wait_for(f"{url}/ping", process, console, context)
+            yield Server(url, console, process)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -289,12 +293,12 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], console: Path) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], console: Path, context: ssl.SSLContext | None = None) -> None:
     for _ in range(600):
         if process.poll() is not None:
             break
         try:
-            with urllib.request.urlopen(url, timeout=2):
+            with urllib.request.urlopen(url, timeout=2, context=context):
                 return
         except OSError:
             time.sleep(0.2)

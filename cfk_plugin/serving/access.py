@@ -1,0 +1,250 @@
+"""Who may ask `cfk serve`, how often, and what it tells monitors: counts and times, and no value of a query."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfk_plugin.errors import CFKError, InputError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_log = logging.getLogger("cfk_plugin")
+
+WHO = "a token is needed: send it as the header Authorization: Bearer TOKEN"
+TOO_OFTEN = "too many requests; try again later"
+
+OPEN_PATHS = ("/ping", "/health", "/ready", "/v2/health/live", "/v2/health/ready")
+"""What orchestrators ask without a token. It says whether the server works, and nothing else."""
+
+_SHORTEST = 20  # characters of a token
+_AGAIN = 1.0  # seconds after which the file of tokens is looked at again
+_CALLERS = 65_536  # whose requests are counted
+
+
+class Tokens:
+    """Bearer tokens, one for each line of a file; lines that start with # are none. Only their digests are kept.
+
+    A file that changes is read again. While it cannot be read, or has a line that is no token, nobody may ask.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._looked = path, time.monotonic()
+        self._state, self._digests = self._stat(), self._read()
+
+    def caller(self, header: str) -> str | None:
+        """Return who a header is from, as a digest of their token; None of nobody who may ask."""
+        kind, _, token = header.partition(" ")
+        given, found = sha256(token.strip().encode("utf-8", "surrogateescape")).digest(), None
+        for digest in self._current():  # all of them, so that the time does not tell which one was near
+            found = digest if hmac.compare_digest(digest, given) else found
+        return found.hex() if found is not None and kind.lower() == "bearer" else None
+
+    @property
+    def are_there(self) -> bool:
+        return bool(self._current())
+
+    def _current(self) -> tuple[bytes, ...]:
+        now = time.monotonic()
+        if now - self._looked >= _AGAIN:
+            self._looked, state = now, self._stat()
+            if state != self._state or not self._digests:
+                try:
+                    self._digests = self._read()
+                except InputError as error:
+                    self._digests = ()
+                    _log.warning("nobody may ask: %s", error)
+                self._state = state
+        return self._digests
+
+    def _stat(self) -> tuple[int, ...] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> tuple[bytes, ...]:
+        try:
+            lines = [line.strip() for line in self._path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the file of tokens cannot be read ({type(error).__name__})") from None
+        tokens = [line for line in lines if line and not line.startswith("#")]
+        if not tokens:
+            raise InputError("the file of tokens has none; write one on each line")
+        if any(len(token) < _SHORTEST or not token.isascii() or " " in token for token in tokens):
+            raise InputError(
+                f"a token has at least {_SHORTEST} ASCII characters and no space; try openssl rand -hex 32"
+            )
+        return tuple(dict.fromkeys(sha256(token.encode()).digest() for token in tokens))
+
+
+class Rate:
+    """So many requests a minute for each caller: a bucket that holds as many, and fills as time passes."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._size = per_minute
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # and when that was
+
+    def wait(self, caller: str) -> int:
+        """Take a place for a request; return 0, or the seconds after which there is one again."""
+        now = time.monotonic()
+        left, before = self._left.pop(caller, (float(self._size), now))
+        left = min(self._size, left + (now - before) * self._size / 60)
+        seconds = 0 if left >= 1 else ceil((1 - left) * 60 / self._size)
+        self._left[caller] = (left if seconds else left - 1, now)
+        if len(self._left) > _CALLERS:
+            self._left.popitem(last=False)
+        return seconds
+
+
+class Metrics:
+    """What monitors read: requests by status, explanations by what became of them, and seconds.
+
+    With several worker processes all of them count into the folder `PROMETHEUS_MULTIPROC_DIR`.
+    """
+
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Histogram, multiprocess
+
+        self._registry = own = CollectorRegistry()
+        self.requests = Counter("cfk_requests", "Requests, by HTTP status.", ["status"], registry=own)
+        said = "Explanations: released, or the reason why they were withheld."
+        self.explanations = Counter("cfk_explanations", said, ["outcome"], registry=own)
+        self.seconds = Histogram("cfk_request_seconds", "Seconds until a request was answered.", registry=own)
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            self._registry = CollectorRegistry()
+            multiprocess.MultiProcessCollector(self._registry)  # type: ignore[no-untyped-call]
+
+    def counted(self, answer: Callable[..., list[dict[str, Any]]]) -> Callable[..., list[dict[str, Any]]]:
+        """Return what answers the same, and is counted."""
+
+        def counting(*args: Any) -> list[dict[str, Any]]:
+            records = answer(*args)
+            for record in records:
+                self.explanations.labels(record["reason"] or record["status"]).inc()
+            return records
+
+        return counting
+
+    def text(self) -> tuple[bytes, str]:
+        """Return all counts in Prometheus' text format, and its media type."""
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+class Gate:
+    """Lets requests through to a server: those with a token, not too many of one caller, all of them counted."""
+
+    def __init__(
+        self,
+        inner: ASGIApp,
+        refusal: Callable[[int, str], ASGIApp],
+        metrics: Metrics,
+        tokens: Tokens | None = None,
+        rate: Rate | None = None,
+    ) -> None:
+        self._inner, self._refusal, self._metrics, self._tokens, self._rate = inner, refusal, metrics, tokens, rate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or let it through."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._inner(scope, receive, send)
+            return
+        started, answered, extra = time.perf_counter(), self._inner, (b"", b"")
+        caller = (scope.get("client") or ("",))[0]
+        if self._tokens is not None:
+            header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+            caller = self._tokens.caller(header)
+            if caller is None:
+                answered, extra = self._refusal(401, WHO), (b"www-authenticate", b"Bearer")
+        if caller is not None and self._rate is not None and (wait := self._rate.wait(caller)):
+            answered, extra = self._refusal(429, TOO_OFTEN), (b"retry-after", str(wait).encode())
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.requests.labels(str(message["status"])).inc()
+                self._metrics.seconds.observe(time.perf_counter() - started)
+                if extra[0]:
+                    message["headers"] = [*message["headers"], extra]
+            await send(message)
+
+        await answered(scope, receive, sent)
+
+
+def check_reach(host: str, *, asks_who: bool, open_to_all: bool) -> None:
+    """Refuse to listen where others reach the server if it does not ask who they are."""
+    try:
+        is_own = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_own = False
+    if not (is_own or asks_who or open_to_all):
+        raise InputError(
+            f"at {host} others reach this server; give --tokens or --client-ca, so that it knows who may ask, "
+            "or --open, if something in front of it does"
+        )
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that worker processes share."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise InputError(f"cannot listen at {host}:{port} ({error.strerror or type(error).__name__})") from None
+
+
+def in_workers(count: int, work: Callable[[], int]) -> int:
+    """Do work in so many processes at once, until one of them ends or this one is told to; then end all.
+
+    Whoever started the server starts it again: one that goes on with fewer workers would hide that they end.
+    """
+    ends, workers, told = (signal.SIGINT, signal.SIGTERM), set[int](), list[int]()
+
+    def stop(number: int, _: object) -> None:
+        told.append(number)
+        for worker in workers:
+            os.kill(worker, signal.SIGTERM)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # who is told to end while workers begin leaves none of them behind
+    for _ in range(count):
+        if not (worker := os.fork()):
+            os._exit(_worked(work, ends))
+        workers.add(worker)
+    for number in ends:
+        signal.signal(number, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
+    worst = 0
+    while workers:
+        worker, status = os.wait()
+        workers.discard(worker)
+        code = os.waitstatus_to_exitcode(status)
+        worst = max(worst, 2 if code < 0 and not (told and code == -signal.SIGTERM) else code)  # below 0: by a signal
+        if not told:
+            stop(signal.SIGTERM, None)
+            worst = max(worst, 2)
+    return worst
+
+
+def _worked(work: Callable[[], int], ends: tuple[signal.Signals, ...]) -> int:
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
+        return work()
+    except CFKError as error:
+        _log.error("a worker cannot serve: %s", error)
+    except BaseException as error:  # noqa: BLE001 - its text may quote rows
+        _log.error("a worker cannot serve: unexpected %s", type(error).__name__)
+    return 2

@@ -1,0 +1,309 @@
+"""Who may ask `cfk serve`, how often, over what, and in which protocols; what monitors read of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from typer.testing import CliRunner
+
+from cfk_plugin import Ledger
+from cfk_plugin.cli import app
+from cfk_plugin.errors import InputError
+from cfk_plugin.serving import access
+from cfk_plugin.serving.access import Rate, Tokens, check_reach
+from model_server import Server, by_cfk, patients, serving, store
+
+ONE, TWO = "first-token-of-this-test", "another-token-of-this-test"
+QUERIES = [{"age": age, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"} for age in (25, 40)]
+
+
+class Reply(NamedTuple):
+    status: int
+    text: str
+    headers: dict[str, str]
+
+
+def ask(
+    server: Server, path: str, body: Any = None, token: str | None = ONE, context: ssl.SSLContext | None = None
+) -> Reply:
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(server.url + path, data=data, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60, context=context) as found:
+            return Reply(found.status, found.read().decode(), dict(found.headers.items()))
+    except urllib.error.HTTPError as error:
+        return Reply(error.code, error.read().decode(), dict(error.headers.items()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("access")
+    (found / "tokens.txt").write_text(f"# who may ask\n{ONE}\n{TWO}\n")
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    """Two worker processes with one ledger, for whom a token of the file lets in."""
+    uri, ledger = store(folder), str(folder / "ledger.db")
+    Ledger(ledger, create=True).close()
+    limits = ["--tokens", str(folder / "tokens.txt"), "--rate", "1200", "--workers", "2", "--name", "loans"]
+    with serving(folder, uri, by_cfk(folder, "--ledger", ledger, *limits)) as found:
+        yield found
+
+
+def explained(server: Server) -> list[dict[str, Any]]:
+    reply = ask(server, "/invocations", {"dataframe_records": QUERIES})
+    assert reply.status == 200, reply
+    found: list[dict[str, Any]] = json.loads(reply.text)["predictions"]
+    return found
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/v1/models/loans:explain", "/metrics", "/v1/models/loans"])
+@pytest.mark.parametrize("token", [None, "not-a-token-of-this-test", ONE[:-1], ONE.upper()])
+def test_nobody_is_let_in_without_a_token_of_the_file(server: Server, path: str, token: str | None) -> None:
+    body = None if "metrics" in path or path.endswith("loans") else {"dataframe_records": QUERIES}
+    reply = ask(server, path, body, token)
+    assert (reply.status, json.loads(reply.text)["message"]) == (401, access.WHO)
+    assert reply.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("path", access.OPEN_PATHS)
+def test_orchestrators_need_no_token(server: Server, path: str) -> None:
+    assert ask(server, path, token=None).status == 200
+
+
+def test_kserves_protocols_tell_the_records_that_invocations_tells(server: Server) -> None:
+    expected = explained(server)
+    assert [record["status"] for record in expected] == ["released", "released"]
+    first = ask(server, "/v1/models/loans:explain", {"instances": QUERIES})
+    assert json.loads(first.text) == {"predictions": [], "explanations": expected}
+    tensors = [
+        {"name": name, "shape": [2, 1], "datatype": "BYTES", "data": [query[name] for query in QUERIES]}
+        for name in QUERIES[0]
+    ]
+    second = json.loads(ask(server, "/v2/models/loans/explain", {"id": "7", "inputs": tensors}).text)
+    (output,) = second.pop("outputs")
+    assert second == {"model_name": "loans", "id": "7"}
+    assert [json.loads(text) for text in output.pop("data")] == expected
+    assert output == {"name": "explanations", "shape": [2], "datatype": "BYTES"}
+    assert json.loads(ask(server, "/v1/models/loans").text) == {"name": "loans", "ready": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/models/loans:explain", {"instances": [[40, "Ghent", 1, "a cold"]]}),
+        ("/v1/models/loans:explain", {"instances": QUERIES, "more": 1}),
+        ("/v1/models/loans:explain", {"instances": [{"age": patients()["illness"][0]}]}),
+        ("/v2/models/loans/explain", {"inputs": []}),
+        ("/v2/models/loans/explain", {"inputs": [{"name": "age", "shape": [3], "data": [1]}]}),
+        ("/v2/models/loans/explain", {"inputs": [{"name": "age", "shape": [1], "data": [40]}] * 2}),
+        ("/v2/models/loans/explain", {"inputs": "age", "parameters": {"k": 1}}),
+    ],
+)
+def test_what_is_in_neither_form_is_refused_without_a_value(server: Server, path: str, body: Any) -> None:
+    reply = ask(server, path, body)
+    assert reply.status == 400
+    assert "SENTINEL" not in reply.text
+
+
+def test_workers_share_one_ledger_and_count_together(server: Server, folder: Path) -> None:
+    before = counts(server)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: explained(server), range(24)))
+    assert all(one == found[0] for one in found)
+    grown = {name: value - before.get(name, 0) for name, value in counts(server).items()}
+    assert grown['cfk_explanations_total{outcome="released"}'] == 48
+    assert grown['cfk_requests_total{status="200"}'] == 25  # the first look at the counts is one
+    with Ledger(folder / "ledger.db") as ledger:
+        ledger.verify()  # raises if the chain of what the workers wrote is broken
+
+
+def counts(server: Server) -> dict[str, float]:
+    reply = ask(server, "/metrics")
+    assert reply.headers["content-type"].startswith("text/plain")
+    assert not any(str(value) in reply.text for query in QUERIES for value in (query["pay"], query["illness"]))
+    lines = [line.rsplit(" ", 1) for line in reply.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def test_whoever_asks_too_often_is_told_when_to_come_back_and_others_are_not(server: Server) -> None:
+    for _ in range(3_000):
+        if (reply := ask(server, "/v1/models/loans", token=TWO)).status == 429:
+            break
+    assert (reply.status, json.loads(reply.text)["message"]) == (429, access.TOO_OFTEN)
+    assert 1 <= int(reply.headers["retry-after"]) <= 60
+    assert ask(server, "/v1/models/loans", token=ONE).status == 200
+
+
+WORKERS = """
+import os, signal, sys, time
+from cfk_plugin.errors import InputError
+from cfk_plugin.serving.access import in_workers
+
+def work():
+    if "fails" in sys.argv:
+        raise InputError("no such model")
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(60)
+    return 0
+
+sys.exit(in_workers(2, work))
+"""
+
+
+@pytest.mark.parametrize(("ended", "code"), [("worker", 2), ("server", 0)])
+def test_a_worker_that_ends_takes_the_server_with_it(ended: str, code: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        workers = [int(process.stdout.readline()) for _ in range(2)]
+        if ended == "worker":
+            os.kill(workers[0], signal.SIGKILL)
+        else:
+            process.terminate()
+        assert process.wait(30) == code
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def test_a_worker_that_cannot_begin_says_why() -> None:
+    done = subprocess.run([sys.executable, "-c", WORKERS, "fails"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert set(done.stderr.strip().splitlines()) == {"a worker cannot serve: no such model"}
+
+
+# --- tokens and rates, by themselves -----------------------------------------------------------------------------
+
+
+def test_tokens_are_read_again_and_nobody_may_ask_while_they_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(access, "_AGAIN", 0.0)
+    path = tmp_path / "tokens.txt"
+    path.write_text(f"{ONE}\n")
+    tokens = Tokens(path)
+    assert tokens.caller(f"Bearer {ONE}") is not None
+    assert tokens.caller(f"bearer  {ONE}") == tokens.caller(f"Bearer {ONE}")
+    assert tokens.caller(f"Basic {ONE}") is None
+    path.write_text(f"{TWO}\n\n")
+    assert (tokens.caller(f"Bearer {ONE}"), tokens.caller(f"Bearer {TWO}") is None) == (None, False)
+    for content in ("", "short", f"{ONE} with a space"):
+        path.write_text(content)
+        assert tokens.caller(f"Bearer {ONE}") is None
+        assert not tokens.are_there
+    path.unlink()
+    assert tokens.caller(f"Bearer {TWO}") is None
+    path.write_text(f"{TWO}\n")
+    assert tokens.are_there
+    assert ONE not in caplog.text + repr(vars(tokens))
+
+
+def test_a_rate_is_so_many_a_minute_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    rate = Rate(6)
+    assert [rate.wait("a") for _ in range(8)] == [0] * 6 + [10, 10]
+    assert rate.wait("b") == 0
+    clock[0] = 10.0
+    assert [rate.wait("a"), rate.wait("a")] == [0, 10]
+    clock[0] = 1_000.0
+    assert [rate.wait("a") for _ in range(7)] == [0] * 6 + [10]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org"])
+def test_others_are_not_let_near_without_being_asked_who_they_are(host: str) -> None:
+    with pytest.raises(InputError, match="--tokens"):
+        check_reach(host, asks_who=False, open_to_all=False)
+    check_reach(host, asks_who=True, open_to_all=False)
+    check_reach(host, asks_who=False, open_to_all=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
+def test_what_only_this_machine_reaches_needs_nothing(host: str) -> None:
+    check_reach(host, asks_who=False, open_to_all=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "0.0.0.0"], "--tokens"),
+        (["--tokens", "nowhere.txt"], "cannot be read"),
+        (["--tls-key", "key.pem"], "--tls-cert"),
+        (["--tls-cert", "nowhere.pem"], "PEM"),
+        (["--name", "a b"], "--name"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(options: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["serve", "models:/explained/1", *options])
+    assert result.exit_code == 2
+    assert said in result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
+# --- certificates ------------------------------------------------------------------------------------------------
+
+
+class Certificate(NamedTuple):
+    certificate: Path
+    key: Path
+
+
+def made(folder: Path, name: str, issuer: tuple[x509.Certificate, Any] | None = None) -> tuple[Certificate, Any]:
+    """Write a certificate and its key; return where they are, and what can sign others."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder().subject_name(subject).public_key(key.public_key())
+    builder = builder.issuer_name(subject if issuer is None else issuer[0].subject)
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(days=1))
+    builder = builder.not_valid_after(now + timedelta(days=1))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    signed = builder.sign(key if issuer is None else issuer[1], hashes.SHA256())
+    paths = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
+    paths.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    paths.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
+    return paths, (signed, key)
+
+
+def test_with_certificates_whoever_has_none_is_not_answered(tmp_path: Path) -> None:
+    authority, signer = made(tmp_path, "authority")
+    own, _ = made(tmp_path, "server", signer)
+    client, _ = made(tmp_path, "client", signer)
+    stranger, _ = made(tmp_path, "stranger")
+    options = ["--tls-cert", str(own.certificate), "--tls-key", str(own.key), "--client-ca", str(authority.certificate)]
+    context = ssl.create_default_context(cafile=authority.certificate)
+    context.load_cert_chain(client.certificate, client.key)
+    with serving(tmp_path, store(tmp_path), by_cfk(tmp_path, *options), context) as server:
+        assert [record["status"] for record in explained_with(server, context)] == ["released", "released"]
+        for nobody in (None, stranger):
+            bare = ssl.create_default_context(cafile=authority.certificate)
+            if nobody is not None:
+                bare.load_cert_chain(nobody.certificate, nobody.key)
+            with pytest.raises((urllib.error.URLError, ConnectionError, ssl.SSLError)):
+                ask(server, "/health", context=bare)
+
+
+def explained_with(server: Server, context: ssl.SSLContext) -> list[dict[str, Any]]:
+    reply = ask(server, "/invocations", {"dataframe_records": QUERIES}, None, context)
+    found: list[dict[str, Any]] = json.loads(reply.text)["predictions"]
+    return found
