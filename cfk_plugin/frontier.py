@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.data.domain import UNKNOWN
+from cfk_plugin.data.domain import UNKNOWN, Domain
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
+from cfk_plugin.data.region import Interval, Part, part_contains
 from cfk_plugin.errors import InputError, NominalGuaranteeWarning
 from cfk_plugin.metrics import Estimate, wilson
 from cfk_plugin.metrics.heom import Heom
@@ -124,9 +125,11 @@ def frontier(
     beside: list[Baseline] = []
     if compare:
         plain = replace(policy, guarantee="nominal", anonymity_set="population")
+        goal, ask = Goal(desired), LabelModel(model, population.schema.features, fractions=callable(desired))
+        asks = _Asking(population, goal, ask, facts, labels, seed)
         for name, asked, how in (("policy", policy, method), ("mondrian", plain, "mondrian")):
-            beside.append(_protected(name, released(asked, how)[2], frame, population, seed))
-        beside.append(_raw(frame, labels, population, model, desired, seed))
+            beside.append(_protected(name, released(asked, how)[2], frame, population, asks))
+        beside.append(_raw(frame, population, asks))
     common = np.all([[isinstance(e, GeneralizedCounterfactual) for e in entries] for entries in found], axis=0)
     return Frontier(
         points=tuple(_point(k, entries, common, seed) for k, entries in zip(tried, found, strict=True)),
@@ -344,6 +347,9 @@ class Baseline:
     nearest, nearest_5 : Estimate
         Plausibility: HEOM distance from what an explanation stands for (20 draws of its region) to the nearest
         training row, and to the five nearest; over at most 100 explanations. 0 is a training row.
+    distance, true : Estimate or None
+        With factuals: mean HEOM distance from who asks to the nearest point of what is released, and the share for whom
+        the model gives the desired outcome there.
     """
 
     name: str
@@ -352,33 +358,94 @@ class Baseline:
     pureness_mean: Estimate
     nearest: Estimate
     nearest_5: Estimate
+    distance: Estimate | None = None
+    true: Estimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; what could not be measured is None."""
         return _to_dict(self)
 
 
-def _protected(name: str, entries: Sequence[Entry], frame: pd.DataFrame, population: Population, seed: int) -> Baseline:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Asking:
+    """Who asks for what; `facts` and their `labels` where they are given."""
+
+    population: Population
+    goal: Goal
+    model: LabelModel
+    facts: pd.DataFrame | None
+    labels: NDArray[Any] | None
+    seed: int
+
+    def reached(self, rows: pd.DataFrame, at: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return whether each row has what the counterfactual at its position is to reach."""
+        found = self.model(self.population.conform(rows))
+        if not self.goal.is_opposite:
+            return self.goal.met(found).astype(float)
+        return np.ones(len(rows)) if self.labels is None else (found.astype(object) != self.labels[at]).astype(float)
+
+    def measured(self, points: pd.DataFrame, at: NDArray[np.int64]) -> dict[str, Estimate]:
+        """Return how far points are from who asks, and for how many they are true."""
+        if self.facts is None or not len(points):
+            return {}
+        heom, features = Heom.of(self.population), list(self.population.schema.features)
+        facts, there = (self.population.conform(rows[features]) for rows in (self.facts.take(at), points))
+        away = heom.parts(facts, there).mean(axis=1)
+        return {"distance": _mean(away, self.seed), "true": _mean(self.reached(points, at), self.seed)}
+
+
+def nearest_points(
+    entries: Sequence[GeneralizedCounterfactual], queries: Sequence[Mapping[str, Any]], population: Population
+) -> pd.DataFrame:
+    """Return for each entry the point of what was released that is nearest to its query, own values where inside."""
+    points = [
+        {
+            **query,
+            **{name: _nearest(population.domains[name], part, query[name]) for name, part in entry.parts().items()},
+        }
+        for entry, query in zip(entries, queries, strict=True)
+    ]
+    return pd.DataFrame(points, columns=list(population.schema.features), dtype=object)
+
+
+def _nearest(domain: Domain, part: Part, value: Any) -> Any:
+    if part_contains(part, value):
+        return value
+    if isinstance(part, Interval) and domain.attribute.kind == "numeric":
+        return None if part.low is None else part.high if not pd.isna(value) and value > part.high else part.low
+    return domain.value(int(np.argmax(domain.inside(part))))
+
+
+def _protected(
+    name: str, entries: Sequence[Entry], frame: pd.DataFrame, population: Population, asks: _Asking
+) -> Baseline:
     regions = [(i, e) for i, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
     certificates = [e.certificate for _, e in regions]
-    distances = _distances(*_drawn(regions[:_MOST], frame, population, seed), population)
-    return _baseline(name, [c.ncp for c in certificates], [c.pureness for c in certificates], distances, seed)
+    distances, told = _distances(*_drawn(regions[:_MOST], frame, population, asks.seed), population), {}
+    if asks.facts is not None:
+        at = np.array([i for i, _ in regions], dtype=np.int64)
+        queries = asks.facts.take(at).to_dict("records")
+        told = asks.measured(nearest_points([e for _, e in regions], queries, population), at)  # type: ignore[arg-type]
+    return _baseline(
+        name, [c.ncp for c in certificates], [c.pureness for c in certificates], distances, asks.seed, told
+    )
 
 
-def _raw(
-    frame: pd.DataFrame, labels: NDArray[Any] | None, population: Population, model: Any, desired: Any, seed: int
+def _raw(frame: pd.DataFrame, population: Population, asks: _Asking) -> Baseline:
+    at, some = np.arange(len(frame)), frame.head(_MOST)
+    distances = _distances(some, np.arange(len(some)), population)
+    told = asks.measured(frame, at)
+    return _baseline("raw", np.zeros(len(frame)), asks.reached(frame, at), distances, asks.seed, told)
+
+
+def _baseline(
+    name: str,
+    ncp: ArrayLike,
+    pureness: ArrayLike,
+    distances: NDArray[np.float64],
+    seed: int,
+    told: Mapping[str, Estimate],
 ) -> Baseline:
-    goal = Goal(desired)
-    found = LabelModel(model, population.schema.features, fractions=callable(desired))(population.conform(frame))
-    if goal.is_opposite:
-        reached = np.ones(len(frame)) if labels is None else (found.astype(object) != labels).astype(float)
-    else:
-        reached = goal.met(found).astype(float)
-    some = frame.head(_MOST)
-    return _baseline("raw", np.zeros(len(frame)), reached, _distances(some, np.arange(len(some)), population), seed)
-
-
-def _baseline(name: str, ncp: ArrayLike, pureness: ArrayLike, distances: NDArray[np.float64], seed: int) -> Baseline:
     return Baseline(
         name=name,
         released=len(np.asarray(ncp)),
@@ -386,6 +453,7 @@ def _baseline(name: str, ncp: ArrayLike, pureness: ArrayLike, distances: NDArray
         pureness_mean=_mean(pureness, seed),
         nearest=_mean(distances[:, 0], seed),
         nearest_5=_mean(distances[:, 1], seed),
+        **told,
     )
 
 

@@ -50,6 +50,7 @@ def report(
     address: Annotated[
         str | None, typer.Option(help="Web address of the tracking server: run ids become links to it.")
     ] = None,
+    docs: Annotated[str | None, typer.Option(help="Web address of the page of definitions: names link to it.")] = None,
     print_edition: Annotated[bool, typer.Option("--print", help="HTML for paper: everything folded is open.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")] = False,
     card: Annotated[Path | None, typer.Option(help="A model card, .md.")] = None,
@@ -76,7 +77,7 @@ def report(
     if compare is not None:
         _refuse(context, "--compare", "output", "tracking_uri", "compare")
         return _compare(compare, output or [], tracking_uri)
-    places, version = _places(output or [], pdf, card, address), _version(model)
+    places, version = _places(output or [], pdf, card, {"--address": address, "--docs": docs}), _version(model)
     read = PrivacyReport.of_runs if experiment is None else PrivacyReport.of_experiment
     with progress_bar("reading runs", console(stderr=True)) as told:
         made = read(
@@ -91,7 +92,7 @@ def report(
             progress=told,
         )
     for place in places:
-        made.save(place, print_edition=print_edition, address=address)
+        made.save(place, print_edition=print_edition, address=address, docs=docs)
     _deliver(made, log, card, version, tracking_uri)
     _show(made, console())
     return {"pass": 0, "fail": 1, "review": 3}[made.verdict]
@@ -104,13 +105,14 @@ def _require_one(modes: Mapping[str, object]) -> None:
         raise InputError(f"give one of {', '.join(modes)}; {found}")
 
 
-def _places(outputs: list[Path], pdf: Path | None, card: Path | None, address: str | None) -> list[Path]:
+def _places(outputs: list[Path], pdf: Path | None, card: Path | None, links: Mapping[str, str | None]) -> list[Path]:
     """Return where the report goes; a place that cannot be written is refused before any run is read."""
     from cfk_plugin.report.delivery import check_place
     from cfk_plugin.report.privacy_report import SUFFIXES
 
-    if address is not None and not address.startswith(("http://", "https://")):
-        raise InputError(f"--address {address}: must begin with http:// or https://")
+    for option, address in links.items():
+        if address is not None and not address.startswith(("http://", "https://")):
+            raise InputError(f"{option} {address}: must begin with http:// or https://")
     wanted: list[tuple[Path, tuple[str, ...]]] = [(place, SUFFIXES) for place in outputs]
     wanted += [(place, (suffix,)) for place, suffix in ((pdf, ".pdf"), (card, ".md")) if place is not None]
     for place, suffixes in wanted:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count, takewhile
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,12 @@ def environment_of(
     seed: int | None = None,
     ledger: str = "none",
     reference: bool = False,
+    model: object = None,
 ) -> dict[str, Any]:
-    """Return versions and settings; `ledger` is the kind of its database, `reference` whether there is a holdout."""
+    """Return versions and settings; `ledger` is the kind of its database, `reference` whether there is a holdout.
+
+    Of the model the name of its class, or function, is said.
+    """
     return {
         "python": platform.python_version(),
         "packages": dict(_versions()),
@@ -130,7 +135,16 @@ def environment_of(
         "seed": None if seed is None else int(seed),
         "ledger": ledger,
         "reference_population": reference,
+        "model": None if model is None else _name_of(model),
     }
+
+
+def _name_of(model: object) -> str:
+    """Return the name of a function, else of the class; of a pipeline with that of its last step."""
+    steps = getattr(model, "steps", None)
+    last = steps[-1][-1] if isinstance(steps, list) and steps and isinstance(steps[-1], tuple) else None
+    name = model.__name__ if isinstance(model, FunctionType) else type(model).__name__
+    return f"{name} of {type(last).__name__}" if last is not None else name
 
 
 @cache

@@ -40,7 +40,8 @@ class RunLogger:
     tags : mapping, optional
         Further tags.
     model : str, optional
-        The model that is explained, for the run's ``environment.json``, for example ``models:/credit/3``.
+        The model that is explained, for the run's ``environment.json``, for example ``models:/credit/3``. Default: the
+        name of its class.
     timeout : float, default 2.0
         Seconds that a tracking server may take to say that it is there.
     spool : path, optional
@@ -188,7 +189,11 @@ class RunLogger:
         if run.introduced:
             return replace(record, population=None, environment=None)
         known = record.environment
-        return record if known is None else replace(record, environment={**known, "model": self.model})
+        return (
+            record
+            if known is None
+            else replace(record, environment={**known, "model": self.model or known.get("model")})
+        )
 
 
 _current: ContextVar[RunLogger | None] = ContextVar("cfk_tracking", default=None)

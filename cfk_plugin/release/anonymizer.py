@@ -179,9 +179,9 @@ class KAnonymizer(HostOnly):
             seed=self.seed,
         )
         ledger, versions = "none" if self.ledger is None else self.ledger.backend, self.manager_.versions()
-        has_reference = self.reference is not None
+        more: dict[str, Any] = {"reference": self.reference is not None, "model": model}
         self._facts = facts_of(population, policy.k) | {"fingerprint": population.fingerprint}
-        self._environment = environment_of(plugins=versions, seed=self.seed, ledger=ledger, reference=has_reference)
+        self._environment = environment_of(plugins=versions, seed=self.seed, ledger=ledger, **more)
         self._provenance = {
             "method": self.method_,
             "population": population.fingerprint,

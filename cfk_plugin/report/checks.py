@@ -43,7 +43,7 @@ EXPECTED = (_BY_CHANCE, *OF_MODELS)
 """Families of attacks that a report without is not complete; prototypes stand for nobody whom one could link to."""
 
 _ATTACKS = 9
-_COMPARED = ("ncp", "pureness", "suppressed")
+_COMPARED = {"ncp": "information loss", "pureness": "pureness", "suppressed": "share withheld"}
 _TAIL = 0.025  # of a two-sided 95 % interval
 _NONE = Amount(value=0)
 
@@ -251,10 +251,9 @@ def _group_gap(case: JudgedCase, tolerance: float | None) -> Judgment:
         status, why = "fail", ""
     elif max(largest) <= tolerance:
         status, why = ("pass", "") if case.pooled.rows["group"].notna().all() else ("review", "incomplete")
+    where = f"{_COMPARED[widest.metric]} where {widest.attribute} is {widest.group}"
     measured = replace(widest.gap, n=None, band=None)
-    return Judgment(
-        cast("Status", status), measured, (), why, {"widest": f"{widest.metric}, {widest.attribute}: {widest.group}"}
-    )
+    return Judgment(cast("Status", status), measured, (), why, {"widest": where})
 
 
 # --- how explanations came about and were recorded, and what only people can say ---

@@ -376,6 +376,20 @@ class CertificateLine(TypedDict):
     status: str
 
 
+class Width(TypedDict):
+    """The share of an attribute's range that an explanation tells."""
+
+    attribute: str
+    share: Amount
+
+
+class ShownRelease(TypedDict):
+    """One released explanation without any value: how much of each quasi-identifier's range, and how many people."""
+
+    attributes: tuple[Width, ...]
+    k: Amount
+
+
 class Change(TypedDict):
     """What is not as it was in an earlier report."""
 
@@ -424,6 +438,8 @@ class ReportData:
         Places at which something is hidden.
     definitions : mapping of str to Definition
         Of every metric, check and figure in the report.
+    picture : ShownRelease or None
+        The release of median information loss; None where none is on record, and in earlier reports.
     """
 
     report: ReportHead
@@ -450,6 +466,7 @@ class ReportData:
     suppressed_cells: tuple[str, ...]
     definitions: Mapping[str, Definition]
     schema_version: Literal[1] = 1
+    picture: ShownRelease | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -512,6 +529,7 @@ def json_schema() -> dict[str, Any]:
     made = _adapter().json_schema(mode="serialization")
     for name in ("subject", "concerns", "judged"):
         made["$defs"]["Attack"]["required"].remove(name)  # reports of before do not say these
+    made["required"].remove("picture")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"https://cfk-plugin/schemas/report-{SCHEMA_VERSION}.schema.json",

@@ -282,7 +282,8 @@ def _amount(value: float, low: float | None = None, high: float | None = None) -
 
 _RISKS = (0.2, 0.1, 0.09, 0.05, 0.02, 0.01, 0.005)
 _TURNS = (1, 2, 5, 10, 20)
-_PREFIX = "ncp."
+NCP_OF = "ncp."
+"""What the names of columns with the NCP of an attribute begin with."""
 
 
 def distributions(
@@ -373,8 +374,8 @@ def _risk(pooled: Pooled, control: Control) -> Distribution:
 
 def _ncp(pooled: Pooled) -> Distribution | None:
     """Mean loss of each attribute, largest first."""
-    columns = [name for name in pooled.regions if str(name).startswith(_PREFIX)]
-    means = {str(name).removeprefix(_PREFIX): float(pooled.regions[name].mean()) for name in columns}
+    columns = [name for name in pooled.regions if str(name).startswith(NCP_OF)]
+    means = {str(name).removeprefix(NCP_OF): float(pooled.regions[name].mean()) for name in columns}
     means = {name: mean for name, mean in means.items() if not np.isnan(mean)}
     if not means:
         return None
@@ -419,7 +420,10 @@ _COMPARED = {
     "pureness": "pureness_mean",
     "distance to the nearest training row": "nearest",
     "to the 5 nearest": "nearest_5",
+    "distance from who asks": "distance",
+    "true for who asks": "true",
 }
+_WITH_FACTUALS = ("distance from who asks", "true for who asks")
 
 
 def _comparison(evidence: Evidence) -> Distribution | None:
@@ -427,7 +431,12 @@ def _comparison(evidence: Evidence) -> Distribution | None:
     known = [way for way in latest_comparison(evidence) if way.get("name") in _WAYS]
     if not known:
         return None
-    series = {title: tuple(_logged(way.get(name)) for way in known) for title, name in _COMPARED.items()}
+    told = {
+        title: name
+        for title, name in _COMPARED.items()
+        if title not in _WITH_FACTUALS or any(way.get(name) for way in known)
+    }
+    series = {title: tuple(_logged(way.get(name)) for way in known) for title, name in told.items()}
     return Distribution(id="comparison", section=8, labels=tuple(_WAYS[way["name"]] for way in known), series=series)
 
 

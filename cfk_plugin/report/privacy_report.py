@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.report import delivery, render, runs, statements
+from cfk_plugin.report import delivery, forms, render, runs, statements
 from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
 from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import (
+    LEAST,
     Amount,
     CertificateLine,
     Change,
@@ -28,10 +29,11 @@ from cfk_plugin.report.data import (
     ReportData,
     ReportHead,
     RunLine,
+    ShownRelease,
     Verdict,
 )
 from cfk_plugin.report.disclosure import HIDDEN, Control, Kind, kind_of, shown_attack
-from cfk_plugin.report.figures import LATENCIES, distributions, figures, finite, groups
+from cfk_plugin.report.figures import LATENCIES, NCP_OF, distributions, figures, finite, groups
 from cfk_plugin.report.inputs import Asked, HumanInputs, placeholders, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
 
@@ -165,8 +167,8 @@ class PrivacyReport:
         """Return the JSON; its schema is ``cfk_plugin/schemas/report-1.schema.json``."""
         return self.data.to_json()
 
-    def to_html(self, *, print_edition: bool = False, address: str | None = None) -> str:
-        """Return one HTML file that loads nothing and holds no script.
+    def to_html(self, *, print_edition: bool = False, address: str | None = None, docs: str | None = None) -> str:
+        """Return one HTML file that loads nothing and holds no script: a page to decide by, checks, and annexes.
 
         Parameters
         ----------
@@ -174,20 +176,22 @@ class PrivacyReport:
             For paper: everything that can be folded is open.
         address : str, optional
             Of the tracking server: run ids become links to it. Without it they are text.
+        docs : str, optional
+            Address of the page of definitions: names of figures become links to it. Without it some lead to an annex.
         """
-        return render.render_html(self._document(address), print_edition=print_edition)
+        return render.render_html(self._document(address, docs), print_edition=print_edition)
 
     def to_markdown(self) -> str:
         """Return the whole report as Markdown."""
-        return render.render_markdown(self._document())
+        return forms.render_markdown(self._document())
 
     def to_csv(self) -> str:
         """Return one line per check as CSV."""
-        return render.render_csv(self.data)
+        return forms.render_csv(self.data)
 
     def to_junit(self) -> str:
         """Return the checks as JUnit XML: what needs a person, or was not measured, is skipped, never green."""
-        return render.render_junit(self.data)
+        return forms.render_junit(self.data)
 
     def model_card(self, *, where: str = "") -> str:
         """Return the report in short, for the description of a registered model; see `describe_model_version`.
@@ -199,7 +203,14 @@ class PrivacyReport:
         """
         return delivery.render_model_card(self.data, where=where)
 
-    def save(self, path: str | os.PathLike[str], *, print_edition: bool = False, address: str | None = None) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        print_edition: bool = False,
+        address: str | None = None,
+        docs: str | None = None,
+    ) -> None:
         """Write the report as the name ends: .html, .json, .md, .csv, .xml (JUnit) or .pdf.
 
         What stood there is replaced when the new file is whole. A PDF is printed by a Chromium of the system.
@@ -207,7 +218,7 @@ class PrivacyReport:
         Parameters
         ----------
         path : path
-        print_edition, address
+        print_edition, address, docs
             Of HTML, as for `to_html`; a PDF is always the edition for print.
 
         Raises
@@ -221,10 +232,10 @@ class PrivacyReport:
         delivery.check_place(place, SUFFIXES)
         suffix = place.suffix.lower()
         if suffix == ".pdf":
-            delivery.write_pdf(self.to_html(print_edition=True, address=address), place)
+            delivery.write_pdf(self.to_html(print_edition=True, address=address, docs=docs), place)
             return
         makers: dict[str, Callable[[], str]] = {
-            ".html": lambda: self.to_html(print_edition=print_edition, address=address),
+            ".html": lambda: self.to_html(print_edition=print_edition, address=address, docs=docs),
             ".json": self.to_json,
             ".md": self.to_markdown,
             ".csv": self.to_csv,
@@ -266,10 +277,11 @@ class PrivacyReport:
         """Return verdict and checks, for notebooks; the whole report is `to_html`."""
         return render.render_cell(self.data)
 
-    def _document(self, address: str | None = None) -> render.Document:
-        if address is not None and not address.startswith(("http://", "https://")):
-            raise InputError(f"the address of the tracking server must begin with http:// or https://, got {address!r}")
-        return compose(self.data, address=address)
+    def _document(self, address: str | None = None, docs: str | None = None) -> render.Document:
+        for what, where in (("the tracking server", address), ("the definitions", docs)):
+            if where is not None and not where.startswith(("http://", "https://")):
+                raise InputError(f"the address of {what} must begin with http:// or https://, got {where!r}")
+        return compose(self.data, address=address, docs=docs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +452,7 @@ def _data(
         runs=_runs(evidence, pooled, control),
         certificates=_certificates(pooled, control),
         changes=None,
+        picture=_picture(pooled, control),
         suppressed_cells=tuple(sorted(set(control.hidden))),
         definitions=statements.definitions_of(checks, metrics, ran),
     )
@@ -562,6 +575,22 @@ def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ..
         }
         for name, (_, row) in zip(pooled.evidence(worst, len(worst)), worst.iterrows(), strict=True)
     )
+
+
+def _picture(pooled: Pooled, control: Control) -> ShownRelease | None:
+    """Return the release of median information loss: widths and people alone; in steps of 5 % where it leaves."""
+    names = [str(name) for name in pooled.regions if str(name).startswith(NCP_OF)]
+    known = pooled.regions.dropna(subset=["ncp", *names]) if names else pooled.regions.head(0)
+    if len(known) < (LEAST if control.external else 1):
+        return None
+    middle = known.sort_values(["ncp", "k"], kind="stable").iloc[(len(known) - 1) // 2]
+    shares = {name.removeprefix(NCP_OF): float(middle[name]) for name in names}
+    if control.external:
+        shares = {name: round(20 * share) / 20 for name, share in shares.items()}
+    return {
+        "attributes": tuple({"attribute": name, "share": Amount(value=share)} for name, share in shares.items()),
+        "k": control.amount(Amount(value=int(middle["k"])), "class_size", "picture.k"),
+    }
 
 
 def _with_interval(row: pd.Series) -> Amount:

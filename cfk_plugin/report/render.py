@@ -1,43 +1,58 @@
-"""A report as a document of sections, tables and charts, and as HTML, Markdown, CSV and JUnit."""
+"""What a page is made of, and the page: one HTML file that loads nothing and runs nothing."""
 
 from __future__ import annotations
 
-import csv
-import io
+import itertools
+import math
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from html import escape as escape_html
-from typing import NamedTuple
-from urllib.parse import quote
-from xml.etree import ElementTree as ET
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cfk_plugin.report.charts import Bars, Curves, Intervals, draw
-from cfk_plugin.report.data import CheckResult, Edition, ReportData, Status, Verdict
-from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, shown, unit_of
+from cfk_plugin.report.data import Amount, CheckResult, Distribution, Edition, ReportData, Status, Verdict
+from cfk_plugin.report.disclosure import BOUNDS, COIN, NOT_MEASURED_TEXT, Unit, short, shown, unit_of
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A text that leads to a place in the document (``#anchor``) or, where an address is configured, to a run."""
+class Link(NamedTuple):
+    """A text that leads to a place in the document (``#anchor``) or, where an address is configured, outside."""
 
     text: str
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The status of a check, shown as a word and a shape."""
+class Mark(NamedTuple):
+    """A status, shown as a word and a shape."""
 
     status: Status
+    text: str = ""  # else the status
 
 
-Cell = str | Link | Mark | tuple["str | Link", ...]
+class Bar(NamedTuple):
+    """A number as it is written, and a bar that is as long as a share of its column; None draws none."""
+
+    text: str
+    share: float | None
+    tone: int = 0
+
+
+class Text(tuple[str | Link, ...]):
+    """Texts and links in order."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, *parts: str | Link) -> Text:
+        """Join them."""
+        return cls(parts)
+
+
+Inline = str | Link | Text
+Cell = Inline | Mark | Bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,78 +65,92 @@ class TableBlock:
     rows: Sequence[Sequence[Cell]]
     numeric: Sequence[int] = ()  # columns that are set right
     note: str = ""
+    row_ids: Sequence[str] = ()
+    above: str = ""  # how to read it
+    wide: bool = False  # takes a line of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """A picture, what it shows in words, and the same numbers as a table."""
+class Curves:
+    """Lines through points on two logarithmic axes; their numbers stand in a table beside it."""
 
     id: str
     title: str
     description: str
-    picture: Bars | Intervals | Curves
-    table: TableBlock
+    x: str
+    y: str
+    lines: Sequence[tuple[str, Sequence[tuple[float, float]]]]
+    guides: Sequence[tuple[str, Sequence[tuple[float, float]]]] = ()  # to compare with
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph; a tuple holds texts and links in order."""
+    """A paragraph."""
 
-    text: str | tuple[str | Link, ...]
+    text: Inline
 
 
 @dataclass(frozen=True, slots=True)
 class Bullets:
     """A list."""
 
-    items: Sequence[str | tuple[str | Link, ...]]
+    items: Sequence[Inline]
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
-    """A question that a person has to answer, and nobody has."""
-
-    question: str
-    role: str
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """Blocks behind a line that can be opened; open in print."""
-
-    summary: str
-    blocks: Sequence[Block]
-
-
-Block = Paragraph | Bullets | TableBlock | Chart | Open | Folded
+Block = Paragraph | Bullets | TableBlock | Curves
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section; `number` is ``0`` to ``13``, or ``A`` to ``C`` for an annex."""
+    """A section: ``0`` to ``13``, or an annex that is a letter. What is `folded` is a line that can be opened."""
 
-    id: str
     number: str
     title: str
     blocks: Sequence[Block]
+    folded: bool = False
+
+    @property
+    def id(self) -> str:
+        """Where links lead."""
+        return f"section-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One answer of the first page: a figure, and what is said of it."""
+
+    name: str
+    figure: str
+    lines: Sequence[Inline]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One explanation before and after: of each attribute the share of its range that is told; no value."""
+
+    caption: str
+    before: str
+    after: str
+    rows: Sequence[tuple[str, float, str]]  # attribute, share of its range, the same in words
+    note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A whole report: the verdict in a sentence, what it does not cover, and facts at the top; then its sections.
-
-    `data` is the JSON that it was made from, to be downloaded from the document.
-    """
+    """A whole report: its first page, and its sections. `data` is the JSON that it was made from."""
 
     title: str
     edition: Edition
     verdict: Verdict
-    headline: str
-    facts: Sequence[tuple[str, str]]
+    reason: str
+    facts: str
+    tiles: Sequence[Tile]
+    picture: Picture | None
+    actions: Sequence[Text]
+    not_covered: Sequence[str]
     sections: Sequence[Section]
     data: str
-    file_name: str = field(default="cfk-report.json")
-    not_covered: Sequence[str] = ()
+    file_name: str = "cfk-report.json"
 
 
 STATUS_TEXTS: Mapping[Status, str] = {
@@ -132,6 +161,11 @@ STATUS_TEXTS: Mapping[Status, str] = {
 }
 """How a status is written, everywhere."""
 WORST_FIRST: Sequence[Status] = ("fail", "review", "not_measured", "pass")
+EDITIONS = {
+    "internal": ("Internal edition", "exact figures and run ids, for the data holder"),
+    "external": ("External edition", "figures of people in bands, no run ids"),
+}
+"""Name of an edition, and what that means."""
 
 
 def amounts_of(check: CheckResult) -> tuple[str, str]:
@@ -139,133 +173,96 @@ def amounts_of(check: CheckResult) -> tuple[str, str]:
     return shown(check.measured, unit_of(check.id)), shown(check.threshold, unit_of(check.id))
 
 
-# Text that is only text: names of attributes, runs and people must not become markup, a formula or a link.
+def words(cell: Cell) -> str:
+    """Return what a cell says."""
+    match cell:
+        case Mark(status, text):
+            return text or STATUS_TEXTS[status]
+        case Bar() | Link():
+            return cell.text
+        case Text():
+            return "".join(words(part) for part in cell)
+        case _:
+            return str(cell)
 
 
-_SPACE = re.compile(r"\s+")
-_NOT_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
+# --- numbers over categories, with a bar beside each that may be shown ---
+
+
+def bars_of(found: Distribution, block: Mapping[str, Any]) -> TableBlock:
+    """Return a distribution as a table with bars; lines that are asked are told above it."""
+    unit: Unit = block["unit"]
+    chosen = [place for place, label in enumerate(found.labels) if label in block.get("rows", found.labels)]
+    most = max((each.value or 0.0 for of in found.series.values() for each in of), default=0.0)
+    longest = 1.0 if unit == "share" or most <= 1 else most
+    rows: list[list[Cell]] = []
+    for at in chosen:
+        amounts = [of[at] for of in found.series.values()]
+        lengths = [None if each.value is None else each.value / longest for each in amounts]
+        bars = (
+            Bar(shown(each, unit), length, tone)
+            for tone, (each, length) in enumerate(zip(amounts, lengths, strict=True))
+        )
+        rows.append([found.labels[at], *bars])
+    marks = ", ".join(f"{name}: {shown(Amount(value=value))}" for name, value in found.marks.items())
+    above = " ".join(filter(None, (block.get("description", ""), f"Asked: {marks}." if marks else "")))
+    columns = (block["x"], *found.series)
+    return TableBlock(f"chart-{found.id}", block["title"], columns, rows, note=found.note, above=above)
+
+
+_ROC_RATES = ("0.1", "0.01", "0.001")
+
+
+def curves_of(data: ReportData, found: Distribution, block: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield members found over false alarms, as curves and at the rates that matter most."""
+    at = [float(label) for label in found.labels]
+    lines = {name: [(x, a.value) for x, a in zip(at, of, strict=True) if a.value] for name, of in found.series.items()}
+    drawn = sorted(x for name, of in lines.items() if name not in BOUNDS for x, _ in of)
+    guides = [(COIN, [(x, x) for x in (*drawn[:1], *drawn[-1:])])]
+    guides += [
+        (BOUNDS[name], [p for p in lines[name] if p[0] >= drawn[0]]) for name in BOUNDS if drawn and name in lines
+    ]
+    names = {name: _curve_name(data, name) for name in lines if name not in BOUNDS}
+    claimed = [block["claimed"]] if len(guides) > 1 else []
+    curves = [(title, lines[name]) for name, title in names.items()]
+    description = " ".join([block["description"], *claimed])
+    yield Curves(f"curves-{found.id}", block["title"], description, block["x"], block["y"], curves, guides)
+    told = {rate: found.labels.index(rate) for rate in _ROC_RATES if rate in found.labels}
+    rows = [
+        (names.get(name) or BOUNDS[name], *(shown(amounts[place]) for place in told.values()))
+        for name, amounts in found.series.items()
+    ]
+    columns = ("Attack", *(f"Found at {float(rate) * 100:g} % false alarms" for rate in told))
+    numeric = range(1, len(columns))
+    yield TableBlock(
+        f"chart-{found.id}", block["title"], columns, [*rows, (COIN, *told)], numeric=numeric, note=found.note
+    )
+
+
+def _curve_name(data: ReportData, name: str) -> str:
+    """Return the name of a curve with the area below it, where the attack's success is that area."""
+    area = next((attack.main for attack in data.attacks if attack.judged and attack.id == name), None)
+    if area is None or not area.measured or name.startswith("membership_surrogate"):
+        return short(name)
+    return f"{short(name)}: AUC {shown(area)}"
+
+
+# --- HTML. Text is only text: names of attributes, runs and people must not become markup or a link. ---
+
+SPACE = re.compile(r"\s+")
+NOT_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 """What XML forbids, other control characters but the end of a line, and marks that turn the direction of reading."""
 
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$@])")
-_ADDRESS = re.compile(r"://|\bwww\.", re.IGNORECASE)  # GitHub makes links of bare addresses
-_LIST = re.compile(r"^(\d+)([.)])(?=\s|$)")
-_FORMULA = tuple("=+-@＝＋－＠")
-_TARGET = "/:?#=&%-._~"
+_JOINT = re.compile(r"(?<=[_/:@;=|-])(?=\w)|(?<=[.,])(?=[^\W\d])|(?<=[a-z])(?=[A-Z])")
+"""Where a long word may be broken; never within a number."""
+_LONG_WORD = 12  # characters of the longest word that is not broken
+_OUTSIDE = re.compile(r"https?://[^\s\"'<>]+")
+_ANCHOR = re.compile(r"#[^\s\"'<>]+")
 
 
 def one_line(text: str) -> str:
     """Return a text without line breaks and control characters."""
-    return _NOT_TEXT.sub("", _SPACE.sub(" ", text)).strip()
-
-
-def markdown(text: str) -> str:
-    """Return a text of one line that GitHub flavoured Markdown shows as it is, in a paragraph or a cell."""
-    shown = _MARKDOWN.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
-    shown = _ADDRESS.sub(lambda found: found[0].replace(":", r"\:").replace(".", r"\."), shown)
-    shown = _LIST.sub(r"\1\\\2", shown)
-    return f"\\{shown}" if shown.startswith(("#", "+", "-", "=")) else shown
-
-
-def markdown_target(target: str) -> str:
-    """Return the target of a link in which nothing ends it."""
-    return quote(one_line(target), safe=_TARGET)
-
-
-def csv_cell(text: str) -> str:
-    """Return a text of one line that a spreadsheet shows as it is: what would be a formula gets an apostrophe."""
-    shown = one_line(text)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
-
-
-# --- HTML ---
-
-_STATUS_WORDS = {status: text.capitalize() for status, text in STATUS_TEXTS.items()}
-
-STACK_WIDTHS = (20, 26, 32, 40, 48)
-"""Widths in rem below which a table can be set as a list of its rows."""
-
-JOINT = re.compile(r"(?<=[_/:@;=|-])(?=\w)|(?<=[.,])(?=[^\W\d])|(?<=[a-z])(?=[A-Z])")
-"""Where a long word may be broken; never within a number."""
-
-LONG_WORD = 12
-"""Characters of the longest word that is not broken."""
-
-_LINE = 112.0  # characters across a table, on paper and on a large screen
-_GAP = 2.2  # characters between two columns
-_LONGEST_PART = 20
-_SHAPE = 3  # characters that the shape of a status takes
-_WASTE = 1 / 3  # of a column's longest word stays empty at the end of a line
-_NAMES = 1.6  # the names of rows get so much more room than other texts
-_MOST_LINES = 40
-_NARROW_TABLE = 64  # characters; below, a table is as wide as its content
-_FEWEST_STACKED = 3
-_CHARACTER, _PADDING = 0.47, 1.0  # of the root's font size
-
-
-class Layout(NamedTuple):
-    """How wide the columns of a table are; browsers give long texts too much and names too little."""
-
-    widths: tuple[float, ...]  # percentages; empty where columns are as wide as their content
-    stacks_below: int  # width in rem below which rows become lists; 0 where they never do
-
-
-def layout(table: TableBlock) -> Layout:
-    columns = [[name, *(row[place] for row in table.rows)] for place, name in enumerate(table.columns)]
-    texts = [max(len(words(cell)) for cell in cells) for cells in columns]
-    parts = [
-        max(_unbroken(cell, whole=place in table.numeric) for cell in cells) for place, cells in enumerate(columns)
-    ]
-    needed = sum(parts) * _CHARACTER + len(parts) * _PADDING
-    stacks = next((width for width in STACK_WIDTHS if width >= needed), STACK_WIDTHS[-1])
-    stacks = stacks if len(columns) >= _FEWEST_STACKED else 0
-    if sum(texts) + _GAP * len(texts) <= _NARROW_TABLE:
-        return Layout((), stacks)
-    widths = _fewest_lines([_NAMES * texts[0], *texts[1:]], parts)
-    return Layout(tuple(round(100 * width / sum(widths), 2) for width in widths), stacks)
-
-
-def _fewest_lines(texts: list[float], parts: list[int]) -> list[float]:
-    """Return widths with which the longest text takes as few lines as can be, and nothing is broken that should not."""
-    for lines in range(2, _MOST_LINES):
-        widths = [max(part, text / lines + _WASTE * part) + _GAP for text, part in zip(texts, parts, strict=True)]
-        if sum(widths) <= _LINE:
-            return widths
-    return [part + _GAP for part in parts]
-
-
-def _unbroken(cell: Cell, *, whole: bool) -> int:
-    """Return how many characters should stay on one line."""
-    text = words(cell)
-    if isinstance(cell, Mark):
-        return len(text) + _SHAPE
-    longest = max((len(part) for word in text.split() for part in broken(word)), default=1)
-    return min(_LONGEST_PART, len(text) if whole or len(text) <= LONG_WORD else longest)
-
-
-def broken(word: str) -> list[str]:
-    """Return the parts between which a word may be broken."""
-    return [word] if len(word) <= LONG_WORD else JOINT.split(word)
-
-
-def words(cell: Cell) -> str:
-    """Return what a cell says."""
-    match cell:
-        case str():
-            return cell
-        case Mark():
-            return _STATUS_WORDS[cell.status]
-        case Link():
-            return cell.text
-        case _:
-            return "".join(words(part) for part in cell)
-
-
-_EDITIONS = {
-    "internal": ("Internal edition", "Exact figures and run ids, for those who run and review the system."),
-    "external": ("External edition", "Figures of people in bands, no run ids."),
-}
-_OUTSIDE = re.compile(r"https?://[^\s\"'<>]+")
-_ANCHOR = re.compile(r"#[^\s\"'<>]+")
+    return NOT_TEXT.sub("", SPACE.sub(" ", text)).strip()
 
 
 def render_html(document: Document, *, print_edition: bool = False) -> str:
@@ -274,7 +271,7 @@ def render_html(document: Document, *, print_edition: bool = False) -> str:
     Texts are escaped, and a link that leads neither to a place in the document nor to an address of the web is written
     as its text. What must not be shown must not be in the document: nothing is hidden here.
     """
-    edition, edition_means = _EDITIONS[document.edition]
+    edition, edition_means = EDITIONS[document.edition]
     data = document.data.encode()
     page = (
         _environment()
@@ -283,14 +280,13 @@ def render_html(document: Document, *, print_edition: bool = False) -> str:
             document=document,
             edition=edition,
             edition_means=edition_means,
-            verdict=_STATUS_WORDS[document.verdict],
             print_edition=print_edition,
             running=Markup(_running_titles(f"{edition} · {one_line(document.title)}")),  # noqa: S704 - escaped for CSS
             data=b64encode(data).decode("ascii"),
             size=f"{max(1, round(len(data) / 1000)):,} kB",
         )
     )
-    return _NOT_TEXT.sub("", page)
+    return NOT_TEXT.sub("", page)
 
 
 def _running_titles(title: str) -> str:
@@ -300,37 +296,30 @@ def _running_titles(title: str) -> str:
     return f'@page {{ @top-left {{ content: "{string}" }} }}'
 
 
-def inline(text: str | Link | tuple[str | Link, ...]) -> Markup:
+def _inline(text: Inline) -> Markup:
     """Return text and links; long words may be broken at their joints."""
     match text:
-        case str():
-            whole = (Markup("<wbr>").join(map(escape, broken(word))) for word in text.split(" "))
-            return Markup(" ").join(whole)
-        case Link():
-            return _link(text)
+        case Link(said, target):
+            shown, kind = _inline(said), "outside" if _OUTSIDE.fullmatch(target) else ""
+            if kind:
+                return Markup('<a class="outside" rel="noopener noreferrer" href="{}">{}</a>').format(target, shown)
+            return Markup('<a href="{}">{}</a>').format(target, shown) if _ANCHOR.fullmatch(target) else shown
+        case Text():
+            return Markup("").join(_inline(part) for part in text)
         case _:
-            return Markup("").join(inline(part) for part in text)
+            parts = [[word] if len(word) <= _LONG_WORD else _JOINT.split(word) for word in str(text).split(" ")]
+            return Markup(" ").join(Markup("<wbr>").join(map(escape, each)) for each in parts)
 
 
-def _link(link: Link) -> Markup:
-    shown = inline(link.text)
-    if _ANCHOR.fullmatch(link.target):
-        return Markup('<a href="{}">{}</a>').format(link.target, shown)
-    if _OUTSIDE.fullmatch(link.target):
-        return Markup('<a class="outside" rel="noopener noreferrer" href="{}">{}</a>').format(link.target, shown)
-    return shown
-
-
-def _outside_links(table: TableBlock) -> list[tuple[str, str]]:
+def _outside_links(table: TableBlock) -> list[Link]:
     """Return the outside links of a table, each target once; on paper they stand below it, as cells have no room."""
-    parts = [part for row in table.rows for cell in row for part in (cell if isinstance(cell, tuple) else (cell,))]
-    links = {part.target: part.text for part in parts if isinstance(part, Link) and _OUTSIDE.fullmatch(part.target)}
-    return [(text, target) for target, text in links.items()]
+    parts = [part for row in table.rows for cell in row for part in (cell if isinstance(cell, Text) else (cell,))]
+    return list({p.target: p for p in parts if isinstance(p, Link) and _OUTSIDE.fullmatch(p.target)}.values())
 
 
 def _status(row: Sequence[object]) -> str:
     """Return the status of a row, for its style: that of the first mark in it."""
-    return next((status for cell in row if (status := getattr(cell, "status", None))), "")
+    return next((cell.status for cell in row if isinstance(cell, Mark)), "")
 
 
 @cache
@@ -343,167 +332,69 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "chart": lambda of: draw(of.picture, name=of.id, title=of.title, description=of.description),
-        "inline": inline,
+        "inline": _inline,
         "kind": lambda block: type(block).__name__,
-        "layout": layout,
         "outside_links": _outside_links,
+        "percent": lambda share: f"{100 * min(max(share, 0.0), 1.0):.3g}%",
+        "plotted": _plotted,
         "status": _status,
     }
-    environment.globals |= {"stack_widths": STACK_WIDTHS, "status_words": _STATUS_WORDS}
+    environment.globals |= {"line": _LINE, "plot_height": _HEIGHT, "left": _LEFT, "width": _WIDTH, "units": _UNITS}
+    environment.globals |= {"words": {status: text.capitalize() for status, text in STATUS_TEXTS.items()}}
     return environment
 
 
-def render_markdown(document: Document) -> str:
-    """Return a report as GitHub flavoured Markdown; charts are their tables, and no text becomes markup."""
-    anchors = frozenset(_anchors(document.sections))
-    parts = [
-        f"# {markdown(document.title)}",
-        f"**Verdict: {document.verdict}.** {markdown(document.headline)}",
-        "\n".join(f"* Not covered: {markdown(text)}" for text in document.not_covered),
-        "\n".join(f"* {markdown(name)}: {markdown(value)}" for name, value in document.facts),
-    ]
-    for section in document.sections:
-        number = f"Annex {section.number}:" if section.number.isalpha() else f"{section.number}."
-        parts.append(f"{_anchor(section.id)}\n\n## {number} {markdown(section.title)}")
-        parts += [_block(block, anchors) for block in section.blocks]
-    return "\n\n".join(part for part in parts if part) + "\n"
+# --- curves: horizontal places are shares of the width, so that text keeps its size from 320 pixels to paper ---
+
+_LINE, _HEIGHT, _LEFT, _WIDTH, _UNITS, _STYLES = 18, 220, 20, 78, 1000, 4
 
 
-def _block(block: Block, anchors: frozenset[str]) -> str:
-    match block:
-        case Paragraph():
-            return _text(block.text, anchors)
-        case Bullets():
-            return "\n".join(f"* {_text(item, anchors)}" for item in block.items)
-        case TableBlock():
-            return _table(block, anchors)
-        case Chart():
-            said = f"**{markdown(block.title)}**\n\n{markdown(block.description)}"
-            return f"{_anchor(block.id)}\n\n{said}\n\n{_table(block.table, anchors)}"
-        case Open():
-            return f"> **Open, to be answered by: {markdown(block.role)}.** {markdown(block.question)}"
-        case Folded():
-            inner = [_block(each, anchors) for each in block.blocks]
-            return "\n\n".join([f"**{markdown(block.summary)}**", *inner])
+class Plot(NamedTuple):
+    """Where the parts of a picture of curves are: across in percent of its width, down in pixels."""
+
+    top: int
+    height: int
+    rows: Sequence[tuple[float, str]]
+    columns: Sequence[tuple[float, str]]
+    lines: Sequence[tuple[str, str, str]]  # style, name, places on a plot of `_UNITS` by `_UNITS`
 
 
-def _table(table: TableBlock, anchors: frozenset[str]) -> str:
-    rule = ["--:" if place in table.numeric else "---" for place in range(len(table.columns))]
-    rows = [[markdown(name) for name in table.columns], rule]
-    rows += [[_cell(cell, anchors) for cell in row] for row in table.rows]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    parts = [_anchor(table.id), f"**{markdown(table.caption)}**", lines, markdown(table.note)]
-    return "\n\n".join(part for part in parts if part)
+def _plotted(curves: Curves) -> Plot:
+    """Place lines on logarithmic axes; what is not above 0 is not drawn."""
+    drawn = [(f"curve style{i % _STYLES}", *line) for i, line in enumerate(curves.lines)]
+    drawn += [(f"bound style{i % _STYLES}", *line) for i, line in enumerate(curves.guides)]
+    known = [point for _, _, points in drawn for point in points if min(point) > 0]
+    x, y = (min(-1.0, *(math.log10(point[axis]) for point in known), -1.0) for axis in (0, 1))
+    powers = [[(power, f"{10.0**power:g}") for power in range(math.ceil(low - 1e-9), 1)] for low in (x, y)]
+    top = _LINE * len(drawn) + _LINE
+    return Plot(
+        top,
+        top + _HEIGHT + _LINE + 6,
+        rows=[(round(top + _HEIGHT * power / y, 2), text) for power, text in powers[1]],
+        columns=[(round(_LEFT + _WIDTH * (1 - power / x), 2), text) for power, text in powers[0]],
+        lines=[(style, name, _places(points, x, y, steps=style[0] == "c")) for style, name, points in drawn],
+    )
 
 
-def _cell(cell: Cell, anchors: frozenset[str]) -> str:
-    return STATUS_TEXTS[cell.status] if isinstance(cell, Mark) else _text(cell, anchors)
+def _places(points: Sequence[tuple[float, float]], x: float, y: float, *, steps: bool) -> str:
+    places = [(1 - math.log10(a) / x, math.log10(b) / y) for a, b in points if min(a, b) > 0]
+    if steps:  # a share keeps its value until the next point
+        corners = [corner for (_, before), (a, b) in itertools.pairwise(places) for corner in ((a, before), (a, b))]
+        places = [*places[:1], *corners]
+    return " ".join(f"{_UNITS * a:.4g},{_UNITS * b:.4g}" for a, b in places)
 
 
-def _text(text: str | Link | tuple[str | Link, ...], anchors: frozenset[str]) -> str:
-    if isinstance(text, tuple):
-        # A part's own spaces stand between it and its neighbours.
-        return "".join(_edges(each if isinstance(each, str) else "", _text(each, anchors)) for each in text).strip()
-    return markdown(text) if isinstance(text, str) else _markdown_link(text, anchors)
-
-
-def _edges(text: str, shown: str) -> str:
-    before, after = text[:1].isspace(), text[-1:].isspace() and bool(shown)
-    return f"{' ' if before else ''}{shown}{' ' if after else ''}"
-
-
-def _markdown_link(link: Link, anchors: frozenset[str]) -> str:
-    """Write a link to where this text has something, or to a run; anything else is its text."""
-    here = link.target.startswith("#") and link.target[1:] in anchors
-    if here or link.target.startswith(("http://", "https://")):
-        return f"[{markdown(link.text)}]({markdown_target(link.target)})"
-    return markdown(link.text)
-
-
-def _anchor(name: str) -> str:
-    return f'<a id="{markdown_target(name)}"></a>' if name else ""
-
-
-def _anchors(sections: Sequence[Section]) -> Iterator[str]:
-    for section in sections:
-        yield section.id
-        yield from _anchors_of(section.blocks)
-
-
-def _anchors_of(blocks: Sequence[Block]) -> Iterator[str]:
-    for block in blocks:
-        if isinstance(block, Folded):
-            yield from _anchors_of(block.blocks)
-        elif isinstance(block, Chart):
-            yield from (block.id, block.table.id)
-        elif isinstance(block, TableBlock):
-            yield block.id
-
-
-# --- checks as CSV, JUnit and a cell of a notebook ---
-
-COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source", "section", "text")
-"""Columns of the CSV."""
-
-
-def render_csv(data: ReportData) -> str:
-    """Write one line per check under a line of names, as RFC 4180 has it; evidence is not in it.
-
-    Numbers have all their digits, what was not measured is empty, and a text that a spreadsheet would take for a
-    formula begins with an apostrophe.
-    """
-    text = io.StringIO(newline="")
-    lines = csv.writer(text, lineterminator="\r\n")
-    lines.writerow(COLUMNS)
-    for check in data.checks:
-        found, asked = check.measured, check.threshold
-        # Where only a band may be shown, no number is.
-        numbers = (found.value, found.low, found.high) if found.band is None else (None, None, None)
-        threshold = asked.value if asked.band is None else csv_cell(asked.band)
-        source, said = csv_cell(check.source), csv_cell(check.text)
-        band = csv_cell(found.band or "")
-        lines.writerow((csv_cell(check.id), check.status, *numbers, band, threshold, source, check.section, said))
-    return text.getvalue()
-
-
-def render_junit(data: ReportData) -> str:
-    """Write each check as a test case of JUnit XML; one that fails is a failure.
-
-    JUnit has no word for a check that a person has to look at, or that was not measured: it is `skipped`, with a
-    message, which is the only state that is neither green nor red.
-    """
-    checks = data.checks
-    counts = {
-        "tests": str(len(checks)),
-        "failures": str(sum(check.status == "fail" for check in checks)),
-        "errors": "0",
-    }
-    name, open_ = one_line(str(data.report["title"])), sum(check.status not in ("pass", "fail") for check in checks)
-    suites = ET.Element("testsuites", {"name": name, **counts})
-    suite = ET.SubElement(suites, "testsuite", {"name": name, **counts, "skipped": str(open_)})
-    properties = ET.SubElement(suite, "properties")
-    for key in ("id", "verdict", "edition", "as_of"):
-        value = one_line(str(data.report[key]))
-        ET.SubElement(properties, "property", {"name": f"cfk.report.{key}", "value": value})
-    for check in checks:
-        case = ET.SubElement(suite, "testcase", {"name": one_line(check.id), "classname": "cfk.report"})
-        said = f"{STATUS_TEXTS[check.status]}: {one_line(check.text)}"
-        measured, asked = amounts_of(check)
-        figures = f"measured: {measured}; threshold: {asked}"
-        if check.status == "fail":
-            found = ET.SubElement(case, "failure", {"type": check.status, "message": said})
-            found.text = one_line(f"{figures}; source: {check.source or 'none'}; section {check.section}")
-        elif check.status != "pass":
-            ET.SubElement(case, "skipped", {"message": one_line(f"{said} ({figures})")})
-    ET.indent(suites)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+# --- a cell of a notebook ---
 
 
 def render_cell(data: ReportData) -> str:
     """Return verdict and checks as HTML without style, script or address."""
-    rows = [[STATUS_TEXTS[check.status], check.id, *amounts_of(check)] for check in data.checks]
-    lines = [f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in row)}</tr>" for row in rows]
-    head = "<tr><th>status</th><th>check</th><th>measured</th><th>asked</th></tr>"
-    title = escape_html(str(data.report["title"]))
-    return _NOT_TEXT.sub("", f"<p><strong>{title}: {data.verdict}</strong></p><table>{head}{''.join(lines)}</table>")
+    head = Markup("<tr><th>status</th><th>check</th><th>measured</th><th>asked</th></tr>")
+    lines = [
+        Markup("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>").format(
+            STATUS_TEXTS[check.status], check.id, *amounts_of(check)
+        )
+        for check in data.checks
+    ]
+    title = Markup("<p><strong>{}: {}</strong></p>").format(data.report["title"], data.verdict)
+    return NOT_TEXT.sub("", Markup("{}<table>{}{}</table>").format(title, head, Markup("").join(lines)))

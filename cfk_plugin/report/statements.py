@@ -283,6 +283,25 @@ def receiver_sentence(data: ReportData) -> str:
     return f"{told}; {share} combinations of values inside{sure} lead to the decision that it names."
 
 
+def reason(data: ReportData) -> str:
+    """Say why the verdict is what it is, in one sentence."""
+    statuses = [check.status for check in data.checks]
+    if data.verdict == "fail":
+        failed = [check for check in data.checks if check.status == "fail"]
+        more = f" So do {len(failed) - 1} more." if len(failed) > 1 else ""
+        return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}" if failed else "A check fails."
+    if data.verdict == "pass":
+        return f"All {len(statuses)} checks passed, and people have answered what only they can."
+    said = {"not_measured": "were not measured", "review": "need a decision by people"}
+    found = [f"{count} {words}" for status, words in said.items() if (count := statuses.count(status))]  # type: ignore[arg-type]
+    return f"Of {len(statuses)} checks none fails, {' and '.join(found)}; unmeasured is never a pass."
+
+
+def title_of(data: ReportData, name: str) -> str:
+    """Return the name of something that is defined."""
+    return data.definitions[name].name if name in data.definitions else name
+
+
 # --- what runs say ---
 
 

@@ -22,7 +22,7 @@ from cfk_plugin.report.inputs import HumanInputs
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "example-report.json", HERE / "example-report.html"
 EXPERIMENT = "diabetes progression"
-POLICY = PrivacyPolicy(k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
+POLICY = PrivacyPolicy(k=12, guarantee="reciprocal", anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
 INPUTS = HumanInputs(
     answers={
         "system": "diabetes progression, random forest, release 1",
@@ -66,7 +66,8 @@ def make() -> PrivacyReport:
         anonymizer = KAnonymizer(policy=POLICY).fit(population, model=patients.model, desired=LOW)
         setting = Setting(anonymizer, raw, holdout=patients.queries)
         run_linkage_audit(setting, ["linkage", "inversion_own", "model_filter"]).log(run_id, tracking_uri=store)
-        frontier(raw, **settings, ks=[2, 5, 12, 20, 30], compare=True).log(run_id, tracking_uri=store)
+        asked = {"ks": [2, 5, 12, 20, 30], "factuals": patients.queries, "compare": True}
+        frontier(raw, **settings, **asked).log(run_id, tracking_uri=store)
         return PrivacyReport.of_runs(run_id, inputs=INPUTS, preset="ema-0070", tracking_uri=store)
 
 

@@ -14,9 +14,9 @@ HERE = Path(__file__).resolve().parent
 DEFINITIONS = """\
 # Definitions
 
-What every figure, check, attack and chart of a privacy report is, and what it does not say. The same texts stand in
-annex B of each report. How figures are computed, in detail: [metrics](../reference/metrics.md) and
-[audits](../reference/audits.md).
+What every figure, check, attack and chart of a privacy report is, and what it does not say. The JSON of each report
+has the same texts for what is in it, annex B the formulas of the main ones. How figures are computed, in detail:
+[metrics](../reference/metrics.md) and [audits](../reference/audits.md).
 
 Signs: *D* is the training population with rows x_i, *Q* its quasi-identifiers, *f* the model, *c\\** the desired
 outcome. A release *r* is a region *R* with released private values s_r; *E(r)* are the people of *D* whose
@@ -26,9 +26,9 @@ quasi-identifiers are in *R*, counted as distinct people where a subject key is 
 CONTROLS = """\
 # Control map
 
-Which rules and standards ask for something that a privacy report holds, and where it stands there; annex C of each
-report. **This is no legal advice, and no claim that a rule is met.** Rules change: every entry says how it was looked
-up and when. Have counsel check what you rely on.
+Which rules and standards ask for something that a privacy report holds, and where it stands there; the JSON of
+each report has the same. **This is no legal advice, and no claim that a rule is met.** Rules change: every entry says
+how it was looked up and when. Have counsel check what you rely on.
 
 *Verified*: "text" means that the rule itself or an official page was read; "secondary sources" that notes about it
 were; "recalled" that it was written down from memory.

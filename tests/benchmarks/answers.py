@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy, protect
+from cfk_plugin import KAnonymizer, PrivacyPolicy, protect
 from cfk_plugin.audit.result import measure_roc
-from cfk_plugin.data.region import part_contains
+from cfk_plugin.frontier import nearest_points
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.reproduction.prepare import generator
@@ -35,25 +35,10 @@ HEAD = ("table", "k", "answers", "answered %", "distance", "changes", "true %", 
 HEAD += ("k desired", "k consistent", "NCP %", "one private row %", "ms")
 
 
-def nearest_point(table: Case, parts: dict[str, Any], query: dict[str, Any]) -> dict[str, Any]:
-    """Return the point of what was released that is nearest to a query, its own values where they are inside."""
-    point = {}
-    for name, part in parts.items():
-        value, domain = query[name], table.population.domains[name]
-        if part_contains(part, value):
-            point[name] = value
-        elif isinstance(part, Interval) and domain.attribute.kind == "numeric":
-            low, high = part.low, part.high
-            point[name] = None if low is None else high if not pd.isna(value) and value > high else low
-        else:
-            point[name] = domain.value(int(np.argmax(domain.inside(part))))
-    return point
-
-
 def released(table: Case, explanations: Explanations) -> Found:
     entries, queries = explanations.generalized, table.queries.to_dict("records")
-    points = [nearest_point(table, entry.parts(), queries[entry.query]) for entry in entries]
-    frame = pd.DataFrame(points, columns=list(table.population.schema.features), dtype=object)
+    asking: Any = [queries[entry.query] for entry in entries]
+    frame = nearest_points(entries, asking, table.population)
     return [entry.query for entry in entries], table.population.conform(frame), explanations
 
 

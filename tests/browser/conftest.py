@@ -68,6 +68,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the address of the example of the documentation in each edition."""
+    outside = content() | {name: [] for name in ("runs", "certificates")}
+    outside["report"] |= {"edition": "external", "command": ""}
+    made = {"internal": example(), "external": PrivacyReport(ReportData.from_dict(outside))}
+    return {edition: write(tmp_path_factory.mktemp(edition), page.to_html()) for edition, page in made.items()}
+
+
+@pytest.fixture(scope="session")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the address of the edition for print, in which everything is open and so can be looked at."""
     return write(tmp_path_factory.mktemp("printed"), hard().to_html(address=RUNS, print_edition=True))

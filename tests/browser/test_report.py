@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,7 @@ from reported import example
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-A4 = 673  # CSS pixels between the margins
+A4, A4_HIGH = 673, 979  # CSS pixels between the margins
 
 
 @pytest.mark.parametrize(("width", "media"), [(320, "screen"), (768, "screen"), (1440, "screen"), (A4, "print")])
@@ -74,18 +75,49 @@ def test_report_is_accessible(started: Browser, printed: str, scheme: str, width
         assert violations(found) == []
 
 
-def test_verdict_is_on_the_first_screen(started: Browser, report: str) -> None:
-    bottom = (
-        "selector => Math.max(...[...document.querySelectorAll(selector)].map(e => e.getBoundingClientRect().bottom))"
-    )
-    with visit(started, report, width=1440, height=900) as found:
-        # The verdict, what is not covered, and every check that fails.
-        assert found.page.evaluate(bottom, ".verdict, .beyond li, #table-checks tr.is-fail") <= 900
+FIRST_PAGE = ".edition, h1, .verdict, .tiles > div, .picture, .next, .beyond, .facts"
+BOXES = """selector => [...document.querySelectorAll(selector)].map(e => {
+    const box = e.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; })"""
+
+
+@pytest.mark.parametrize("edition", ["internal", "external"])
+def test_the_first_page_is_complete_on_one_screen_and_on_one_sheet(
+    started: Browser, pages: dict[str, str], edition: str
+) -> None:
+    with visit(started, pages[edition], width=1440, height=900) as found:
+        boxes = found.page.evaluate(BOXES, FIRST_PAGE)
+        assert len(boxes) == 13
+        assert all(left >= 0 and top >= 0 and right <= 1440 and bottom <= 900 for left, top, right, bottom in boxes)
+        below = found.page.evaluate(BOXES, "nav, main")
+        assert min(top for _, top, _, _ in below) >= max(bottom for _, _, _, bottom in boxes)
+    with visit(started, pages[edition], width=A4, media="print") as found:
+        boxes = found.page.evaluate(BOXES, FIRST_PAGE)
+        assert max(bottom for _, _, _, bottom in boxes) <= A4_HIGH
+
+
+def test_a_phone_begins_with_the_verdict_and_its_reason(started: Browser, report: str) -> None:
     with visit(started, report, width=320, height=640) as found:
-        assert found.page.evaluate(bottom, ".edition, h1, .word, .headline") <= 640
+        boxes = found.page.evaluate(BOXES, ".edition, h1, .word, .reason")
+        assert max(bottom for _, _, _, bottom in boxes) <= 640
 
 
-def test_keyboard_reaches_the_verdict_first_and_links_lead_to_their_place(started: Browser, report: str) -> None:
+WORDS = "() => document.body.innerText.split(/\\s+/).filter(Boolean).length"
+
+
+@pytest.mark.parametrize(("edition", "most"), [("internal", 3_000), ("external", 1_800)])
+def test_a_report_is_no_longer_than_its_readers_have_time_for(
+    started: Browser, pages: dict[str, str], tmp_path: Path, edition: str, most: int
+) -> None:
+    with visit(started, pages[edition]) as found:
+        assert 500 < found.run(WORDS) <= most
+        found.page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True, format="A4")
+        found.run("() => document.querySelectorAll('details').forEach(fold => fold.open = true)")
+        assert found.run(WORDS) <= most + 400  # with every annex, whose words are numbers
+    printed = (tmp_path / "report.pdf").read_bytes()
+    assert 1 < len(re.findall(rb"/Type ?/Page\b", printed)) <= 12
+
+
+def test_keyboard_reaches_the_checks_first_and_links_open_their_place(started: Browser, report: str) -> None:
     with visit(started, report) as found:
         found.page.keyboard.press("Tab")
         skip = found.run("""() => { const e = document.activeElement, box = e.getBoundingClientRect();
@@ -94,10 +126,16 @@ def test_keyboard_reaches_the_verdict_first_and_links_lead_to_their_place(starte
         found.page.keyboard.press("Enter")
         assert found.run("() => document.activeElement.id") == "section-0"
         found.page.keyboard.press("Tab")
-        assert found.run("() => document.activeElement.closest('table').id") == "table-checks"
-        found.page.click("#table-checks a[href='#section-9']")
+        assert found.run("() => document.activeElement.closest('table').id") == "table-open"
+        assert not found.run("() => document.querySelector('#section-9').checkVisibility()")
+        found.page.click("#table-open a[href='#section-9'] >> nth=0")
         top = found.run("() => document.querySelector('#section-9').getBoundingClientRect().top")
         assert 0 <= top < 900
+        assert found.run("() => document.querySelector('#section-9').checkVisibility()")
+        for place in range(3):
+            found.page.click(f".next li:nth-child({place + 1}) a")
+            target = found.run("() => document.querySelector(location.hash).getBoundingClientRect().top")
+            assert 0 <= target < 900
         assert found.asked == []
 
 
@@ -119,10 +157,10 @@ def test_every_stop_of_the_keyboard_is_seen(started: Browser, report: str) -> No
 
 def test_rows_become_lists_on_a_phone_and_stay_tables(started: Browser, report: str) -> None:
     with visit(started, report, width=320) as found:
-        assert found.run("() => getComputedStyle(document.querySelector('#table-checks td')).display") == "flow-root"
-        label = "() => getComputedStyle(document.querySelector('#table-checks td'), '::before').content"
+        assert found.run("() => getComputedStyle(document.querySelector('#table-open td')).display") == "flow-root"
+        label = "() => getComputedStyle(document.querySelector('#table-open td'), '::before').content"
         assert found.run(label) == '"Status" / ""'  # read aloud once, as the heading of the column
-        tree = found.page.locator("#table-checks").aria_snapshot()
+        tree = found.page.locator("#table-open").aria_snapshot()
     assert 'columnheader "Measured"' in tree
     assert 'rowheader "Group gap"' in tree
     assert 'cell "Fail"' in tree
@@ -149,11 +187,12 @@ def test_pdf_names_edition_and_verdict(tmp_path: Path) -> None:
     report.save(target)
     read = subprocess.run(["pdftotext", "-layout", target, "-"], capture_output=True, text=True, check=True)
     pages = read.stdout.split("\f")[:-1]
-    assert len(pages) > 5
+    assert 5 < len(pages) <= 12
     assert all("Internal edition" in page for page in pages)
     assert [f"{number} / {len(pages)}" in page for number, page in enumerate(pages, start=1)] == [True] * len(pages)
-    for words in ("Fail", "1 failed", "Not covered", "Group gap", report.data.report["title"]):
+    for words in ("Fail", "Group gap", "Next", "Not covered", report.data.report["title"]):
         assert words in pages[0]
+    assert "What fails, is open" not in pages[0]
     # Nothing of this machine: neither the temporary file nor the profile.
     assert all(part not in target.read_bytes() for part in (b"file:", b"cfk-pdf-"))
     assert [path.name for path in tmp_path.iterdir()] == ["report.pdf"]

@@ -1,0 +1,222 @@
+"""The first page: one verdict with its reason, tiles whose figures are the data's, and what to do next."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reported
+from cfk_plugin import PrivacyReport
+from cfk_plugin.report.data import Amount
+from parsed import Element, Tree
+from reported import amount, content, example, line
+
+TILES = ("Explanations released", "For whom (edition)", "People behind each (k)", "Worst risk measured")
+TILES += ("Truth (pureness)", "Cost (NCP)")
+
+
+def header(report: PrivacyReport) -> Element:
+    return Tree(report.to_html()).root.all("header")[0]
+
+
+def of_class(root: Element, name: str) -> list[Element]:
+    return [each for each in root.walk() if name in (each.attributes.get("class") or "").split()]
+
+
+def tiles(report: PrivacyReport) -> dict[str, tuple[str, str]]:
+    """Return figure and words of every tile, by its name."""
+    (box,) = of_class(header(report), "tiles")
+    cells = [(each.all("dt")[0].text, [cell.text for cell in each.all("dd")]) for each in box.all("div")]
+    return {name: (figure, " ".join(said)) for name, (figure, *said) in cells}
+
+
+def share(found: Amount) -> str:
+    """Write a share as a reader would, in percent with three digits."""
+    assert found.value is not None
+    return f"{np.format_float_positional(100 * found.value, 3, fractional=False, trim='-')} %"
+
+
+def number(found: Amount) -> str:
+    assert found.value is not None
+    return np.format_float_positional(found.value, 3, fractional=False, trim="-")
+
+
+def test_every_figure_of_a_tile_is_that_of_the_data() -> None:
+    report = example()
+    data, shown = report.data, tiles(report)
+    assert tuple(shown) == TILES
+    released = data.releases
+    assert shown[TILES[0]][0] == f"{released['released'].value} of {released['asked'].value}"
+    assert f"{released['suppressed'].value} withheld" in shown[TILES[0]][1]
+    assert f"Model: {data.environment['model']}" in shown[TILES[0]][1]
+    assert shown[TILES[1]] == ("Internal", "Recipients: the patients who ask. They pool them: unknown.")
+    (k,) = [check for check in data.checks if check.id == "k_min"]
+    assert shown[TILES[2]][0] == str(data.metric("k_min").value)
+    assert f"asked: {k.threshold.value}" in shown[TILES[2]][1]
+    assert data.report["not_covered"][0] in shown[TILES[2]][1]
+    over = {of.id: (of.main.value or 0) - (of.control.value or 0) for of in data.attacks}
+    worst = next(of for of in data.attacks if of.id == max(over, key=lambda name: over[name]))
+    assert shown[TILES[3]][0] == share(worst.main)
+    assert f"Baseline: {share(worst.baseline)}" in shown[TILES[3]][1]
+    assert data.definitions[worst.id].name in shown[TILES[3]][1]
+    compared = next(each for each in data.distributions if each.id == "comparison")
+    ours, raw = (compared.labels.index(way) for way in ("this policy", "no protection"))
+    assert shown[TILES[4]][0] == share(data.metric("pureness_mean"))
+    assert f"at least {share(data.metric('pureness_min'))}" in shown[TILES[4]][1]
+    assert f"person who asks: {share(compared.series['true for who asks'][ours])}." in shown[TILES[4]][1]
+    assert shown[TILES[5]][0] == share(data.metric("ncp_mean"))
+    near = [number(compared.series["distance from who asks"][way]) for way in (ours, raw)]
+    assert f"Distance from who asks: {near[0]}; raw: {near[1]}." in shown[TILES[5]][1]
+
+
+def test_tiles_say_what_nobody_measured_or_said() -> None:
+    made = content()
+    silent = {"distributions": [], "attacks": [], "system": dict.fromkeys(made["system"]), "picture": None}
+    silent["environment"] = {"model": None}
+    said = tiles(example(**silent))
+    assert "Model: not on record" in said[TILES[0]][1]
+    assert "Nobody has said" in said[TILES[1]][1]
+    assert said[TILES[3]][0] == share(example().data.metric("prosecutor_risk_max"))
+    assert "No attack was run" in said[TILES[3]][1]
+    assert "asks: not measured." in said[TILES[4]][1]
+    assert "not measured; raw: not measured." in said[TILES[5]][1]
+
+
+def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> None:
+    (attack, *_) = content()["attacks"]
+    better = attack | {"main": amount(0.9), "baseline": amount(0.2), "control": amount(0.1)}
+    others = [better | {"id": "linkage", "concerns": False}, better | {"id": "model_filter", "judged": False}]
+    others += [better | {"id": "membership_loss", "family": "membership"}]
+    assert tiles(example(attacks=[attack, *others]))[TILES[3]][0] == share(example().data.attacks[0].main)
+    assert tiles(example(attacks=[attack, better]))[TILES[3]][0] == "90 %"
+
+
+def test_of_prototypes_the_budget_stands_where_k_does() -> None:
+    checks = [line("dp_guarantee", measured=1.5)]
+    metrics = [each | {"id": "epsilon", "amount": amount(1.5)} for each in content()["metrics"][:1]]
+    said = tiles(example(checks=checks, metrics=metrics))
+    assert said["Budget (epsilon)"] == ("1.5", content()["report"]["not_covered"][0])
+
+
+# --- verdict and what to do next ---
+
+
+def reason(report: PrivacyReport) -> str:
+    return of_class(header(report), "reason")[0].text
+
+
+def test_the_verdict_has_one_reason() -> None:
+    assert reason(example()).startswith("Group gap fails: A group gets explanations that differ")
+    two = [line("ncp", "fail"), line("k_min", "fail"), line("pureness")]
+    assert reason(example(checks=two)) == "Information loss fails: The ncp check found it. So do 1 more."
+    review = {"verdict": "review"}
+    open_ = [line("k_min"), line("ncp", "review"), line("records", "not_measured")]
+    said = "Of 3 checks none fails, 1 were not measured and 1 need a decision by people; unmeasured is never a pass."
+    assert reason(example(checks=open_, report=review)) == said
+    passed = reason(example(checks=[line("k_min")], report={"verdict": "pass"}))
+    assert passed == "All 1 checks passed, and people have answered what only they can."
+
+
+def actions(report: PrivacyReport) -> list[tuple[str, str]]:
+    """Return where each action leads, and what it says."""
+    (box,) = of_class(header(report), "next")
+    return [(str(each.all("a")[0].attributes["href"]), each.text) for each in box.all("li")]
+
+
+def test_what_to_do_next_is_in_order_and_each_leads_to_its_place() -> None:
+    report = example()
+    found = actions(report)
+    assert [target for target, _ in found] == ["#check-group_gap", "#check-attack_membership", "#section-12"]
+    assert found[1][1].startswith("Measure: membership inference, model extraction, attribute inference. ")
+    assert found[2][1].startswith(f"Answer {len(report.data.placeholders)} open questions")
+    ids = {each.attributes.get("id") for each in Tree(report.to_html()).root.walk()}
+    assert {target[1:] for target, _ in found} <= ids
+    ready = example(checks=[line("k_min")], report={"verdict": "pass"}, system={"next_review": "2027-01-31"})
+    assert actions(ready) == [("#section-13", "Make this report again by 2027-01-31.")]
+
+
+# --- checks: open ones unfolded, passed ones a line each ---
+
+
+def rows(report: PrivacyReport, table: str) -> list[list[str]]:
+    (found,) = [each for each in Tree(report.to_html()).root.all("table") if each.attributes.get("id") == table]
+    return [[cell.text for cell in row.all("th", "td")] for row in found.all("tr")[1:]]
+
+
+def test_open_checks_say_what_they_mean_and_passed_ones_take_a_line() -> None:
+    report = example()
+    order = ("fail", "review", "not_measured")
+    open_ = sorted((c for c in report.data.checks if c.status != "pass"), key=lambda c: order.index(c.status))
+    found = rows(report, "table-open")
+    assert [row[0] for row in found] == [report.data.definitions[check.id].name for check in open_]
+    assert all(check.text in row[-1] for check, row in zip(open_, found, strict=True))
+    passed = [check for check in report.data.checks if check.status == "pass"]
+    assert [row[0] for row in rows(report, "table-passed")] == [report.data.definitions[c.id].name for c in passed]
+    assert all(len(" ".join(row)) < 100 for row in rows(report, "table-passed"))
+
+
+def test_what_people_must_say_is_asked_in_one_place() -> None:
+    report = example()
+    found = rows(report, "table-answers")
+    asked = [row for row in found if row[1] == "Open"]
+    assert len(asked) == len(report.data.placeholders)
+    assert all(row[2] for row in asked)
+    page = Tree(report.to_html()).root.text
+    assert all(page.count(each.question) == 1 for each in report.data.placeholders if "signature" not in each.question)
+
+
+# --- the picture: widths and people, no value ---
+
+
+def logged(table: Any, edition: Any) -> PrivacyReport:
+    return PrivacyReport.of_runs(reported.run(table), edition=edition)
+
+
+def test_the_picture_is_of_the_release_of_median_loss(store: str) -> None:
+    table = reported.rows(9).assign(ncp=[0.9, 0.1, 0.5, 0.3, 0.2, 0.8, 0.7, 0.6, 0.4])
+    table["ncp.age"], table["k"] = table["ncp"] / 2, range(20, 29)
+    report = logged(table, "internal")
+    assert report.data.picture is not None
+    widths = {each["attribute"]: each["share"].value for each in report.data.picture["attributes"]}
+    assert (report.data.picture["k"].value, widths) == (22, {"age": 0.25, "city": 0.3})
+    (picture,) = of_class(header(report), "picture")
+    assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == ["25 %", "30 %"]
+    lengths = [bar.attributes["style"] for bar in picture.all("i")]
+    assert lengths == ["width:25%", "width:30%"]
+    assert "a range that 22 people fit" in picture.text
+
+
+def test_outside_the_picture_is_rough_and_there_is_none_of_few(store: str) -> None:
+    table = reported.rows(200, **{"ncp.age": 0.237, "k": 47})
+    told = logged(table, "external").data.picture
+    assert told is not None
+    assert told["k"].band == "24–59"
+    assert {each["share"].value for each in told["attributes"]} == {0.25, 0.3}
+    assert logged(reported.rows(10), "external").data.picture is None
+    assert logged(reported.rows(10), "internal").data.picture is not None
+
+
+# --- definitions ---
+
+
+def test_names_lead_to_the_page_of_definitions_where_it_is_known_and_to_the_annex_otherwise() -> None:
+    docs = "https://docs.example.org/definitions"
+    page = example().to_html(docs=docs)
+    links = re.findall(rf'href="{re.escape(docs)}#(\w+)"', page)
+    guide = (Path(__file__).resolve().parents[2] / "docs/governance/definitions.md").read_text("utf-8")
+    assert len(set(links)) > 25
+    assert all(f"\n### {name}\n" in guide for name in links)
+    alone = example().to_html()
+    annex = set(re.findall(r'id="definition-(\w+)"', alone))
+    assert set(re.findall(r'href="#definition-(\w+)"', alone)) <= annex
+    assert {"k_min", "pureness_mean", "ncp_mean", "linkage"} <= annex
+
+
+@pytest.mark.parametrize("docs", ["definitions.md", "javascript:1"])
+def test_an_address_of_definitions_is_one(docs: str) -> None:
+    with pytest.raises(ValueError, match="address of the definitions must begin with http"):
+        example().to_html(docs=docs)
