@@ -50,7 +50,7 @@ def report(
     address: Annotated[
         str | None, typer.Option(help="Web address of the tracking server: run ids become links to it.")
     ] = None,
-    docs: Annotated[str | None, typer.Option(help="Web address of the page of definitions: names link to it.")] = None,
+    docs: Annotated[str | None, typer.Option(help="Address of the page of definitions: names link to it.")] = None,
     print_edition: Annotated[bool, typer.Option("--print", help="HTML for paper: everything folded is open.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")] = False,
     card: Annotated[Path | None, typer.Option(help="A model card, .md.")] = None,
@@ -78,9 +78,8 @@ def report(
         _refuse(context, "--compare", "output", "tracking_uri", "compare")
         return _compare(compare, output or [], tracking_uri)
     places, version = _places(output or [], pdf, card, {"--address": address, "--docs": docs}), _version(model)
-    read = PrivacyReport.of_runs if experiment is None else PrivacyReport.of_experiment
     with progress_bar("reading runs", console(stderr=True)) as told:
-        made = read(
+        made = (PrivacyReport.of_runs if experiment is None else PrivacyReport.of_experiment)(
             run if experiment is None else experiment,  # type: ignore[arg-type]  # each to its own
             since=since,
             until=until,
