@@ -349,8 +349,8 @@ def _environment() -> Environment:
 _LINE, _HEIGHT, _LEFT, _WIDTH, _UNITS, _STYLES = 18, 220, 20, 78, 1000, 4
 
 
-class Plot(NamedTuple):
-    """Where the parts of a picture of curves are: across in percent of its width, down in pixels."""
+class Placed(NamedTuple):
+    """Where the parts of a picture of curves are placed: across in percent of its width, down in pixels."""
 
     top: int
     height: int
@@ -359,7 +359,7 @@ class Plot(NamedTuple):
     lines: Sequence[tuple[str, str, str]]  # style, name, places on a plot of `_UNITS` by `_UNITS`
 
 
-def _plotted(curves: Curves) -> Plot:
+def _plotted(curves: Curves) -> Placed:
     """Place lines on logarithmic axes; what is not above 0 is not drawn."""
     drawn = [(f"curve style{i % _STYLES}", *line) for i, line in enumerate(curves.lines)]
     drawn += [(f"bound style{i % _STYLES}", *line) for i, line in enumerate(curves.guides)]
@@ -367,7 +367,7 @@ def _plotted(curves: Curves) -> Plot:
     x, y = (min(-1.0, *(math.log10(point[axis]) for point in known), -1.0) for axis in (0, 1))
     powers = [[(power, f"{10.0**power:g}") for power in range(math.ceil(low - 1e-9), 1)] for low in (x, y)]
     top = _LINE * len(drawn) + _LINE
-    return Plot(
+    return Placed(
         top,
         top + _HEIGHT + _LINE + 6,
         rows=[(round(top + _HEIGHT * power / y, 2), text) for power, text in powers[1]],
