@@ -188,7 +188,7 @@ SCHEMAS = {
     "unknown column": ('{"quasi_identifiers": ["agee"]}', "unknown column agee"),
     "bounds of the wrong form": (
         '{"quasi_identifiers": ["age"], "bounds": {"age": 3}}',
-        "a setting has the wrong form",
+        "bounds must give (low, high), got int",
     ),
     "weights of a private column": ('{"quasi_identifiers": ["age"], "weights": {"salary": 1}}', "weights are for"),
 }
