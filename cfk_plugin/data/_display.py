@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from multiprocessing import parent_process
 from time import perf_counter
 
 import numpy as np
@@ -140,9 +141,9 @@ _stages: list[str] = []  # what is being done, and within it
 
 
 def is_watched() -> bool:
-    """Say whether a person sees stderr: in a terminal or a notebook, and not a server's, which has other threads."""
+    """Say whether a person sees stderr: in a terminal or a notebook, of this very process, and not of a server."""
     asyncio = sys.modules.get("asyncio")
-    if sys.stderr is None or os.environ.get("CFK_PROGRESS", "").lower() in _OFF:
+    if sys.stderr is None or parent_process() is not None or os.environ.get("CFK_PROGRESS", "").lower() in _OFF:
         return False
     if type(sys.stderr).__module__.startswith("ipykernel"):
         return True

@@ -25,6 +25,7 @@ from cfk_plugin import (
 from cfk_plugin.data._display import profile, share
 from cfk_plugin.data.region import Part
 from cfk_plugin.errors import InputError
+from prototyped import prototypes
 
 ODD = "<script>alert(1)</script>"
 
@@ -152,6 +153,13 @@ def test_everything_is_escaped_small_and_without_a_colour_of_its_own(
         assert len(html) < 12_000
         assert html.count("<style>") == 1
         assert not re.search(r"http|url\(|<script|(?<!-)color:(?!inherit)|rgb|(?<!&)#(?!888)", html)
+
+
+def test_prototypes_show_their_budget_and_no_people() -> None:
+    result = prototypes()
+    assert Text(result._repr_html_()).rows[0][-1] == "epsilon"
+    assert {"epsilon", "covers"} <= {row[0] for row in Text(result.prototypes[0]._repr_html_()).rows}
+    assert "<svg" not in result.prototypes[0]._repr_html_()
 
 
 def test_what_protects_says_which_guarantee_it_gives(private: ProtectedExplainer, population: Population) -> None:
