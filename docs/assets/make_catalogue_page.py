@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, catalogue_page
-from cfk_plugin.demo import load_patients
+from cfk_plugin.demo import PHRASES, load_patients
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = Path(__file__).with_name("catalogue-page.png")
@@ -27,7 +27,7 @@ def main() -> None:
 
     data = load_patients(patients=5)
     train = data.train.drop(columns="progression")
-    schema = Schema.from_frame(train, quasi_identifiers=["age", "sex", "bmi"], nominal=["sex"])
+    schema = Schema.from_frame(train, quasi_identifiers=["age", "sex", "bmi"], nominal=["sex"], phrases=PHRASES)
     population = Population.from_frame(train, schema, key=b"picture")
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=10, guarantee="catalogue"))
     anonymizer.fit(population, model=data.model, desired=0)
