@@ -19,7 +19,7 @@ AXE := tests/browser/node_modules/.package-lock.json
 NPM := npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --loglevel=error
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench check format clean
+.PHONY: help demo test slow bench check format docs clean
 
 help:
 	@echo "make demo    protect real explanations and log them"
@@ -28,6 +28,7 @@ help:
 	@echo "make bench   run the benchmarks"
 	@echo "make check   lint, formatting, types and layers"
 	@echo "make format  format and fix what can be fixed"
+	@echo "make docs    build the site into build/site"
 	@echo "make clean   remove the environment and everything that was generated"
 
 # The stamp is written last: an interrupted installation starts again.
@@ -69,6 +70,17 @@ check: $(READY)
 format: $(READY)
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+# What renders docs/ comes on top of what is there. Warnings are errors: mkdocs.yml is strict.
+$(VENV)/.docs: pyproject.toml
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --editable ".[docs]"
+	@touch $@
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(VENV)/.docs
+	@$(BIN)/python -m mkdocs build --quiet --config-file docs/site/mkdocs.yml
+	@echo "build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build dist mlruns mlflow.db report.html .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \

@@ -329,6 +329,8 @@ class PrototypeCounterfactual(_ReleasedEntry):
         Feature to value.
     certificate : PrototypeCertificate
         Shared with all other answers of the fit.
+    telling : Telling
+        What helps to tell it and is no part of it: wording.
     """
 
     query: int
@@ -548,6 +550,8 @@ class GeneralizedCounterfactual(_ReleasedEntry):
         What the recount found.
     outcome : Outcome
         What the certificate's figures of the model are about.
+    telling : Telling
+        What helps to tell it and is no part of it: wording, and regions to draw it among.
     """
 
     query: int

@@ -68,7 +68,6 @@ class TableBlock:
     row_ids: Sequence[str] = ()
     above: str = ""  # how to read it
     wide: bool = False  # takes a line of its own
-    stacks: bool = False  # as every table of more than three columns, rows become lists where it has no room
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +307,7 @@ def _inline(text: Inline) -> Markup:
         case Text():
             return Markup("").join(_inline(part) for part in text)
         case _:
-            kept = str(text).replace(" %", "\u00a0%")  # a number and its sign stand on one line
-            parts = [[word] if len(word) <= _LONG_WORD else _JOINT.split(word) for word in kept.split(" ")]
+            parts = [[word] if len(word) <= _LONG_WORD else _JOINT.split(word) for word in str(text).split(" ")]
             return Markup(" ").join(Markup("<wbr>").join(map(escape, each)) for each in parts)
 
 
