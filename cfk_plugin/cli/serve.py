@@ -60,7 +60,7 @@ def serve(
     /v1/models/NAME:explain and /v2/models/NAME/explain what KServe's protocols have. /ready and /metrics are for
     orchestrators and monitors.
     """
-    from cfk_plugin.serving.access import Rate, Tokens, bound, check_reach, in_workers
+    from cfk_plugin.serving.access import Throttle, Tokens, bound, check_reach, in_workers
     from cfk_plugin.serving.handler import show_no_traces
     from cfk_plugin.serving.server import Limits, make_app, run
 
@@ -76,7 +76,7 @@ def serve(
 
     def work() -> int:
         answer = _answer(explainer, bundle, model, desired, most, **settings)
-        limit = Rate(max(1, rate // workers)) if rate else None  # workers do not know what others let through
+        limit = Throttle(max(1, rate // workers)) if rate else None  # workers do not know what others let through
         app = make_app(answer, limits, name=name, tokens=holders, rate=limit)
         return run(app, host, port, limits, console(stderr=True), shared=shared, **tls)
 

@@ -91,7 +91,7 @@ class Tokens:
         return tuple(dict.fromkeys(sha256(token.encode()).digest() for token in tokens))
 
 
-class Rate:
+class Throttle:
     """So many requests a minute for each caller: a bucket that holds as many, and fills as time passes."""
 
     def __init__(self, per_minute: int) -> None:
@@ -155,7 +155,7 @@ class Gate:
         refusal: Callable[[int, str], ASGIApp],
         metrics: Metrics,
         tokens: Tokens | None = None,
-        rate: Rate | None = None,
+        rate: Throttle | None = None,
     ) -> None:
         self._inner, self._refusal, self._metrics, self._tokens, self._rate = inner, refusal, metrics, tokens, rate
 

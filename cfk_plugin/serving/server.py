@@ -22,7 +22,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cfk_plugin.errors import CFKError, quiet
-from cfk_plugin.serving.access import Gate, Metrics, Rate, Tokens
+from cfk_plugin.serving.access import Gate, Metrics, Throttle, Tokens
 from cfk_plugin.serving.handler import (
     JSON,
     MOST_BYTES,
@@ -73,7 +73,12 @@ class Limits:
 
 
 def make_app(
-    answer: Answer, limits: Limits, *, name: str = "explainer", tokens: Tokens | None = None, rate: Rate | None = None
+    answer: Answer,
+    limits: Limits,
+    *,
+    name: str = "explainer",
+    tokens: Tokens | None = None,
+    rate: Throttle | None = None,
 ) -> ASGIApp:
     """Return the server as an ASGI application. It raises nothing: what web servers make of that is a trace.
 

@@ -27,7 +27,7 @@ from cfk_plugin import Ledger
 from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError
 from cfk_plugin.serving import access
-from cfk_plugin.serving.access import Rate, Tokens, check_reach
+from cfk_plugin.serving.access import Throttle, Tokens, check_reach
 from model_server import Server, by_cfk, patients, serving, store
 
 ONE, TWO = "first-token-of-this-test", "another-token-of-this-test"
@@ -220,7 +220,7 @@ def test_tokens_are_read_again_and_nobody_may_ask_while_they_cannot_be(
 def test_a_rate_is_so_many_a_minute_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    rate = Rate(6)
+    rate = Throttle(6)
     assert [rate.wait("a") for _ in range(8)] == [0] * 6 + [10, 10]
     assert rate.wait("b") == 0
     clock[0] = 10.0
