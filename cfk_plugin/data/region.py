@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.errors import HostOnly, InputError, SchemaError
+from cfk_plugin.errors import InputError, SchemaError
 
 
 def to_text(value: Any) -> str:
@@ -261,16 +261,22 @@ def _can_be_filled(text: object) -> bool:
     return isinstance(text, str) and not {*"{}"} & {*_NUMBERED.sub("", text).replace("{}", "")}
 
 
-class Telling(HostOnly):
+class Telling:
     """What helps to tell an explanation and is no part of it: wording, and the regions of all groups, to draw it among.
 
-    Entries lead to it, and nothing writes, compares or shows it.
+    Entries lead to it; nothing writes, compares or shows the groups, and a copy has none.
     """
 
     __slots__ = ("groups", "phrases")
 
     def __init__(self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()) -> None:
         self.phrases, self.groups = phrases, groups
+
+    def __repr__(self) -> str:
+        return f"Telling({len(self.phrases)} phrases, {len(self.groups)} groups)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Telling, (dict(self.phrases),)
 
 
 def sentence(

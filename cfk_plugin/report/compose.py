@@ -370,8 +370,8 @@ _DEFINED = (
 
 def _table(block: Mapping[str, Any], name: str, rows: Rows) -> TableBlock:
     numeric, note = block.get("numeric", ()), block.get("note", "")
-    wide = block.get("wide", False)
-    return TableBlock(f"table-{name}", block["caption"], block["columns"], rows, numeric=numeric, note=note, wide=wide)
+    how = {each: block.get(each, False) for each in ("wide", "stacks")}
+    return TableBlock(f"table-{name}", block["caption"], block["columns"], rows, numeric=numeric, note=note, **how)
 
 
 def _texts(entries: Iterable[Mapping[str, Any]], *names: str) -> Rows:

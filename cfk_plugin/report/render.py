@@ -68,6 +68,7 @@ class TableBlock:
     row_ids: Sequence[str] = ()
     above: str = ""  # how to read it
     wide: bool = False  # takes a line of its own
+    stacks: bool = False  # as every table of more than three columns, rows become lists where it has no room
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +308,8 @@ def _inline(text: Inline) -> Markup:
         case Text():
             return Markup("").join(_inline(part) for part in text)
         case _:
-            parts = [[word] if len(word) <= _LONG_WORD else _JOINT.split(word) for word in str(text).split(" ")]
+            kept = str(text).replace(" %", "\u00a0%")  # a number and its sign stand on one line
+            parts = [[word] if len(word) <= _LONG_WORD else _JOINT.split(word) for word in kept.split(" ")]
             return Markup(" ").join(Markup("<wbr>").join(map(escape, each)) for each in parts)
 
 

@@ -110,11 +110,12 @@ def test_a_report_is_no_longer_than_its_readers_have_time_for(
 ) -> None:
     with visit(started, pages[edition]) as found:
         assert 500 < found.run(WORDS) <= most
-        found.page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True, format="A4")
         found.run("() => document.querySelectorAll('details').forEach(fold => fold.open = true)")
-        assert found.run(WORDS) <= most + 400  # with every annex, whose words are numbers
+        assert found.run(WORDS) <= 3_000  # with every annex open
+    with visit(started, pages[edition], media="print") as found:
+        found.page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True, format="A4")
     printed = (tmp_path / "report.pdf").read_bytes()
-    assert 1 < len(re.findall(rb"/Type ?/Page\b", printed)) <= 12
+    assert 5 < len(re.findall(rb"/Type ?/Page\b", printed)) <= 12
 
 
 def test_keyboard_reaches_the_checks_first_and_links_open_their_place(started: Browser, report: str) -> None:
@@ -189,7 +190,8 @@ def test_pdf_names_edition_and_verdict(tmp_path: Path) -> None:
     pages = read.stdout.split("\f")[:-1]
     assert 5 < len(pages) <= 12
     assert all("Internal edition" in page for page in pages)
-    assert [f"{number} / {len(pages)}" in page for number, page in enumerate(pages, start=1)] == [True] * len(pages)
+    numbers = [re.search(rf"\b{number} ?/ ?{len(pages)}$", page, re.M) for number, page in enumerate(pages, start=1)]
+    assert None not in numbers
     for words in ("Fail", "Group gap", "Next", "Not covered", report.data.report["title"]):
         assert words in pages[0]
     assert "What fails, is open" not in pages[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import runpy
 from pathlib import Path
 
@@ -99,6 +101,24 @@ def test_the_schema_says_how_a_change_is_said(given):
     assert (
         explanations[0].text(table.loc[0], {"city": Phrase("", "", "moved to {}")}).startswith("If you moved to Namur")
     )
+
+
+def test_what_the_schema_says_is_sealed_and_pickled_and_groups_are_not(tmp_path):
+    table = pd.DataFrame({"age": range(20, 60), "pay": range(40)})
+    schema = Schema.from_frame(table, quasi_identifiers=["age"], phrases={"pay": {"more": "earned {} more"}})
+    population = Population.from_frame(table, schema)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal"))
+    anonymizer.fit(population, lambda rows: rows["pay"] > 4, desired=True)
+    entry = anonymizer.transform(table.tail(1))[0]
+    assert entry.telling.groups
+    assert not copy.deepcopy(entry.telling).groups
+    assert pickle.loads(pickle.dumps(schema)).telling.phrases == schema.telling.phrases
+    anonymizer.seal(tmp_path / "sealed.cfk")
+    opened = Population.open(tmp_path / "sealed.cfk")
+    assert opened.schema == schema
+    again = KAnonymizer().fit(opened, lambda rows: rows["pay"] > 4, desired=True).transform(table.tail(1))[0]
+    assert again.text({"age": 59, "pay": 0}) == entry.text({"age": 59, "pay": 0})
+    assert "earned 39 more" in again.text({"age": 59, "pay": 0})
 
 
 def test_the_script_that_is_type_checked_also_runs():
