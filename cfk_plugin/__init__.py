@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema as Schema
     from cfk_plugin.dp import DPPrototypes as DPPrototypes
     from cfk_plugin.hookspecs import hookimpl as hookimpl
-    from cfk_plugin.lookup import catalogue_page as catalogue_page
     from cfk_plugin.records.budget import BudgetAccountant as BudgetAccountant
     from cfk_plugin.records.ledger import Ledger as Ledger
     from cfk_plugin.records.logger import RunLogger as RunLogger
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from cfk_plugin.release.anonymizer import KAnonymizer as KAnonymizer
     from cfk_plugin.release.explainer import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.release.explanations import Explanations as Explanations
+    from cfk_plugin.release.publication import catalogue_page as catalogue_page
     from cfk_plugin.release.results import Certificate as Certificate
     from cfk_plugin.release.results import GeneralizedCounterfactual as GeneralizedCounterfactual
     from cfk_plugin.release.results import PrototypeCertificate as PrototypeCertificate
@@ -62,7 +62,7 @@ _HOME = {
     "RunLogger": "records.logger",
     "Schema": "data.schema",
     "Suppressed": "release.results",
-    "catalogue_page": "lookup",
+    "catalogue_page": "release.publication",
     "hookimpl": "hookspecs",
     "log_protected_model": "serving",
     "protect": "_protect",

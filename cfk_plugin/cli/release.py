@@ -230,10 +230,9 @@ def catalogue(
         write_table,
     )
     from cfk_plugin.data.population import Population
-    from cfk_plugin.lookup import catalogue_page
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
-    from cfk_plugin.release.publication import table_of
+    from cfk_plugin.release.publication import catalogue_page, table_of
 
     if output is None and html is None:
         raise InputError("give --output or --html, the file to write")
