@@ -273,7 +273,7 @@ class Constraints(HostOnly):
         columns, narrow = dict[str, Any](), dict[str, Narrow]()
         for name, offered in offers.items():
             codes, numbers = self.nearest(name, offered, np.arange(len(self)), offered.of)
-            columns[name] = offered.domain.column(codes, numbers).array
+            columns[name] = offered.domain.column(codes, numbers)
             narrow[name] = partial(_narrowed, self.permitted(name), codes == UNKNOWN)
         return columns, narrow
 

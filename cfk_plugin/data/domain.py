@@ -210,14 +210,23 @@ class Domain(HostOnly):
         """Rebuild a column in the population's dtype."""
         return pd.Series(self.restore_array(codes), dtype=self._pool.dtype)
 
-    def column(self, codes: Codes, numbers: Numbers) -> pd.Series:
-        """Do as `restore`, with a number where there is no code."""
+    def column(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Any:
+        """Return an array in the population's dtype if that holds all, with a number where the code is `UNKNOWN`."""
         is_other = codes == UNKNOWN
         if not is_other.any():
-            return self.restore(codes)
+            return self.restore_array(codes)
+        kind = self.dtype.kind if self.is_numeric and isinstance(self.dtype, np.dtype) else "O"
+        if kind in "if":
+            found = self.numbers_of(codes, numbers)
+            is_held = kind == "f" or not (np.any(found % 1) or np.any(np.abs(found) > np.iinfo(self.dtype).max))
+            return found.astype(self.dtype) if is_held else found
         values = self.restore(np.where(is_other, 0, codes)).astype(object)
         values[is_other] = [self.natural(number) for number in numbers[is_other].tolist()]
-        return conform(values, self.dtype)
+        return conform(values, self.dtype).array
+
+    def numbers_of(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Numbers:
+        """Return the number of each code, NaN for what is missing, and a number of its own where there is none."""
+        return np.where(codes < 0, numbers, np.append(self.values, np.nan)[codes])
 
     @property
     def is_whole(self) -> bool:

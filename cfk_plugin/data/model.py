@@ -102,6 +102,11 @@ class Grid:
         """Return every combination, shape (size, number of axes)."""
         return np.stack(np.meshgrid(*self.codes, indexing="ij"), axis=-1).reshape(-1, len(self.codes))
 
+    def some(self, at: NDArray[np.int64]) -> Codes:
+        """Return the combinations at some positions of `all`."""
+        places = np.unravel_index(at, [*map(len, self.codes)])
+        return np.column_stack([axis[place] for axis, place in zip(self.codes, places, strict=True)]).astype(np.int32)
+
     def sample(self, n: int, random: np.random.Generator) -> Codes:
         """Return n different combinations, drawn uniformly (all if n >= size)."""
         if n >= self.size:

@@ -121,7 +121,7 @@ class Heom:
         left, right = self._codes(a), self._codes(b)
         if len(left) != len(right):
             raise InputError(f"rows are compared in pairs, but there are {len(left)} and {len(right)}")
-        numbers = _differences(left.numbers, right.numbers, np.array([self.ranges[name] for name in self.numeric]))
+        numbers = differences(left.numbers, right.numbers, np.array([self.ranges[name] for name in self.numeric]))
         return np.hstack([numbers, left.codes != right.codes])
 
     def nearest(
@@ -172,7 +172,7 @@ class Heom:
         shape = np.broadcast_shapes(numbers.shape[:-1], (len(b),))
         total, differ = np.zeros(shape), np.zeros(shape, dtype=np.uint16)
         for j, name in enumerate(self.numeric):
-            total += _differences(numbers[..., j], b.numbers[:, j], np.array(self.ranges[name]))
+            total += differences(numbers[..., j], b.numbers[:, j], np.array(self.ranges[name]))
         for j in range(len(self.categorical)):
             differ += codes[..., j] != b.codes[:, j]
         total += differ
@@ -180,7 +180,8 @@ class Heom:
         return total
 
 
-def _differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray[np.float64]) -> NDArray[np.float64]:
+def differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far numbers are apart, in widths of their ranges; NaN stands for what is missing."""
     part = np.abs(x - y)
     part /= np.where(widths > 0, widths, np.inf)
     missing, other = np.isnan(x), np.isnan(y)

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import count as count_from
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api import types
 
 from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.intake import Intake, table_of
+from cfk_plugin.data.domain import UNKNOWN
+from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection.axes import Codes, Floats, Ints
-from cfk_plugin.protection.catalogue import Catalogue
+from cfk_plugin.protection.catalogue import Catalogue, spread
+from cfk_plugin.protection.moves import AT_ONCE, TIE, Moves, Points, Pools, Probe
 
 _BLOCK = 1 << 22  # distances held at once
-_TIE = 1e-9
 _TRIED, _REVERTED = 16, 8  # nearest entries that are looked at in one go, and how many true answers are moved
 _NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, and nearest combinations looked at
+_RESTARTS = 6  # how often moving begins anew where something was lost
+_SHOWN = 4  # combinations that it learns from then
 _FURTHER = 8  # rounds in which more answers are looked for, where there is one
-_HALVINGS = 4
 _NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
 _RIDGE = 1e-9  # two answers at one point are as alike as can be, and no error
-_MOST_DECIMALS = 6
 _OWN, _ANCHOR = -1, -2  # private values that are no entry's: the query's own, and the explainer's counterfactual's
 
 
@@ -109,21 +108,24 @@ def answer(
     turn, first, times = _turns(who)
     wanted = np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
     given, step = Given(catalogue, queries.frame, who, wanted), max(_BLOCK // max(len(catalogue), 1), 1)
+    pools = Pools(catalogue, queries, asked.start)
     for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
         askers = np.flatnonzero((turn == now) & (wanted > 0))
         for waiting in (askers[start : start + step] for start in range(0, len(askers), step)):
-            for further, pairs in enumerate(_candidates(catalogue, asked, waiting, open_to, revert=revert)):
+            for further, pairs in enumerate(
+                _candidates(catalogue, asked, pools, given, waiting, open_to, revert=revert)
+            ):
                 is_open = (given.left > 0) & (further < _FURTHER or ~given.has_any(np.arange(len(queries))))
                 if not is_open[waiting].any():
                     break
                 if len(at := np.flatnonzero(is_open[pairs.query])):
-                    for results in _results(catalogue, asked, pairs.take(at), given, revert=revert):
+                    for results in _results(catalogue, asked, pools, pairs.take(at), given, revert=revert):
                         given.add(results)
     found, private = np.full(len(queries), -1, dtype=np.int64), list(catalogue.partition.population.schema.private)
     if not given.found:
         return CatalogueAnswers(found, queries.frame.head(0)[private])
     asker, entry, distance = (np.concatenate(each) for each in list(zip(*given.found, strict=True))[:3])
-    line = np.lexsort((np.round(distance / _TIE), asker))
+    line = np.lexsort((np.round(distance / TIE), asker))
     asker = asker[line]
     place = np.argsort(who, kind="stable")[first[asker] + turn[asker] + _turns(asker)[0]]
     found[place] = entry[line]
@@ -147,15 +149,20 @@ def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups
         regions, parts = catalogue.distances(counterfactuals, at, open_to)
         away = regions[:, catalogue.group_at] + parts
         least = away.min(axis=1)
-        found[at] = np.where(np.isfinite(least), np.argmax(away <= least[:, None] + _TIE, axis=1), -1)
+        found[at] = np.where(np.isfinite(least), np.argmax(away <= least[:, None] + TIE, axis=1), -1)
     itself = catalogue.own(counterfactuals.codes, groups)
     return np.where(itself >= 0, itself, found)
 
 
-def _candidates(catalogue: Catalogue, asked: _Asked, query: Ints, open_to: Mask, *, revert: bool) -> Iterator[_Pairs]:
+def _candidates(
+    catalogue: Catalogue, asked: _Asked, pools: Pools, given: Given, query: Ints, open_to: Mask, *, revert: bool
+) -> Iterator[_Pairs]:
     """Yield what may answer some queries, in rounds from near to far."""
     if asked.anchors is not None:
         yield _in_own_group(catalogue, asked, asked.anchors, query, revert=revert)
+        query = query[given.left[query] > 0]
+    if not len(query):
+        return
     regions, parts = catalogue.distances(asked.start, query, open_to)
     if asked.limits.rules:
         quasi, private = _limits_of(catalogue, asked.limits.take(query))
@@ -164,13 +171,18 @@ def _candidates(catalogue: Catalogue, asked: _Asked, query: Ints, open_to: Mask,
         if not revert:
             parts[~private.admissible(offered, len(catalogue))] = np.inf
     away = regions[:, catalogue.group_at] + parts
-    line = _order(away)
+    line = _order(away, _TRIED)
     for first in range(0, len(catalogue), _TRIED):
+        if first == _TRIED:  # rare: nothing nearer is true
+            rows = np.flatnonzero(given.left[query] > 0)
+            query, away = query[rows], away[rows]
+            line = _order(away, len(catalogue))
         entry = line[:, first : first + _TRIED]
         distance = np.take_along_axis(away, entry, axis=1)
         at, place = np.nonzero(np.isfinite(distance))
         some = _Pairs(query[at], entry[at, place], entry[at, place], distance[at, place])
-        yield some.joined(_mixed(catalogue, asked, query, regions, parts)) if revert and not first else some
+        mixes = revert and not first
+        yield some.joined(_mixed(catalogue, asked, pools, query, regions, parts)) if mixes else some
 
 
 def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, Constraints]:
@@ -179,9 +191,17 @@ def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, 
     return limits.only(schema.quasi_identifiers), limits.only(schema.private)
 
 
-def _order(distances: Floats) -> Ints:
-    """Return positions from near to far, row by row; of equally near ones the first comes first."""
-    return np.argsort(np.round(distances / _TIE), axis=1, kind="stable")
+def _order(distances: Floats, count: int) -> Ints:
+    """Return the positions of the nearest, row by row from near to far; of equally near ones the first comes first."""
+    rows, width = distances.shape
+    if width <= 2 * count:
+        return np.argsort(np.round(distances / TIE), axis=1, kind="stable")[:, :count]
+    limit = np.partition(distances, count - 1, axis=1)[:, count - 1]
+    at, place = np.nonzero(distances <= limit[:, None] + TIE)
+    line = np.lexsort((np.round(distances[at, place] / TIE), at))
+    first = np.searchsorted(at, np.arange(rows))
+    found: Ints = place[line[first[:, None] + np.arange(count)]]
+    return found
 
 
 def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> _Pairs:
@@ -197,16 +217,22 @@ def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: 
     return pairs.take(np.flatnonzero(fits))
 
 
-def _mixed(catalogue: Catalogue, asked: _Asked, query: Ints, regions: Floats, parts: Floats) -> _Pairs:
+def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats) -> _Pairs:
     """Return the nearest combinations of a region and private values that come from elsewhere."""
     part, nowhere = np.append([_ANCHOR, _OWN], catalogue.distinct), np.zeros(len(query))
-    parts = np.column_stack([nowhere, _gaps(catalogue, asked, query), parts[:, catalogue.distinct]])
+    parts = np.column_stack(
+        [
+            nowhere,
+            pools.gaps(pools.queries.take(query), pools.start.take(query)).sum(axis=1),
+            parts[:, catalogue.distinct],
+        ]
+    )
     if asked.anchors is None:  # there is no counterfactual beside the query
         part, parts = part[1:], parts[:, 1:]
-    group, private = _order(regions)[:, :_NEAR], _order(parts)[:, :_NEAR]
+    group, private = _order(regions, _NEAR), _order(parts, _NEAR)
     total = np.take_along_axis(regions, group, axis=1)[:, :, None] + np.take_along_axis(parts, private, axis=1)[:, None]
     total = total.reshape(len(query), -1)
-    line = _order(total)[:, :_MIXED]
+    line = _order(total, _MIXED)
     distance = np.take_along_axis(total, line, axis=1)
     at, place = np.nonzero(np.isfinite(distance))
     which, width = line[at, place], private.shape[1]
@@ -215,194 +241,177 @@ def _mixed(catalogue: Catalogue, asked: _Asked, query: Ints, regions: Floats, pa
     return pairs.take(np.flatnonzero(~catalogue.is_wide(entry)))
 
 
-def _gaps(catalogue: Catalogue, asked: _Asked, query: Ints) -> Floats:
-    """Return how far the private values of queries are from those of their anchors."""
-    heom, _ = catalogue.private_values
-    frames = (each.frame.take(query) for each in (asked.queries, asked.start))
-    found: Floats = heom.parts(*frames).sum(axis=1)
-    return found
-
-
-def _results(catalogue: Catalogue, asked: _Asked, pairs: _Pairs, given: Given, *, revert: bool) -> Iterator[Candidates]:
+def _results(
+    catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: _Pairs, given: Given, *, revert: bool
+) -> Iterator[Candidates]:
     """Yield what some pairs come to, of those that are true and begin with new private values; from near to far."""
-    pairs = pairs.take(np.lexsort((np.round(pairs.distance / _TIE), pairs.query)))
-    points, is_other = _points(catalogue, asked, pairs)
-    start = given.keys(points, pairs.entry)
-    if not (is_new := given.is_new(pairs.query, start)).all():
-        pairs, points = pairs.take(np.flatnonzero(is_new)), points[is_new]
-        is_other, start = is_other[is_new], start[is_new]
-    good = catalogue.is_desired(points, pairs.entry)
-    other = np.flatnonzero(good & (is_other | (pairs.part != pairs.entry)))
-    good[other] = catalogue.holds(points.take(other), pairs.entry[other])
-    if not len(true := np.flatnonzero(good)):
-        return
+    pairs = pairs.take(np.lexsort((np.round(pairs.distance / TIE), pairs.query)))
+    points, is_other = _points(catalogue, asked, pools, pairs)
+    start = given.keys(pools, points, pairs.entry)
+    if len(new := np.flatnonzero(given.is_new(pairs.query, start))) < len(start):
+        pairs, points, is_other, start = pairs.take(new), points.take(new), is_other[new], start[new]
+    target = _target(pools, asked.limits, pairs.query, points) if revert else points
+    several = given.wants_several(pairs.query)
+    is_other |= pairs.part != pairs.entry
+    search = _Search(Probe(catalogue, pools), pools, pairs, points, target, is_other)
+
+    def is_given(at: Ints, moved: Points) -> Mask:
+        return ~given.is_new(pairs.query[at], start[at], given.keys(pools, moved, pairs.entry[at]))
+
     # Of an explainer's counterfactual only what is nearest to it is moved, if that is new: it decides.
     at_once = _REVERTED if revert and asked.anchors is None else 1
-    turn = _turns(pairs.query[true])[0] // at_once
-    _, first = np.unique(np.column_stack([pairs.query[true], start[true].astype(np.int64)]), axis=0, return_index=True)
-    turn[first[given.wants_several(pairs.query[true[first]])]] = 0
-    for now in range(_REVERTED // at_once):
-        some = true[(turn == now) & (given.left[pairs.query[true]] > 0)]
-        if not len(some):
+    for _ in range(_REVERTED // at_once):
+        found = search.next(
+            at_once, given.left[pairs.query] > 0, several, start, None if asked.anchors is None else is_given
+        )
+        if found is None:
             break
-        query, entry, _, distance = pairs.take(some)
-        rows = begun = points.take(some).reset_index(drop=True)
-        if revert:
-            rows, gained = _reverted(catalogue, asked.limits, query, entry, begun)
-            distance = distance - gained if asked.anchors is None else distance
-        if revert and asked.anchors is not None:  # what would become an answer that was given stays as it is
-            is_given = ~given.is_new(query, start[some], given.keys(rows, entry))
-            rows = pd.concat([rows, begun]).take(np.arange(len(rows)) + len(rows) * is_given).reset_index(drop=True)
-        yield Candidates(query, entry, rows, start[some], distance)
+        at, moved, distance = found
+        distance = distance if asked.anchors is None else pairs.distance[at]
+        leaving = given.keys(pools, moved, pairs.entry[at])
+        yield Candidates(pairs.query[at], pairs.entry[at], pools.frame(moved), start[at], leaving, distance)
 
 
-def _keeps(catalogue: Catalogue, entry: Ints, rows: pd.DataFrame, at: Ints) -> Mask:
-    """Say of rows, each of ``entry[at]``, whether they have its outcome, here and wherever its group's must hold."""
-    kept = catalogue.is_desired(rows, entry[at])
-    good = np.flatnonzero(kept)
-    kept[good] = catalogue.holds(rows.take(good), entry[at[good]])
-    return kept
+IsGiven = Callable[[Ints, Points], Mask]
 
 
-def _points(catalogue: Catalogue, asked: _Asked, pairs: _Pairs) -> tuple[pd.DataFrame, Mask]:
+class _Search:
+    """Finds which pairs of some queries are true, from near to far, and what those come to.
+
+    Private values that are not their entry's are tried at a few combinations, and whether a combination is lost is seen
+    of the result. What is learnt from one that loses some holds for its query alone.
+    """
+
+    def __init__(self, probe: Probe, pools: Pools, pairs: _Pairs, start: Points, target: Points, is_other: Mask):
+        self._probe, self._pools, self._pairs, self._is_other = probe, pools, pairs, is_other
+        self._start, self._target = start, target
+        self._query = np.unique(pairs.query, return_inverse=True)[1]
+        self._first = np.searchsorted(self._query, self._query)
+        self._fixed = pairs.distance - pools.gaps(start, target).sum(axis=1)
+        self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
+        self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
+        self._more = [probe.catalogue.no_cells] * len(is_other)
+
+    def _before(self, flags: Mask) -> Ints:
+        """Return how many of the same query come before each."""
+        counts: Ints = np.cumsum(flags) - flags
+        return counts - counts[self._first]
+
+    def _true(self, count: int, wanted: Mask, several: Mask) -> Ints:
+        """Return the first true ones of each query, or all."""
+        while True:
+            is_open = ~self._known & wanted & ~self._done
+            at = np.flatnonzero(is_open & (several | (self._before(self._good & self._known) < count)))
+            if not len(at):
+                break
+            at = at[self._before(is_open)[at] < max(AT_ONCE // len(np.unique(self._query[at])), 2 * count)]
+            entry, tell = self._pairs.entry[at], self._is_other[at]
+            self._good[at] = self._probe.keeps(self._start.take(at), entry, self._more, at, tell)
+            self._known[at] = True
+        true = self._good & self._known
+        return np.flatnonzero(true & wanted & ~self._done & (several | (self._before(true) < count)))
+
+    def next(
+        self, count: int, wanted: Mask, several: Mask, start: Keys, is_given: IsGiven | None
+    ) -> tuple[Ints, Points, Floats] | None:
+        """Return the nearest result of the next true pairs of each query, or all of them where several are wanted."""
+        over, found, used = np.zeros(len(wanted), dtype=bool), list[tuple[Ints, Points, Floats]](), list[Ints]()
+        for attempt in count_from(0):  # once nothing is moved, what loses some is none that is true
+            some = self._true(count, wanted & ~over, several)
+            if not len(some):
+                break
+            if several[some].any():  # so many of them, and the first of all that begin alike
+                keys = np.column_stack([self._query[some], start[some].astype(np.int64)])
+                is_first = np.zeros(len(some), dtype=bool)
+                is_first[np.unique(keys, axis=0, return_index=True)[1]] = True
+                kept = ~several[some] | is_first | (self._before(self._good & self._known)[some] < count)
+                self._done[some[~kept]] = True
+                some = some[kept]
+            at, points, distance, lost = self._moved(some, several, is_given, moves=attempt < _RESTARTS)
+            kept = np.array([not len(cells) for cells in lost], dtype=bool)
+            found.append((at[kept], points.take(kept), distance[kept]))
+            self._done[at[kept]] = True
+            over |= np.isin(self._query, self._query[at[kept & ~several[at]]])
+            used.append(some)
+            for i, cells in zip(at[~kept].tolist(), [cells for cells in lost if len(cells)], strict=True):
+                self._learn(i, cells)
+        for some in used:  # they had their turn
+            self._done[some] = True
+        if not found:
+            return None
+        return (
+            np.concatenate([at for at, *_ in found]),
+            Points(*(np.concatenate(each) for each in zip(*(points for _, points, _ in found), strict=True))),
+            np.concatenate([distance for *_, distance in found]),
+        )
+
+    def _moved(
+        self, some: Ints, several: Mask, is_given: IsGiven | None, *, moves: bool
+    ) -> tuple[Ints, Points, Floats, list[Codes]]:
+        """Move pairs; return those that are the nearest of their query or wanted besides, and what each has lost."""
+        start, entry, query, alone = self._start.take(some), self._pairs.entry[some], self._query[some], ~several[some]
+        moving = Moves(self._probe, self._pools, entry, start, self._target.take(some), [self._more[i] for i in some])
+        movable = self._probe.catalogue.is_movable(entry) & moves
+        away = moving.go(query, self._fixed[some], movable, best_alone=alone)
+        line = np.lexsort((np.round(away / TIE), query))
+        is_nearest = np.zeros(len(some), dtype=bool)
+        is_nearest[line[np.unique(query[line], return_index=True)[1]]] = True
+        chosen = np.flatnonzero(np.isfinite(away) & (is_nearest | ~alone))
+        points = moving.points.take(chosen)
+        if is_given is not None:  # what would become an answer that was given stays as it is
+            points = points.either(start.take(chosen), is_given(some[chosen], points))
+        asked = np.flatnonzero(self._is_other[some[chosen]] | points.differ(start.take(chosen)))
+        lost = [self._probe.catalogue.no_cells] * len(chosen)
+        for i, cells in zip(asked.tolist(), self._probe.lost(points.take(asked), entry[chosen[asked]]), strict=True):
+            lost[i] = cells
+        return some[chosen], points, away[chosen], lost
+
+    def _learn(self, i: int, cells: Codes) -> None:
+        alike = (self._query == self._query[i]) & (self._pairs.entry == self._pairs.entry[i])
+        for j in np.flatnonzero(alike).tolist():
+            self._more[j] = np.concatenate([self._more[j], cells[spread(len(cells), _SHOWN)]])
+        self._known[alike & self._is_other & self._good] = False
+
+
+def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: _Pairs) -> tuple[Points, Mask]:
     """Return the permitted point of each region that is nearest to the query, with the private values of the pair.
 
     Also, where these are others, as they would not be permitted.
     """
-    population, queries, limits = catalogue.partition.population, asked.queries, asked.limits
-    offered = catalogue.private.take(np.maximum(pairs.part, 0))
-    columns: dict[str, Any] = {}
-    changed = np.zeros(len(pairs.query), dtype=bool)
-    for name in population.schema.private:
-        columns[name] = offered[name].array
-        for source, whose in ((queries, _OWN), (asked.start, _ANCHOR)):
-            columns[name] = _either(columns[name], source.frame[name].take(pairs.query).array, pairs.part == whose)
+    population, limits = catalogue.partition.population, asked.limits
+    own, begin = pools.queries.take(pairs.query), pools.start.take(pairs.query)
+    points = own.either(begin, pairs.part == _ANCHOR)
+    changed, is_entry = np.zeros(len(pairs.query), dtype=bool), pairs.part >= 0
+    for i, j in enumerate(pools.private.tolist()):
+        name = pools.schema.features[j]
+        points.at[is_entry, j] = catalogue.codes[pairs.part[is_entry], i]
         if name in limits.rules:
             domain = population.domains[name]
-            codes, numbers = domain.encode(pd.Series(columns[name]))
+            codes = np.where(points.at[:, j] < domain.size, points.at[:, j], UNKNOWN).astype(np.int32)
+            numbers = np.where(is_entry, np.nan, points.numbers[:, j])
             codes, numbers, is_other = limits.nearest_to(name, pairs.query, codes, numbers)
-            own = (codes < 0) & (not domain.is_numeric)  # a category that is not known here
-            others = _either(_column(domain, codes, numbers), queries.frame[name].take(pairs.query).array, own)
-            columns[name] = _either(columns[name], others, is_other)
+            places = np.where((codes < 0) & (not domain.is_numeric), own.at[:, j], codes)  # one that is not known here
+            points.at[is_other, j], points.numbers[is_other, j] = places[is_other], numbers[is_other]
             changed |= is_other
-    for name in population.schema.quasi_identifiers:
+    for j in pools.schema.quasi_positions:
+        name = pools.schema.features[j]
         regions = catalogue.offered(name).take(catalogue.group_at[pairs.entry])
-        codes, numbers = limits.nearest(name, regions, pairs.query, regions.of)
-        columns[name] = population.domains[name].column(codes, numbers).array
-    return table_of({name: columns[name] for name in population.schema.features}), changed
+        points.at[:, j], points.numbers[:, j] = limits.nearest(name, regions, pairs.query, regions.of)
+    return points, changed
 
 
-def _either(values: Any, others: Any, is_other: Mask) -> Any:
-    if not is_other.any():
-        return values
-    both = pd.concat([pd.Series(values), pd.Series(others)], ignore_index=True).array
-    return both.take(np.arange(len(values)) + len(values) * is_other)
-
-
-def _column(domain: Domain, codes: Codes, numbers: Floats) -> Any:
-    return domain.column(codes if domain.is_numeric else np.maximum(codes, 0), numbers).array
-
-
-def _target(limits: Constraints, query: Ints, points: pd.DataFrame) -> pd.DataFrame:
+def _target(pools: Pools, limits: Constraints, query: Ints, points: Points) -> Points:
     """Return the queries' own private values, or of a number the nearest permitted one, of others the point's."""
-    queries = limits.queries
-    target = queries.frame.take(query).reset_index(drop=True)
-    for name in limits.only(queries.encoder.schema.private).rules:
-        at, domain = queries.encoder.schema.features.index(name), queries.encoder.domains[name]
-        own = queries.codes[query, at], queries.numbers[query, at]
+    target, queries = pools.queries.take(query), limits.queries
+    for name in limits.only(pools.schema.private).rules:
+        j, domain = pools.schema.features.index(name), queries.encoder.domains[name]
+        own = queries.codes[query, j], queries.numbers[query, j]
         codes, numbers, is_other = limits.nearest_to(name, query, *own)
-        is_nearer = domain.is_numeric & ~np.isnan(numbers) & ~target[name].isna().to_numpy()
-        others = _either(points[name].array, _column(domain, codes, numbers), is_nearer)
-        target[name] = _either(target[name].array, others, is_other)
+        is_missing = np.isnan(pools.number(target, j)) if domain.is_numeric else True
+        is_nearer = domain.is_numeric & ~np.isnan(numbers) & ~is_missing
+        places = np.where(is_nearer, codes, points.at[:, j]), np.where(is_nearer, numbers, points.numbers[:, j])
+        target.at[is_other, j], target.numbers[is_other, j] = places[0][is_other], places[1][is_other]
     return target
-
-
-def _reverted(
-    catalogue: Catalogue, limits: Constraints, query: Ints, entry: Ints, points: pd.DataFrame
-) -> tuple[pd.DataFrame, Floats]:
-    """Return points with private values reverted to the queries', and how much nearer that makes them."""
-    heom, _ = catalogue.private_values
-    target = _target(limits, query, points)
-    wanted = heom.encode(target)
-    gaps = heom.parts(heom.encode(points), wanted)
-    steps = np.where(catalogue.is_movable(entry)[:, None], gaps, 0.0)
-    decimals = {name: _decimals_of(catalogue.domains[name]) for name in (*heom.numeric, *heom.categorical)}
-    rows = _Rows(points, target, decimals, partial(_keeps, catalogue, entry))
-    for column in np.argsort(-steps, axis=1, kind="stable").T:
-        at = np.flatnonzero(steps[np.arange(len(steps)), column] > 0)
-        if not len(at):
-            break
-        held = rows.put(at, column[at], {name: values.take(at) for name, values in rows.wanted.items()})
-        rows.halve(at[~held], column[at[~held]])
-    nearer = table_of(rows.current)
-    return nearer, gaps.sum(axis=1) - heom.parts(heom.encode(nearer), wanted).sum(axis=1)
-
-
-def _decimals_of(domain: Domain) -> int | None:
-    """Return how many decimals a number may have on its way; None for what moves at once or not at all."""
-    if not domain.is_numeric or domain.is_date:
-        return None
-    if types.is_integer_dtype(domain.dtype):
-        return 0
-    if not types.is_float_dtype(domain.dtype):
-        return None
-    written = (d for d in range(_MOST_DECIMALS) if np.array_equal(np.round(domain.values, d), domain.values))
-    return next(written, _MOST_DECIMALS)
-
-
-class _Rows:
-    """Rows on their way to others, column by column; `holds` says of some, and of which, whether they may stay so."""
-
-    def __init__(
-        self,
-        start: pd.DataFrame,
-        target: pd.DataFrame,
-        decimals: Mapping[str, int | None],
-        holds: Callable[[pd.DataFrame, Ints], Mask],
-    ) -> None:
-        both = {n: pd.concat([start[n], target[n]], ignore_index=True).array for n in map(str, start.columns)}
-        self.current: dict[str, Any] = {name: values[: len(start)].copy() for name, values in both.items()}
-        self.wanted: dict[str, Any] = {name: both[name][len(start) :] for name in decimals}
-        self._names, self._decimals, self._holds = [*decimals], [*decimals.values()], holds
-
-    def put(self, at: Ints, column: Ints, values: Mapping[str, Any]) -> Mask:
-        """Put a value into the column of each row where everything holds with it, and say where that is."""
-        trial = {name: array.take(at) for name, array in self.current.items()}
-        for j in np.unique(column):
-            is_here, name = column == j, self._names[j]
-            trial[name][is_here] = values[name][is_here]
-        held = self._holds(table_of(trial), at)
-        for j in np.unique(column[held]):
-            is_here, name = held & (column == j), self._names[j]
-            self.current[name][at[is_here]] = trial[name][is_here]
-        return held
-
-    def halve(self, at: Ints, column: Ints) -> None:
-        """Move numbers part of the way, on the decimals that their attribute is written with."""
-        begin, end = self._numbers(self.current, at, column), self._numbers(self.wanted, at, column)
-        known = np.flatnonzero(np.isfinite(begin) & np.isfinite(end))
-        at, column, begin, end = at[known], column[known], begin[known], end[known]
-        low, high = np.zeros(len(at)), np.ones(len(at))
-        for _ in range(_HALVINGS if len(at) else 0):
-            middle = (low + high) / 2
-            numbers, values = begin + (end - begin) * middle, {}
-            for j in np.unique(column):
-                numbers[column == j] = np.round(numbers[column == j], self._decimals[j] or 0)
-                numbers = np.clip(numbers, np.minimum(begin, end), np.maximum(begin, end))
-                dtype = self.current[self._names[j]].dtype
-                values[self._names[j]] = numbers.astype(np.int64) if types.is_integer_dtype(dtype) else numbers
-            held = self.put(at, column, values)
-            low, high = np.where(held, middle, low), np.where(held, high, middle)
-
-    def _numbers(self, values: Mapping[str, Any], at: Ints, column: Ints) -> Floats:
-        """Return the number that each row has in its column; NaN where it is missing or does not go part of the way."""
-        found = np.full(len(at), np.nan)
-        for j in np.unique(column):
-            if self._decimals[j] is not None:
-                is_here = column == j
-                of_rows = pd.Series(values[self._names[j]].take(at[is_here]))
-                found[is_here] = of_rows.to_numpy(np.float64, na_value=np.nan)
-        return found
 
 
 class Candidates(NamedTuple):
@@ -412,6 +421,7 @@ class Candidates(NamedTuple):
     entry: Ints
     rows: pd.DataFrame  # the point that an answer asks for, its private values as they would leave
     start: Keys  # private values that it began with, before they were moved
+    leaving: Keys  # and those that it has now
     distance: Floats
 
 
@@ -450,13 +460,13 @@ class Given:
     def wants_several(self, asker: Ints) -> Mask:
         return np.asarray(self._several[asker])
 
-    def keys(self, rows: pd.DataFrame, entry: Ints) -> Keys:
-        """Return what rows are recognised by: their private values, or where there are none, their regions."""
+    def keys(self, pools: Pools, points: Points, entry: Ints) -> Keys:
+        """Return what points are recognised by: their private values, or where there are none, their regions."""
         if self._most == 1:
-            return np.zeros(len(rows), dtype=np.uint64)
-        if not (heom := self._catalogue.private_values[0]).numeric and not heom.categorical:
+            return np.zeros(len(entry), dtype=np.uint64)
+        if not len(pools.private):
             return self._catalogue.region_at[self._catalogue.group_at[entry]].astype(np.uint64)
-        codes = heom.encode(rows)
+        codes = pools.codes(points)
         columns = [*(codes.numbers + 0.0).T, *codes.codes.T]
         return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(dict(enumerate(columns))), index=False), np.uint64)
 
@@ -472,18 +482,18 @@ class Given:
     def add(self, results: Candidates) -> None:
         """Give what is best for whoever wants an answer, until nobody can be given another one."""
         if self._most == 1:  # the same, without what others are compared by
-            line = np.lexsort((np.round(results.distance / _TIE), results.asker))
+            line = np.lexsort((np.round(results.distance / TIE), results.asker))
             self._note(results, line[np.unique(results.asker[line], return_index=True)[1]])
             return
-        leaving, points = self.keys(results.rows, results.entry), self._heom.encode(results.rows)
+        leaving, points = results.leaving, self._heom.encode(results.rows)
         way = self._heom.parts(points, self._heom.encode(self._queries.take(results.asker))).sum(axis=1)
         while len(at := np.flatnonzero(self._may_be_given(results, leaving))):
             asker, person = results.asker[at], self._who[results.asker[at]]
             apart = self._apart(person, points.take(at))
-            alike, beyond = 1 / (1 + apart), (self._way[person] + apart <= way[at, None] + _TIE).any(axis=1)
+            alike, beyond = 1 / (1 + apart), (self._way[person] + apart <= way[at, None] + TIE).any(axis=1)
             score = _NEARNESS * results.distance[at] - self._gained(person, alike)
             is_one, several = results.distance[at], self._several[asker]
-            line = np.lexsort((np.round(np.where(several, score, is_one) / _TIE), several & beyond, asker))
+            line = np.lexsort((np.round(np.where(several, score, is_one) / TIE), several & beyond, asker))
             best = line[np.unique(asker[line], return_index=True)[1]]
             self._give(results, at[best], leaving, points, way, alike[best])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api import types
 
 from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.domain import Domain
@@ -26,6 +27,8 @@ from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
 from cfk_plugin.protection.entries import ASKED, equal_work, find_entries, forms_of, private_at
 from cfk_plugin.protection.partition import Partition
 
+_TELLING = 4  # combinations at which an answer on its way is tried, of those that its group must keep
+_MOST_DECIMALS = 6
 _WIDE = 10_000  # combinations of a region above which nothing is reverted: no sample shows that none is lost
 
 
@@ -81,40 +84,38 @@ class Catalogue(HostOnly):
         It is one when its group offers its private values. Released as that entry, rerunning the release for any other
         member of the group, with the private values received, comes out the same.
         """
-        wanted = np.column_stack([groups, codes[:, self._private_at]])
+        wanted = np.column_stack([groups, codes[:, self.private_at]])
         return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)
 
     def is_desired(
         self, rows: pd.DataFrame, entry: Ints, which: Ints | None = None, cells: Codes | None = None
     ) -> Mask:
         """Say whether rows have the outcome of their entries: as they are, or row ``which[i]`` at ``cells[i]``."""
-        judge, encoder = self.goal.judge(None, self.labels), self.partition.population.encoder
-        which = np.arange(len(rows)) if which is None else which
-        said = [np.empty(0, dtype=bool)]
-        for start in range(0, len(which), ASKED):
-            some = which[start : start + ASKED]
-            here = None if cells is None else cells[start : start + ASKED]
-            frame = rows.take(some) if here is None else rows_for_cells(encoder, rows, some, here)
-            said.append(judge(self.model.ask(frame), entry[some]))
+        if which is None or cells is None:
+            return self.judged(rows.take, entry)
+        encoder = self.partition.population.encoder
+        return self.judged(lambda at: rows_for_cells(encoder, rows, which[at], cells[at]), entry[which])
+
+    def judged(self, rows: Callable[[Ints], pd.DataFrame], entry: Ints) -> Mask:
+        """Say of rows, which are made as many at a time as the model is asked for, whether they have the outcome."""
+        judge, said = self.goal.judge(None, self.labels), [np.empty(0, dtype=bool)]
+        for start in range(0, len(entry), ASKED):
+            some = np.arange(start, min(start + ASKED, len(entry)))
+            said.append(judge(self.model.ask(rows(some)), entry[some]))
         return np.concatenate(said)
 
-    def holds(self, rows: pd.DataFrame, entry: Ints) -> Mask:
-        """Say of rows whether their private values may go with the region of an entry: of its group, all that is asked.
+    def offers(self, private: Mapping[str, Any], group: int) -> bool:
+        """Say whether an answer with a group's region may have been moved to these private values.
 
-        That is the outcome at every combination of the region at which the group's weakest entry has it. Of regions
+        They have the outcome at every combination of the region at which the group's weakest entry has it. Of regions
         with too many combinations to ask for all of them, none may: no sample shows that none is lost.
         """
-        groups = self.group_at[entry]
-        cells, kept = [self.must_hold(group) for group in groups.tolist()], ~self.is_wide(entry)
-        which = np.repeat(np.arange(len(rows)), [len(each) for each in cells])
-        if len(which):
-            kept[which[~self.is_desired(rows, self.weakest[groups], which, np.concatenate(cells))]] = False
-        return kept
-
-    def offers(self, private: Mapping[str, Any], group: int) -> bool:
-        """Say whether an answer with a group's region may have been moved to these private values."""
         entry = self.weakest_of(np.array([group]))
-        return bool(entry[0] >= 0 and self.holds(self.points.take(entry).assign(**private), entry)[0])
+        if entry[0] < 0 or self.is_wide(entry)[0]:
+            return False
+        cells = self.must_hold(int(self.group_at[entry[0]]))
+        rows = self.points.take(entry).assign(**private)
+        return bool(self.is_desired(rows, entry, np.zeros(len(cells), dtype=np.int64), cells).all())
 
     def weakest_of(self, groups: Ints) -> Ints:
         """Return the weakest entry of some groups of the partition; -1 where a group has none."""
@@ -132,22 +133,52 @@ class Catalogue(HostOnly):
         return np.asarray(self._sizes[self.group_at[entry]] > _WIDE)
 
     def must_hold(self, group: int) -> Codes:
-        """Return the combinations of a region at which its weakest entry has its outcome; found out once."""
+        """Return the combinations of a region at which its weakest entry has its outcome.
+
+        They are found out once: of all groups, where these are few enough for one call of the model, else of each when
+        it is needed.
+        """
         if group not in self._known:
-            cells, held = self._combinations(group), None if self.held is None else self.held[group]
-            self._known[group] = cells[self._holding(np.array([group])) if held is None else held]
-        return self._known[group]
+            sizes = np.where(self.is_wide(self.weakest), 0, self._sizes)
+            few = sizes.sum() <= ASKED
+            groups = np.arange(len(sizes)) if few and self.held is None else np.array([group])
+            held = self._holding(groups) if self.held is None else self.held[group]
+            masks = np.split(held, np.cumsum(sizes[groups].astype(np.int64))[:-1])
+            self._known.update(zip(groups.tolist(), masks, strict=True))
+        return self._combinations(group)[self._known[group]]
+
+    @cached_property
+    def telling(self) -> tuple[Ints, Ints, Codes]:
+        """A few combinations that each group must keep: where they begin, how many, and all of them."""
+        grids = [self._grid(group) for group in range(len(self._groups))]
+        drawn = [spread(grid.size if grid.size <= _WIDE else 0, 2 * _TELLING) for grid in grids]
+        cells = [grid.some(at) if len(at) else self.no_cells for grid, at in zip(grids, drawn, strict=True)]
+        which = np.repeat(np.arange(len(cells)), [*map(len, cells)])
+        asked = np.concatenate([self.no_cells, *cells])
+        if self.held is None:
+            held = self.is_desired(self.points.take(self.weakest), self.weakest, which, asked)
+        else:
+            held = np.concatenate([np.empty(0, dtype=bool), *(h[at] for h, at in zip(self.held, drawn, strict=True))])
+        which, asked = which[held], asked[held]
+        turn = np.arange(len(which)) - np.searchsorted(which, which)
+        which, asked = which[turn < _TELLING], asked[turn < _TELLING]
+        first = np.searchsorted(which, np.arange(len(cells)))
+        return first, np.bincount(which, minlength=len(cells)), asked
+
+    @property
+    def no_cells(self) -> Codes:
+        return np.empty((0, len(self.partition.population.schema.quasi_identifiers)), dtype=np.int32)
 
     def _combinations(self, group: int) -> Codes:
         """Return the combinations of a region; none where there are too many to ask for all of them."""
         grid = self._grid(group)
-        return grid.all() if grid.size <= _WIDE else np.empty((0, len(grid.codes)), dtype=np.int32)
+        return grid.all() if grid.size <= _WIDE else self.no_cells
 
     def _holding(self, groups: Ints) -> Mask:
         """Say of the combinations of some groups whether the weakest entry has its outcome there, group by group."""
         cells, entry = [self._combinations(group) for group in groups.tolist()], self.weakest[groups]
         which = np.repeat(np.arange(len(groups)), [len(each) for each in cells])
-        return self.is_desired(self.points.take(entry), entry, which, np.concatenate(cells))
+        return self.is_desired(self.points.take(entry), entry, which, np.concatenate([self.no_cells, *cells]))
 
     def _grid(self, group: int) -> Grid:
         region, population = self.partition.regions[self._groups[group]], self.partition.population
@@ -163,9 +194,10 @@ class Catalogue(HostOnly):
         codes, numbers = queries.quasi_identifiers
         regions = self.partition.distance.between(codes[at], numbers[at], groups) + self._widths
         regions[~open_to[at][:, self.partition.side_of_group[groups]]] = np.inf
-        if not self._private_at:
+        if not self.private_at:
             return regions, np.zeros((len(at), len(self)))
-        return regions, heom.distances(queries.frame.take(at), entries) * len(self._private_at)
+        own = self._compared(queries.codes[at][:, self.private_at], queries.numbers[at][:, self.private_at])
+        return regions, heom.distances(own, entries) * len(self.private_at)
 
     def offered(self, name: str) -> Offers:
         """Return what entries say of a private attribute, and the groups that have some of a quasi-identifier."""
@@ -192,7 +224,7 @@ class Catalogue(HostOnly):
         return [{} if each is None else each for each in decided]
 
     @cached_property
-    def _private_at(self) -> list[int]:
+    def private_at(self) -> list[int]:
         return private_at(self.partition.population)
 
     @cached_property
@@ -220,7 +252,7 @@ class Catalogue(HostOnly):
         return {name: Domain.of(self.private[name], schema[name]) for name in schema.private}
 
     @cached_property
-    def _known(self) -> dict[int, Codes]:
+    def _known(self) -> dict[int, Mask]:
         return {}
 
     @cached_property
@@ -292,7 +324,37 @@ class Catalogue(HostOnly):
         numeric = [name for name, domain in self.domains.items() if domain.is_numeric]
         widths = {name: self.domains[name].width or _size(self.domains[name]) for name in numeric}
         heom = Heom(numeric, [name for name in self.domains if name not in numeric], widths)
-        return heom, heom.encode(self.private)
+        return heom, self._compared(self.codes, np.full(self.codes.shape, np.nan))
+
+    def _compared(self, codes: Codes, numbers: Floats) -> HeomCodes:
+        """Return private values as their distances are computed from: numbers, and of categories the codes."""
+        domains = [self.partition.population.domains[name] for name in self.domains]
+        kind = np.array([domain.is_numeric for domain in domains], dtype=bool)
+        columns = [domains[j].numbers_of(codes[:, j], numbers[:, j]) for j in np.flatnonzero(kind).tolist()]
+        return HeomCodes(
+            np.array(columns).reshape(len(columns), len(codes)).T, np.asfortranarray(codes[:, ~kind]).astype(np.uint64)
+        )
+
+    @cached_property
+    def decimals(self) -> list[float]:
+        """How many decimals the number of each private attribute may have on its way; NaN for what does not go part."""
+        return [_decimals_of(domain) for domain in self.domains.values()]
+
+
+def _decimals_of(domain: Domain) -> float:
+    if not domain.is_numeric or domain.is_date:
+        return np.nan
+    if types.is_integer_dtype(domain.dtype):
+        return 0
+    if not types.is_float_dtype(domain.dtype):
+        return np.nan
+    written = (d for d in range(_MOST_DECIMALS) if np.array_equal(np.round(domain.values, d), domain.values))
+    return next(written, _MOST_DECIMALS)
+
+
+def spread(count: int, most: int) -> Ints:
+    """Return so many positions at most, evenly spread, first and last among them."""
+    return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(np.int64))
 
 
 def _size(domain: Domain) -> float:
