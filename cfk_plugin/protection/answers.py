@@ -15,9 +15,9 @@ from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes
+from cfk_plugin.protection._moves import AT_ONCE, TIE, Moves, Points, Pools, Probe
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue, spread
-from cfk_plugin.protection.moves import AT_ONCE, TIE, Moves, Points, Pools, Probe
 
 _BLOCK = 1 << 22  # distances held at once
 _TRIED, _REVERTED = 16, 8  # nearest entries that are looked at in one go, and how many true answers are moved
