@@ -75,7 +75,8 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     when = f"{first} to {last}" if first else "None in the period"
     model, explainers = data.environment.get("model"), ", ".join(data.policy["generators"])
     about = f"Model: {_on_record(model)}. Explainer: {_on_record(explainers)}."
-    yield Tile("Explanations released", f"{left} of {asked}", (f"{withheld} withheld. {when}.", about))
+    figure = f"{left} of {asked}" if counts["released"].band is None else f"{asked} asked"
+    yield Tile("Explanations released", figure, (f"{withheld} withheld. {when}.", about))
     recipients, pool = data.system.get("recipients"), data.system.get("recipients_pool")
     said: list[Inline] = [Text.of(Link("Nobody has said", "#section-12"), " who receives explanations.")]
     if recipients:
@@ -91,9 +92,10 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     told = f"of the combinations in a range keep the promise, on average{interval}; at least {least}."
     yield Tile("Truth (pureness)", figure, (told, f"True for the person who asks: {_apart(true, 'share')[0]}."))
     figure, interval = _apart(data.metric("ncp_mean"), "share")
-    near = [_apart(amount)[0] for amount in _beside(data, "distance from who asks")]
+    near = _beside(data, "distance from who asks")
+    beside = f"; raw: {_apart(near[1])[0]}" if near[1].measured else ""
     told = f"of an attribute's range is told instead of one value, on average{interval}; raw: 0 %."
-    yield Tile("Cost (NCP)", figure, (told, f"Distance from who asks: {near[0]}; raw: {near[1]}."))
+    yield Tile("Cost (NCP)", figure, (told, f"Distance from who asks: {_apart(near[0])[0]}{beside}."))
 
 
 def _of_people(data: ReportData) -> Tile:
@@ -167,7 +169,7 @@ def _actions(data: ReportData) -> Sequence[Text]:
         again = data.system.get("next_review")
         when = f" by {again}." if again else " when something changes."
         return [Text.of(Link("Make this report again", "#section-13"), when)]
-    order = sorted(alike, key=lambda each: _ORDER.index(each[0]))
+    order = sorted(alike, key=lambda each: (_ORDER.index(each[0]), -len(alike[each])))
     return [_act(data, kind, text, alike[kind, text]) for kind, text in order[:3]]
 
 
@@ -248,7 +250,6 @@ class _Layout:
         dp: Mapping[str, Any] = data.dp or {}
         populations, hidden = data.population.get("populations", 0), len(data.suppressed_cells)
         times = [(name, amount) for name, amount in latency.items() if amount.measured]
-        missing = [check.id for check in data.checks if check.status == "not_measured" and "attack_" in check.id]
         return {
             "unchanged": data.changes is not None and not data.changes,
             "generators": _on_record(", ".join(policy["generators"])),
@@ -258,7 +259,6 @@ class _Layout:
             "techniques": policy["techniques"],
             "deviations": " ".join(policy["deviations"]),
             "latency": ", ".join(f"{shown(amount, 'seconds')} ({name})" for name, amount in times),
-            "missing": ", ".join(name.removeprefix("attack_").replace("_", " ") for name in missing),
             "unguaranteed": dp.get("guarantee") == "none",
             "guaranteed": dp.get("covers") if dp.get("guarantee") != "none" else None,
             "limits": data.limits,

@@ -270,7 +270,8 @@ def receiver_sentence(data: ReportData) -> str:
     asked = [each["settings"]["k"] for each in data.policy["policies"] if "k" in each["settings"]]
     if not (fits and asked) or data.releases["prototypes"].value != 0:
         return ""
-    named = [each["name"] for each in data.attributes if each["role"] == "quasi-identifier"][:_MOST_NAMES]
+    one = data.population["populations"] <= 1  # of several, the attributes are those of the latest
+    named = [each["name"] for each in data.attributes if one and each["role"] == "quasi-identifier"][:_MOST_NAMES]
     listed = " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:]))) or "the values that others may know"
     who = "people" if data.population["subject_key"] else "records"
     told = f"The explanation gives {listed} in a form that at least {min(asked):,} {who} in the data fit"

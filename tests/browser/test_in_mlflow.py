@@ -37,7 +37,7 @@ def test_mlflow_shows_the_report_in_its_own_page(started: Browser, tmp_path: Pat
         frame.locator("summary").first.click()  # folding needs no script
         assert frame.locator("details[open]").count() == 1
         # MLflow's pane is a sandbox in which links do nothing; they must not lose the report either.
-        frame.get_by_role("link", name="Reproducibility").first.click()
+        frame.get_by_role("link", name="Annexes").first.click()
         assert frame.locator("h1").is_visible()
         shot = tmp_path / "mlflow.png"
         page.screenshot(path=shot)

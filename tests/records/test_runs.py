@@ -23,6 +23,7 @@ import pytest
 
 from cfk_plugin import (
     Explanations,
+    KAnonymizer,
     Population,
     PrivacyPolicy,
     RunLogger,
@@ -208,6 +209,26 @@ def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
         "generator": "dice",
         "model": "models:/credit/3",
     }
+
+
+def test_the_model_that_was_given_is_on_record_by_its_name() -> None:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.tree import DecisionTreeClassifier
+
+    def scorecard(rows: pd.DataFrame) -> Any:
+        return (rows["age"] > 40).to_numpy()
+
+    table = pd.DataFrame({"age": range(20, 60), "pay": range(40)})
+    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
+    tree = DecisionTreeClassifier().fit(table, scorecard(table))
+    pipeline = make_pipeline(StandardScaler(), DecisionTreeClassifier()).fit(table, scorecard(table))
+    models: dict[str, Any] = {"scorecard": scorecard, "DecisionTreeClassifier": tree}
+    for name, model in {**models, "Pipeline of DecisionTreeClassifier": pipeline}.items():
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(population, model, True)
+        environment = anonymizer.transform(table.tail(3)).to_record().environment
+        assert environment is not None
+        assert environment["model"] == name
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,10 @@ def test_tiles_say_what_nobody_measured_or_said() -> None:
     assert said[TILES[3]][0] == share(example().data.metric("prosecutor_risk_max"))
     assert "No attack was run" in said[TILES[3]][1]
     assert "asks: not measured." in said[TILES[4]][1]
-    assert "not measured; raw: not measured." in said[TILES[5]][1]
+    assert "Distance from who asks: not measured." in said[TILES[5]][1]
+    hidden = {"released": amount(band="hidden"), "suppressed": amount(band="1–10")}
+    told = tiles(example(releases=hidden))[TILES[0]]
+    assert (told[0], told[1][:15]) == ("98 asked", "1–10 withheld. ")
 
 
 def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> None:

@@ -301,6 +301,35 @@ def test_no_protection_is_a_training_row(found: dict[str, Baseline]) -> None:
     assert found["policy"].nearest.value > 0  # values of others with one's own private value
 
 
+@pytest.mark.filterwarnings("ignore:.*nominal")
+def test_distance_and_truth_are_those_of_the_nearest_point_to_who_asks() -> None:
+    """Counted again in plain pandas, of the same regions."""
+    asking = TEN[~rich(TEN)].iloc[np.arange(len(RICH)) % 4].reset_index(drop=True)
+    population = Population.from_frame(TEN, OF_AGE)
+    told: dict[str, Any] = {"policy": NOMINAL, "ks": [2], "compare": True}
+    costs = frontier(RICH, population=population, model=rich, desired=True, factuals=asking, **told)
+    found = {baseline.name: baseline for baseline in costs.baselines}
+    widths = TEN.max() - TEN.min()
+    entries = KAnonymizer(policy=NOMINAL).fit(population, rich, True).transform(RICH, asking).generalized
+    points = pd.DataFrame([{**entry.released, "age": entry.region["age"]} for entry in entries])
+    own = asking.iloc[[entry.query for entry in entries]].reset_index(drop=True)
+    points["age"] = [min(max(age, part.low), part.high) for age, part in zip(own["age"], points["age"], strict=True)]
+    away = (points[list(TEN)].astype(float) - own).abs().div(widths).mean(axis=1)
+    policy, raw = found["policy"], found["raw"]
+    assert policy.distance is not None
+    assert raw.distance is not None
+    assert policy.distance.value == pytest.approx(away.mean())
+    assert policy.true is not None
+    assert policy.true.value == rich(points[list(TEN)].astype(float)).mean()
+    apart = (RICH.reset_index(drop=True) - asking).abs().div(widths).mean(axis=1)
+    assert (raw.distance.value, raw.true and raw.true.value) == (pytest.approx(apart.mean()), 1)
+    json.dumps(costs.to_dict(), allow_nan=False)
+
+
+def test_without_who_asks_neither_is_known(found: dict[str, Baseline]) -> None:
+    assert {(baseline.distance, baseline.true) for baseline in found.values()} == {(None, None)}
+
+
 def test_a_raw_counterfactual_that_does_not_flip_is_not_pure() -> None:
     population = Population.from_frame(TEN, OF_AGE)
     mixed = pd.concat([RICH.head(3), TEN[~rich(TEN)].head(1)])

@@ -184,6 +184,12 @@ def test_who_receives_an_explanation_is_told_what_holds_for_each(pureness: Any, 
     assert "another customer" not in told
 
 
+def test_who_receives_an_explanation_is_told_of_attributes_only_where_they_are_those_of_all() -> None:
+    told = said(example(population={"populations": 2}))
+    assert "“The explanation gives the values that others may know in a form that at least 12 records" in told
+    assert FITS not in told
+
+
 def test_who_receives_an_explanation_is_told_nothing_where_it_does_not_hold() -> None:
     few = [each | {"status": "fail"} if each["id"] == "k_min" else each for each in content()["checks"]]
     for report in (example(checks=few), example(releases={"prototypes": amount(3)})):
