@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data._display import profile
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import part_contains, part_of, part_to_text
 from cfk_plugin.errors import InputError
@@ -189,10 +188,11 @@ class ExplanationDisplay(_Display):
 
     def _draw(self, ax: Axes) -> None:
         cells, region, parts = self.entry.cells(), self.entry.region, self.entry.parts()
-        heights = [1.0 if name in region and self.entry.telling.groups else 0.55 for name in cells]
+        among = self.entry.telling.bars(region)
+        heights = [1.0 if among.get(name) else 0.55 for name in cells]
         rows = np.cumsum(heights)  # lower end of each
         for (name, said), height, low in zip(cells.items(), heights, rows, strict=True):
-            bars = profile(region[name], [group[name] for group in self.entry.telling.groups]) if name in region else []
+            bars = among.get(name, [])
             wide = min(1 / max(len(bars), 1), 1 / 12)
             for at, (tall, own) in enumerate(bars):
                 ax.bar(at * wide, -0.8 * tall, 0.9 * wide, low, align="edge", color=INK if own else BAR)
@@ -207,7 +207,7 @@ class ExplanationDisplay(_Display):
         ax.set_yticks(rows - np.array(heights) / 2, list(cells))
         ax.tick_params(length=0)
         ax.set_xticks([])
-        if self.entry.telling.groups:
+        if among:
             ax.set_xlabel("bars: groups of people with such values; dark: this explanation", loc="left", fontsize=9)
         ax.spines[["top", "right", "bottom", "left"]].set_visible(False)
 

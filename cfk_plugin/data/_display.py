@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing import parent_process
 from time import perf_counter
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from cfk_plugin.data.region import Interval, Part, part_to_text
+from cfk_plugin.data.region import Interval, Part, Phrase, Region
 from cfk_plugin.data.values import to_number
 
 _STYLE = Markup(
@@ -117,9 +119,8 @@ def _bars(height: NDArray[np.float64], inside: Sequence[bool]) -> list[tuple[flo
     return list(zip((np.ceil(10 * height / top - 1e-9) / 10).tolist(), inside, strict=True))
 
 
-def picture(part: Part, groups: Sequence[Part]) -> Markup:
-    """Return `profile` as bars, the part's own dark; empty where there is nothing to compare with."""
-    bars = profile(part, groups)
+def picture(bars: Sequence[tuple[float, bool]], said: str) -> Markup:
+    """Draw a `profile`, the part's own bars dark; nothing where there is nothing to compare with."""
     if len(bars) < 2:
         return Markup("")
     bar = Markup('<rect x="{}" y="{:.1f}" width="{}" height="{:.1f}" fill="currentColor" opacity="{}"/>')
@@ -128,9 +129,33 @@ def picture(part: Part, groups: Sequence[Part]) -> Markup:
         for at, (height, own) in enumerate(bars)
     ]
     about = Markup('<svg width="{}" height="{}" role="img" aria-label="{} among all groups">').format(
-        _WIDE * len(bars), _TALL, part_to_text(part)
+        _WIDE * len(bars), _TALL, said
     )
     return about + Markup("").join(drawn) + Markup("</svg>")
+
+
+class Telling:
+    """What helps to tell an explanation and is no part of it: wording, and the regions of all groups, to draw it among.
+
+    Entries lead to it, nothing writes or compares it, no public name of it gives regions, and a copy has none.
+    """
+
+    __slots__ = ("_groups", "phrases")
+
+    def __init__(self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()) -> None:
+        self.phrases, self._groups = phrases, groups
+
+    def __repr__(self) -> str:
+        return f"Telling({len(self.phrases)} phrases, {len(self._groups)} groups)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Telling, (dict(self.phrases),)
+
+    def bars(self, region: Mapping[str, Part]) -> dict[str, list[tuple[float, bool]]]:
+        """Return the `profile` of each attribute of a region among the groups; none where there are no groups."""
+        if not self._groups:
+            return {}
+        return {name: profile(part, [group[name] for group in self._groups]) for name, part in region.items()}
 
 
 # What takes long is said on stderr where a person watches it: what is being done, how far it is, and since when.

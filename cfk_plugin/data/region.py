@@ -9,7 +9,6 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Number
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -259,24 +258,6 @@ class Phrase:
 
 def _can_be_filled(text: object) -> bool:
     return isinstance(text, str) and not {*"{}"} & {*_NUMBERED.sub("", text).replace("{}", "")}
-
-
-class Telling:
-    """What helps to tell an explanation and is no part of it: wording, and the regions of all groups, to draw it among.
-
-    Entries lead to it; nothing writes, compares or shows the groups, and a copy has none.
-    """
-
-    __slots__ = ("groups", "phrases")
-
-    def __init__(self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()) -> None:
-        self.phrases, self.groups = phrases, groups
-
-    def __repr__(self) -> str:
-        return f"Telling({len(self.phrases)} phrases, {len(self.groups)} groups)"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Telling, (dict(self.phrases),)
 
 
 def sentence(

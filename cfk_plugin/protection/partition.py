@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin.data._display import Telling
 from cfk_plugin.data.domain import CodeIndex, Domain
 from cfk_plugin.data.model import Mask
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, Telling
+from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, Task

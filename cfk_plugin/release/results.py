@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
-from cfk_plugin.data._display import card, facts, marked, picture, table
+from cfk_plugin.data._display import Telling, card, facts, marked, picture, table
 from cfk_plugin.data.intake import require_person
 from cfk_plugin.data.model import Outcome
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, plain_settings, sha256_of
@@ -19,7 +19,6 @@ from cfk_plugin.data.region import (
     Part,
     Phrase,
     Region,
-    Telling,
     json_value,
     natural,
     part_of,
@@ -285,14 +284,10 @@ class _ReleasedEntry:
 
     def _repr_html_(self) -> str:
         """Return sentence, figures, and where the region is among those of all groups."""
-        groups, cells, figures = getattr(self, "telling", _PLAINLY).groups, self.cells(), self.certificate.public()
-        drawn = getattr(self, "region", {})
-        rows = [
-            (name, marked(said), picture(drawn[name], [each[name] for each in groups]) if name in drawn else "")
-            for name, said in cells.items()
-        ]
+        figures, bars = self.certificate.public(), getattr(self, "telling", _PLAINLY).bars(getattr(self, "region", {}))
+        rows = [(name, marked(said), picture(bars.get(name, ()), said)) for name, said in self.cells().items()]
         shown = {name: _written(figures[name]) for name in _FIGURES_SHOWN if name in figures}
-        note = "Bars: how many groups of people have such values, the explanation's dark." if groups and drawn else ""
+        note = "Bars: how many groups of people have such values, the explanation's dark." if bars else ""
         return card(f"Released explanation, query {self.query}", self.text(), table((), rows), facts(shown), note=note)
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:

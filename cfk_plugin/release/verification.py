@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data._display import Telling
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, bin_of, bin_part
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Grid, Judge, Oracle, Outcome, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, Telling, natural, part_of
+from cfk_plugin.data.region import Interval, Part, Region, natural, part_of
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal

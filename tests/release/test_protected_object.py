@@ -541,6 +541,7 @@ def things(population: Population, tmp_path_factory: pytest.TempPathFactory) -> 
             "private": private,
             "explanations": private.explain(QUERIES),
             "recorded result": recorded_result,
+            "telling": recorded_result[0].telling,
             "ledger": ledger,
             "prototypes": DPPrototypes(epsilon=5.0, rows=200).fit(declared(), model, 1),
             "accountant": BudgetAccountant(10.0),
