@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.values import as_given, as_pandas
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
     CONSTRAINTS,
@@ -99,7 +100,7 @@ class FunctionSource:
         if isinstance(native, pd.Series):
             return frame.iloc[0]
         frame.insert(0, QUERY, [entry.query for entry in explanations])
-        return frame
+        return as_given(frame, native)
 
     def _callable(self, name: str) -> Callable[..., Any]:
         function: Callable[..., Any] = self._explainer if name == "__call__" else getattr(self._explainer, name)
@@ -108,7 +109,7 @@ class FunctionSource:
     def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Any, pd.DataFrame]]:
         def call(queries: Any, *args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, Any, pd.DataFrame]:
             table = _table(queries, self._features)
-            given = queries.copy(deep=True) if isinstance(queries, pd.DataFrame) else np.array(queries)
+            given = queries.copy(deep=True) if isinstance(queries, pd.DataFrame) else _copied(queries)
             function = self._callable(name)
             named, known = _by_name(function, args, kwargs), _known_to(function, kwargs)
             said = {"desired": desired_of(named), "constraints": constraints_of(named)}
@@ -164,9 +165,16 @@ def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> Counterfact
     return CounterfactualBatch(frame, slot, np.repeat(np.arange(count), asked))
 
 
+def _copied(queries: Any) -> Any:
+    """Return what an explainer may change; tables that are not pandas' cannot be changed in place."""
+    return np.array(queries) if as_pandas(queries) is queries else queries
+
+
 def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
     if isinstance(answer, pd.DataFrame):
         return answer.copy(deep=True)
+    if (table := as_pandas(answer)) is not answer:
+        return _frame(table, features)
     if isinstance(answer, pd.Series):
         return answer.to_frame().T.infer_objects().reset_index(drop=True)
     if isinstance(answer, np.ndarray):
@@ -228,6 +236,8 @@ def _positions(frame: pd.DataFrame, queries: pd.DataFrame, features: list[str]) 
 def _table(queries: Any, features: list[str]) -> pd.DataFrame:
     if isinstance(queries, pd.DataFrame):
         return _features_of(queries, features).copy(deep=True)
+    if (table := as_pandas(queries)) is not queries:
+        return _table(table, features)
     if isinstance(queries, pd.Series):
         return queries[features].to_frame().T.infer_objects()
     array = np.atleast_2d(np.asarray(queries))

@@ -20,7 +20,7 @@ from pandas.api import types
 
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Codes, Domain, Numbers
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.values import conform, conform_values
+from cfk_plugin.data.values import as_pandas, conform, conform_values
 from cfk_plugin.errors import HostOnly, InputError, PopulationError
 
 FEW = 32
@@ -49,8 +49,8 @@ class Counterfactual:
 
 
 def require_features(frame: object, features: Sequence[str], what: str) -> pd.DataFrame:
-    """Return a table that has every feature once, or raise what is wrong with its columns."""
-    if not isinstance(frame, pd.DataFrame):
+    """Return a table that has every feature once, as pandas, or raise what is wrong with its columns."""
+    if not isinstance(frame, pd.DataFrame) and not isinstance(frame := as_pandas(frame), pd.DataFrame):
         raise InputError(
             f"{what} must be a pandas DataFrame, got {type(frame).__name__}; give a row each and a column per feature, "
             "such as pd.DataFrame(rows, columns=population.schema.features)"

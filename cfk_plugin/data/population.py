@@ -24,7 +24,7 @@ from cfk_plugin.data.region import Region, to_text
 from cfk_plugin.data.rows import RowsOnCluster, RowStore, collapse, one_row_each
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
-from cfk_plugin.data.values import unhashable
+from cfk_plugin.data.values import as_pandas, unhashable
 from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet, require
 
 
@@ -155,6 +155,7 @@ class Population(HostOnly):
             and only what counts people raises, when it is asked.
         """
         _check_schema(schema)
+        frame = as_pandas(frame)
         if not isinstance(frame, pd.DataFrame) or (frame.empty and not schema.is_public):
             raise PopulationError(_NO_ROWS)
         check_columns(list(frame.columns), schema)

@@ -17,7 +17,7 @@ from pandas.api import types
 
 from cfk_plugin.data._display import Telling
 from cfk_plugin.data.region import Phrase, to_text
-from cfk_plugin.data.values import is_numeric, to_number, unhashable, why_inexact
+from cfk_plugin.data.values import as_pandas, is_numeric, to_number, unhashable, why_inexact
 from cfk_plugin.errors import SchemaError
 
 
@@ -69,8 +69,8 @@ class Hierarchy:
         """
         if isinstance(table, Hierarchy):
             return table
-        if isinstance(table, pd.DataFrame):
-            rows = [tuple(to_text(v) for v in row) for row in table.itertuples(index=False, name=None)]
+        if isinstance(rows_of := as_pandas(table), pd.DataFrame):
+            rows = [tuple(to_text(v) for v in row) for row in rows_of.itertuples(index=False, name=None)]
         else:
             rows = [(to_text(v), *(to_text(a) for a in ancestors)) for v, ancestors in table.items()]
         if not rows or len({len(row) for row in rows}) != 1:
@@ -492,6 +492,7 @@ class Schema:
             "subject": [subject] if subject else [],
             "target": [target] if target else [],
         }
+        frame = as_pandas(frame)
         roles, change = _roles_of(frame, given), _changes_of(frame, immutable, monotone or {})
         by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories, phrases), strict=True)
         declared: dict[str, Mapping[str, Any]] = {label: by_name or {} for label, by_name in by_label}

@@ -22,6 +22,31 @@ _DATES = {"datetime", "datetime64", "date"}
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", *_DATES}
 
 
+def as_pandas(table: Any) -> Any:
+    """Return a table that narwhals knows (polars, pyarrow, ...) as pandas; all else as it is, and pandas itself."""
+    if isinstance(table, pd.DataFrame) or type(table).__module__.partition(".")[0] in ("builtins", "numpy", "pandas"):
+        return table
+    import narwhals as nw
+
+    found = nw.from_native(table, eager_only=True, pass_through=True)
+    return found.to_pandas() if isinstance(found, nw.DataFrame) else table
+
+
+def as_given(table: pd.DataFrame, given: Any) -> Any:
+    """Return a table in the kind of another one; cells of a column that are of several types become text."""
+    if isinstance(given, pd.DataFrame):
+        return table
+    import narwhals as nw
+    import pyarrow as pa
+
+    plain = table.reset_index(drop=True).infer_objects()
+    for name in plain.columns:
+        if types.is_object_dtype(plain[name]) and len(set(map(type, plain[name].dropna()))) > 1:
+            plain[name] = plain[name].map(lambda value: None if value is None else to_text(value))
+    kind = nw.get_native_namespace(given)
+    return nw.from_arrow(pa.Table.from_pandas(plain, preserve_index=False), backend=kind).to_native()
+
+
 def is_numeric(column: pd.Series) -> bool:
     """Say whether a column holds numbers or dates; booleans count as categories."""
     dtype: Any = column.dtype

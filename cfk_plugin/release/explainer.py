@@ -19,6 +19,7 @@ from cfk_plugin.data.constraints import Constraints, Rules, rules_of
 from cfk_plugin.data.domain import Numbers, Rows
 from cfk_plugin.data.intake import require_features, select, take_in
 from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,
     CFKError,
@@ -317,8 +318,10 @@ class _Wrapped(HostOnly):
             return tuple(getattr(self.source, "forwarded", ()))
 
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
-        if not isinstance(queries, pd.DataFrame) and "explain" in self.methods():
-            return self.call("explain", (queries,), options)
+        if not isinstance(queries, pd.DataFrame):
+            queries = as_pandas(queries)
+            if not isinstance(queries, pd.DataFrame) and "explain" in self.methods():
+                return self.call("explain", (queries,), options)
         features = self.anonymizer.population_.schema.features
         frame = require_features(queries, features, "queries")
         call = replace(Request.of(queries, self.groups), candidates=self.m)

@@ -16,6 +16,7 @@ import pandas as pd
 from cfk_plugin.data._display import card, marked, table
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.region import Phrase, part_contains, part_of, part_to_text, to_text
+from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
@@ -60,6 +61,7 @@ class Request:
         request = cls(attribute)
         if attribute is None:
             return request
+        queries = as_pandas(queries)
         found = list(queries.columns).count(attribute) if isinstance(queries, pd.DataFrame) else 0
         if found != 1:
             raise InputError(f"the queries have {found} columns {attribute!r}; to group results by it they need one")
