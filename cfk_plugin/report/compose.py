@@ -51,10 +51,10 @@ def compose(data: ReportData, *, address: str | None = None, docs: str | None = 
     """Lay a report out: run ids link to the tracking server's `address`, names to `docs`, the page of definitions."""
     layout = _Layout(data, address, docs)
     return Document(
-        title=str(data.report["title"]),
+        title=_cut(str(data.report["title"]), 120),
         edition=data.report["edition"],
         verdict=data.verdict,
-        reason=reason(data),
+        reason=_cut(reason(data), 240),
         facts=_facts(data),
         tiles=[*_tiles(data)],
         picture=_picture(data),
@@ -81,7 +81,7 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     said: list[Inline] = [Text.of(Link("Nobody has said", "#section-12"), " who receives explanations.")]
     if recipients:
         said = [
-            f"Recipients: {shorten(recipients, 140, placeholder='…')}.",
+            f"Recipients: {_cut(recipients, 140)}.",
             f"They pool them: {_on_record(pool, 'open')}.",
         ]
     yield Tile("For whom (edition)", data.report["edition"].capitalize(), said)
@@ -144,17 +144,20 @@ def _beside(data: ReportData, name: str) -> tuple[Amount, Amount]:
 def _picture(data: ReportData) -> Picture | None:
     if (found := data.picture) is None:
         return None
-    shares = [(each["attribute"], each["share"]) for each in found["attributes"]]
+    widest = sorted(found["attributes"], key=lambda each: -(each["share"].value or 0.0))
+    shares = [(each["attribute"], each["share"]) for each in widest[:_MOST_WIDTHS]]
     rows = [(name, of.value or 0.0, shown(of, "share") if of.value else "one value") for name, of in shares]
+    more = f" {len(widest) - len(rows)} more are in the data." if len(widest) > len(rows) else ""
     return Picture(
         caption="One explanation, before and after",
         before="Before: one person's value",
         after=f"After: a range that {shown(found['k'], 'count')} people fit",
         rows=rows,
-        note="Shares of each attribute's range, in the release of median loss; values are never shown.",
+        note=f"Shares of each attribute's range, in the release of median loss; values are never shown.{more}",
     )
 
 
+_MOST_WIDTHS, _LONG = 5, 160  # attributes of the picture, and characters of a text, so that the page is one screen
 _ORDER = ("fail", "not_measured", "human_inputs", "review")
 _TO_DO = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
 
@@ -177,14 +180,19 @@ def _act(data: ReportData, kind: str, text: str, checks: Sequence[CheckResult]) 
     if kind == "human_inputs":
         return Text.of(Link(f"Answer {len(data.placeholders)} open questions", "#section-12"), ": only people can.")
     names = ", ".join(title_of(data, check.id).removeprefix("Attack: ") for check in checks)
-    return Text.of(Link(f"{_TO_DO[kind]}: {names}", f"#check-{checks[0].id}"), f". {text}")
+    where = f"#check-{checks[0].id}"
+    return Text.of(Link(f"{_TO_DO[kind]}: {_cut(names)}", where), f". {_cut(text)}")
+
+
+def _cut(text: str, most: int = _LONG) -> str:
+    return text if len(text) <= most else shorten(text, most, placeholder="…")
 
 
 def _facts(data: ReportData) -> str:
     period = data.report["period"]
     since, until = (str(period[name] or "…")[:10] for name in ("since", "until"))
     asked = f"Period asked for: {since} to {until}. " if since != "…" or until != "…" else ""
-    why = f"Why this report: {data.report['reason']}. " if data.report["reason"] else ""
+    why = f"Why this report: {_cut(data.report['reason'])}. " if data.report["reason"] else ""
     return f"{asked}As of {str(data.report['as_of'] or 'no time on record')[:10]}. {why}Report {data.report['id']}."
 
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfk_plugin.errors import InputError, MissingDependencyError, ReportError
 from cfk_plugin.records.reading import Artifacts, if_there, run_named
@@ -128,6 +128,15 @@ _POLICY = ("preset", "methods", "guarantees", "generators", "techniques", "seed"
 _MOST = 80  # characters of a setting that are shown
 
 
+class _Fact(NamedTuple):
+    """What a report says of something: another text is a change, or, where there is one, another `key`."""
+
+    text: str
+    key: str = ""
+    amount: Amount | None = None
+    of_both: bool = False  # says nothing where the other report lacks it
+
+
 def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
     """Say what changed from one report to a later one of the same edition: ``what``, ``before``, ``after``, as text.
 
@@ -140,21 +149,83 @@ def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
             f"the {before.report['edition']} and the {after.report['edition']} edition cannot be compared: the "
             "difference would tell what the external one hides; make both reports in one edition"
         )
-    populations = (before.population, after.population)
-    found = [
-        *_told("verdict", before.verdict, after.verdict),
-        *_checks(before, after),
-        *_amounts("metric", *({each.id: each.amount for each in data.metrics} for data in (before, after))),
-        *_amounts(
-            "attack", *({each.id: each.main for each in data.attacks if each.judged} for data in (before, after))
-        ),
-        *_policy(before.policy, after.policy),
-        *_mapping("population", *({name: dict(of)[name] for name in _POPULATION} for of in populations)),
-        *_schema(before, after),
-        *_mapping("answer", before.system, after.system),
-        *_environment(before.environment, after.environment),
-    ]
-    return tuple(found)
+    one = all(len(data.policy["policies"]) == 1 for data in (before, after))
+    old, new = (dict(_facts(data, one_policy=one)) for data in (before, after))
+    pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
+    return tuple(change for name, pair in pairs.items() for change in _changed(name, *pair))
+
+
+def _changed(name: str, old: _Fact | None, new: _Fact | None) -> Iterator[Change]:
+    if old is None or new is None:
+        known = old or new
+        alike = known is None or known.of_both
+    else:
+        alike = (old.key or old.text) == (new.key or new.text)
+    if not alike:
+        texts = [_ABSENT if fact is None else fact.text for fact in (old, new)]
+        texts = [text if len(text) <= _MOST else f"{text[: _MOST - 1]}…" for text in texts]
+        overlap = _overlap(old and old.amount, new and new.amount)
+        yield {"what": f"{name}{overlap}", "before": texts[0], "after": texts[1]}
+
+
+def _overlap(before: Amount | None, after: Amount | None) -> str:
+    """Say whether two intervals overlap, where there are two; that they do not tells a change from chance."""
+    ends = [end for amount in (before, after) if amount is not None for end in (amount.low, amount.high)]
+    if len(ends) < 4 or (known := [end for end in ends if end is not None]) != ends:
+        return ""
+    return " (intervals do not overlap)" if known[1] < known[2] or known[3] < known[0] else " (intervals overlap)"
+
+
+def _facts(data: ReportData, *, one_policy: bool) -> Iterator[tuple[str, _Fact]]:
+    """Yield everything that is compared, by what it is."""
+    yield "verdict", _Fact(data.verdict)
+    for check in data.checks:
+        measured = f" ({amounts_of(check)[0]})" if check.measured.measured else ""
+        yield f"check {check.id}", _Fact(f"{STATUS_TEXTS[check.status]}{measured}", check.status)
+        yield f"threshold of {check.id}", _Fact(amounts_of(check)[1], of_both=True)
+    amounts = [(f"metric {each.id}", each.id, each.amount) for each in data.metrics]
+    amounts += [(f"attack {each.id}", each.id, each.main) for each in data.attacks if each.judged]
+    for name, of, amount in amounts:
+        yield name, _Fact(shown(amount, unit_of(of)), amount=amount)
+    settings: Mapping[str, Any] = data.policy
+    policies, population = data.policy["policies"], dict(data.population)
+    plain = {f"policy: {name}": settings.get(name) for name in _POLICY}
+    if one_policy:
+        plain |= {f"policy: {name}": value for name, value in sorted(policies[0]["settings"].items())}
+    else:
+        plain["policies"] = sorted(each["sha256"] for each in policies)
+    plain |= {f"population: {name}": population[name] for name in _POPULATION}
+    plain |= {f"answer: {name}": answer for name, answer in sorted(data.system.items())}
+    plain |= dict(_software(data.environment))
+    yield from ((name, _Fact(_plain_text(value))) for name, value in plain.items())
+    for column in data.attributes:
+        parts: Mapping[str, Any] = column
+        yield f"attribute {column['name']}", _Fact(column["role"], "declared")
+        for part in _SCHEMA:
+            yield f"attribute {column['name']}: {part}", _Fact(_plain_text(parts[part]), of_both=True)
+
+
+def _software(environment: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield plugins and packages one by one, and everything else as a whole, such as the model."""
+    for part, found in sorted(environment.items()):
+        if isinstance(found, Sequence) and not isinstance(found, str):  # such as "dice 0.1"
+            found = {name: version for name, _, version in (str(each).partition(" ") for each in found)}  # noqa: PLW2901
+        if isinstance(found, Mapping):
+            yield from ((f"{part.removesuffix('s')}: {name}", version) for name, version in sorted(found.items()))
+        else:
+            yield part, found
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, Amount):
+        return shown(value, "count")
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_plain_text(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(_plain_text, value)) or "none"
+    return str(value)
 
 
 def render_comparison(before: ReportData, after: ReportData) -> str:
@@ -173,104 +244,6 @@ def render_comparison(before: ReportData, after: ReportData) -> str:
 def _title_of(data: ReportData) -> str:
     head = data.report
     return f"{markdown(str(head['title']))}, {markdown(str(head['as_of']))}, verdict **{data.verdict}**"
-
-
-def _checks(before: ReportData, after: ReportData) -> Iterator[Change]:
-    old, new = ({check.id: check for check in data.checks} for data in (before, after))
-    for name in {**old, **new}:
-        kind, there, now = unit_of(name), old.get(name), new.get(name)
-        if there is None or now is None or there.status != now.status:
-            yield from _told(f"check {name}", _status(there), _status(now))
-        if there is not None and now is not None:
-            yield from _told(f"threshold of {name}", shown(there.threshold, kind), shown(now.threshold, kind))
-
-
-def _status(check: CheckResult | None) -> str:
-    if check is None:
-        return _ABSENT
-    status = STATUS_TEXTS[check.status]
-    return f"{status} ({amounts_of(check)[0]})" if check.measured.measured else status
-
-
-def _amounts(part: str, before: Mapping[str, Amount], after: Mapping[str, Amount]) -> Iterator[Change]:
-    for name in {**before, **after}:
-        kind, old, new = unit_of(name), before.get(name), after.get(name)
-        texts = [_ABSENT if amount is None else shown(amount, kind) for amount in (old, new)]
-        if texts[0] != texts[1]:
-            overlap = "" if old is None or new is None else _overlap(old, new)
-            yield {"what": f"{part} {name}{overlap}", "before": texts[0], "after": texts[1]}
-
-
-def _overlap(before: Amount, after: Amount) -> str:
-    """Say whether two intervals overlap, where there are two; that they do not tells a change from chance."""
-    if before.low is None or before.high is None or after.low is None or after.high is None:
-        return ""
-    apart = before.high < after.low or after.high < before.low
-    return " (intervals do not overlap)" if apart else " (intervals overlap)"
-
-
-def _policy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
-    for name in _POLICY:
-        yield from _told(f"policy: {name}", before.get(name), after.get(name))
-    old, new = (list(policy.get("policies") or ()) for policy in (before, after))
-    if len(old) == len(new) == 1:
-        yield from _mapping("policy", old[0].get("settings") or {}, new[0].get("settings") or {})
-    else:
-        yield from _told("policies", *(sorted(str(each.get("sha256")) for each in policies) for policies in (old, new)))
-
-
-def _schema(before: ReportData, after: ReportData) -> Iterator[Change]:
-    old, new = ({each["name"]: each for each in data.attributes} for data in (before, after))
-    for name in {**old, **new}:
-        if name not in old or name not in new:
-            yield from _told(f"attribute {name}", *(of[name]["role"] if name in of else _ABSENT for of in (old, new)))
-        else:
-            pairs: list[Mapping[str, Any]] = [old[name], new[name]]
-            for part in _SCHEMA:
-                yield from _told(f"attribute {name}: {part}", *(each[part] for each in pairs))
-
-
-def _mapping(part: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
-    for name in sorted({**before, **after}):
-        yield from _told(f"{part}: {name}", before.get(name, _ABSENT), after.get(name, _ABSENT))
-
-
-def _environment(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
-    """Compare plugins and packages one by one, and everything else as a whole, such as the model."""
-    for part in sorted({**before, **after}):
-        old, new = (_versions(each.get(part)) for each in (before, after))
-        if isinstance(old, Mapping) or isinstance(new, Mapping):
-            yield from _mapping(part.removesuffix("s"), old or {}, new or {})
-        else:
-            yield from _told(part, old, new)
-
-
-def _versions(found: Any) -> Any:
-    """Return ``["dice 0.1"]`` as ``{"dice": "0.1"}``."""
-    if isinstance(found, Sequence) and not isinstance(found, str):
-        return {name: version for name, _, version in (str(each).partition(" ") for each in found)}
-    return found
-
-
-def _told(what: str, before: Any, after: Any) -> Iterator[Change]:
-    old, new = _plain_text(before), _plain_text(after)
-    if old != new:
-        old, new = (text if len(text) <= _MOST else f"{text[: _MOST - 1]}…" for text in (old, new))
-        yield {"what": what, "before": old, "after": new}
-
-
-def _plain_text(value: Any) -> str:
-    if isinstance(value, Amount):
-        return shown(value, "count")
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(_plain_text(each) for each in value) or "none"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_plain_text(each)}" for name, each in value.items()) or "none"
-    return str(value)
 
 
 # --- files ---

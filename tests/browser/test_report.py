@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import chromium, missing_glyphs, overlapping_texts, smallest_text, too_wide, violations, visit
-from reported import example
+from reported import content, example, line
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -93,6 +93,24 @@ def test_the_first_page_is_complete_on_one_screen_and_on_one_sheet(
     with visit(started, pages[edition], width=A4, media="print") as found:
         boxes = found.page.evaluate(BOXES, FIRST_PAGE)
         assert max(bottom for _, _, _, bottom in boxes) <= A4_HIGH
+
+
+def write(folder: Path, html: str) -> str:
+    path = folder / "report.html"
+    path.write_text(html, encoding="utf-8")
+    return path.as_uri()
+
+
+def test_long_answers_and_many_attributes_leave_the_first_page_one_screen(started: Browser, tmp_path: Path) -> None:
+    made = content()
+    long = "It was said at length what this is about, and by whom. " * 30
+    widths = [made["picture"]["attributes"][0] | {"attribute": f"attribute {number}"} for number in range(20)]
+    checks = [line(f"k_{number}", "fail", text=f"{number}: {long}") for number in range(9)]
+    head = {"title": long, "reason": long}
+    report = example(system={"recipients": long}, report=head, checks=checks, picture={"attributes": widths})
+    with visit(started, write(tmp_path, report.to_html())) as found:
+        boxes = found.page.evaluate(BOXES, FIRST_PAGE)
+    assert max(bottom for _, _, _, bottom in boxes) <= 900
 
 
 def test_a_phone_begins_with_the_verdict_and_its_reason(started: Browser, report: str) -> None:

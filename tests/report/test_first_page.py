@@ -187,9 +187,9 @@ def test_the_picture_is_of_the_release_of_median_loss(store: str) -> None:
     widths = {each["attribute"]: each["share"].value for each in report.data.picture["attributes"]}
     assert (report.data.picture["k"].value, widths) == (22, {"age": 0.25, "city": 0.3})
     (picture,) = of_class(header(report), "picture")
-    assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == ["25 %", "30 %"]
+    assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == ["30 %", "25 %"]  # widest first
     lengths = [bar.attributes["style"] for bar in picture.all("i")]
-    assert lengths == ["width:25%", "width:30%"]
+    assert lengths == ["width:30%", "width:25%"]
     assert "a range that 22 people fit" in picture.text
 
 
