@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, mean
 from cfk_plugin.audit.setting import AuditRows
-from cfk_plugin.audit.targets import Answers, AuditRun, Found, Kept, Piece, Sample, Target, TrainedTarget
+from cfk_plugin.audit.targets import Answers, AuditRun, Found, Kept, Piece, Sample, Target, TrainedTarget, check_sample
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.population import Population
@@ -482,6 +482,7 @@ def _checked(
     seed: int,
 ) -> Setup:
     """Refuse settings that are out of their range; columns come in the table's order."""
+    check_sample(sample)
     features, n = list(sample.X.columns), len(sample)
     if isinstance(quasi_identifiers, str) or isinstance(private, str):
         raise InputError("quasi_identifiers and private are lists of columns, not one name")

@@ -28,6 +28,7 @@ from cfk_plugin.audit.targets import (
     Sample,
     Target,
     TrainedTarget,
+    check_sample,
 )
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import conform, is_numeric, to_numbers
@@ -183,6 +184,7 @@ Sets = tuple[Halves, ...]
 
 def draw_sets(sample: Sample, seed: int) -> Sets:
     """Split a sample at random into four sets of equal size, and each into two halves."""
+    check_sample(sample)
     half = len(sample) // (2 * SETS)
     if half < LEAST:
         raise InputError(

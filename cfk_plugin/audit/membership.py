@@ -39,6 +39,7 @@ from cfk_plugin.audit.targets import (
     Sample,
     Target,
     TrainedTarget,
+    check_sample,
     plain,
 )
 from cfk_plugin.data.intake import whole_number
@@ -183,6 +184,7 @@ class Parts:
 
     @classmethod
     def cut(cls, sample: Sample, n_train: int | None = None, seed: int = 0) -> Parts:
+        check_sample(sample)
         n = len(sample)
         size = n * 3 // 10 if n_train is None else n_train
         whole_number("n_train", size, FEWEST)

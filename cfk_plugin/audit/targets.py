@@ -27,7 +27,15 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform, to_number
 from cfk_plugin.dp.domain import infer_domains
 from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
-from cfk_plugin.errors import HostOnly, InputError, ModelError, NominalGuaranteeWarning, PrivacyLeakWarning, quiet
+from cfk_plugin.errors import (
+    HostOnly,
+    InputError,
+    ModelError,
+    NominalGuaranteeWarning,
+    PrivacyLeakWarning,
+    quiet,
+    require,
+)
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Progress
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -51,6 +59,7 @@ class Sample:
     y: Mask  # whether a person's true outcome is the desired one
 
     def __post_init__(self) -> None:
+        require("X", self.X, pd.DataFrame, "a table of features, one row per person")
         y = np.asarray(self.y, dtype=bool).reshape(-1)
         if len(y) != len(self.X):
             raise InputError(f"{len(y)} outcomes for {len(self.X)} people; give one each")
@@ -434,6 +443,10 @@ def measured_schema(people: Sample, quasi_identifiers: Sequence[str]) -> Schema:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyLeakWarning)  # the certificates say so
         return infer_domains(people.X, Schema.from_frame(people.X, quasi_identifiers=quasi_identifiers))
+
+
+def check_sample(sample: object) -> None:
+    require("sample", sample, Sample, "make one of features and true outcomes, Sample(X, y)")
 
 
 GUARANTEES: Mapping[str, Guarantee] = {"exact": "nominal", "reciprocal": "reciprocal", "catalogue": "catalogue"}

@@ -132,6 +132,10 @@ class Region(Mapping[str, Part]):
 
     def contains(self, row: Mapping[str, Any]) -> bool:
         """Say whether a person with these quasi-identifiers fits the region."""
+        if lost := [name for name in self.parts if not isinstance(row, (Mapping, pd.Series)) or name not in row]:
+            raise InputError(
+                f"row must be one person's values by feature, a mapping or a Series, with {', '.join(lost)}"
+            )
         return all(part_contains(part, row[name]) for name, part in self.parts.items())
 
     def members(self, population: Any) -> NDArray[np.int64]:

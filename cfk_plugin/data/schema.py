@@ -71,6 +71,10 @@ class Hierarchy:
             return table
         if isinstance(rows_of := as_pandas(table), pd.DataFrame):
             rows = [tuple(to_text(v) for v in row) for row in rows_of.itertuples(index=False, name=None)]
+        elif not isinstance(table, Mapping):
+            raise SchemaError(
+                f"a hierarchy is a table or a mapping, value to its ancestors; got {type(table).__name__}"
+            )
         else:
             rows = [(to_text(v), *(to_text(a) for a in ancestors)) for v, ancestors in table.items()]
         if not rows or len({len(row) for row in rows}) != 1:

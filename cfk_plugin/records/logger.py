@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 
-from cfk_plugin.errors import CFKError, InputError, TrackingError, quiet
+from cfk_plugin.errors import CFKError, InputError, TrackingError, quiet, require
 from cfk_plugin.records.record import Loggable, RunRecord
 from cfk_plugin.records.run import RunTarget, RunWriter, chosen_experiment, current_uri
 from cfk_plugin.records.spool import Shipper, shipper
@@ -233,7 +233,8 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
     >>> with track(experiment="credit") as logger:
     ...     pass  # private.explain(X)
     """
-    logger = logger or RunLogger(**options)  # type: ignore[arg-type]
+    logger = RunLogger(**options) if logger is None else logger  # type: ignore[arg-type]
+    require("logger", logger, RunLogger, "or give its settings by name")
     logger.check()
     token = _current.set(logger)
     try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.records.run import StoreDownError, client_of, kind_of, tracking_errors
 
 if TYPE_CHECKING:
@@ -64,6 +64,15 @@ def if_there(ask: Callable[[], Answer], failed: str = _UNREADABLE) -> Answer | N
             raise
 
 
+def ids_of(run_ids: object) -> list[str]:
+    """Return the ids of runs, each once; one may stand alone."""
+    wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids) if isinstance(run_ids, Iterable) else [run_ids]
+    if not all(isinstance(one, str) for one in wanted):
+        what = type(run_ids).__name__
+        raise InputError(f"run_ids must be the id of a run or a list of them, got {what}; Explanations.log returns one")
+    return list(dict.fromkeys(wanted))
+
+
 def run_named(client: MlflowClient, run_id: str) -> Run:
     """Return a run."""
     run = if_there(lambda: client.get_run(run_id))
@@ -76,6 +85,7 @@ def run_named(client: MlflowClient, run_id: str) -> Run:
 
 def experiment_named(client: MlflowClient, name: str) -> Experiment:
     """Return an experiment by its name or, with ``id:`` before it, its id."""
+    require("experiment", name, str, "give its name, or id: and its id")
     get = client.get_experiment if name.startswith(_ID) else client.get_experiment_by_name
     found = if_there(lambda: get(name.removeprefix(_ID)))
     if found is None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows, mix
 from cfk_plugin.data.intake import Intake, take_in
 from cfk_plugin.data.model import Mask
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, hashes_of, smallest
@@ -86,6 +86,7 @@ class Detector(HostOnly):
         holdout: pd.DataFrame | None = None,
         seed: int = 0,
     ) -> None:
+        check_population(population)
         if near_native != "auto" and not 0 <= near_native <= 1:
             raise InputError('near_native must be "auto" or a number between 0 and 1')
         self._population, self._near_native, self._seed = population, near_native, seed

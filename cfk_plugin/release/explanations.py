@@ -17,7 +17,7 @@ from cfk_plugin.data._display import card, marked, table
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.region import Phrase, part_contains, part_of, part_to_text, to_text
 from cfk_plugin.data.values import as_pandas
-from cfk_plugin.errors import HostOnly, InputError
+from cfk_plugin.errors import HostOnly, InputError, require
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
 from cfk_plugin.records.logger import RunLogger
@@ -68,7 +68,9 @@ class Request:
         return replace(request, labels=_labels(attribute, queries[attribute]))
 
 
-def _labels(attribute: str, found: Iterable[Any]) -> tuple[str, ...]:
+def _labels(attribute: str, found: object) -> tuple[str, ...]:
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise InputError(f"labels of {attribute!r} must be a list, one per query, got {type(found).__name__}")
     labels = tuple(_MISSING if pd.isna(label) else to_text(label) for label in list(found))
     if (different := len(set(labels))) > MOST_GROUPS:
         raise InputError(
@@ -459,7 +461,8 @@ class Explanations(HostOnly, Sequence[Entry]):
         -------
         str
         """
-        return (logger or RunLogger(**options)).log(self)
+        logger = RunLogger(**options) if logger is None else logger
+        return require("logger", logger, RunLogger, "or give its settings by name").log(self)
 
 
 _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")

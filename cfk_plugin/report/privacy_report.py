@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, require
+from cfk_plugin.records.reading import ids_of
 from cfk_plugin.report import delivery, forms, render, runs, statements
 from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
 from cfk_plugin.report.compose import compose
@@ -117,7 +118,7 @@ class PrivacyReport:
         TrackingError
             If the store does not answer, or holds something damaged.
         """
-        wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
+        wanted = ids_of(run_ids)
         settings = _Settings(since, until, edition, preset, inputs, previous, tracking_uri, progress)
         return cls(*settings.report(runs.read_runs, wanted, [("--run", each) for each in wanted]), tracking_uri)
 
@@ -153,6 +154,8 @@ class PrivacyReport:
         TrackingError
             If MLflow cannot be read.
         """
+        if not isinstance(source, str | Path):
+            raise InputError(f"source must be a path or the id of a run, got {type(source).__name__}")
         path = Path(source)
         if isinstance(source, Path) or path.is_file() or path.suffix.lower() == ".json":
             return cls(_read_json(path))
@@ -308,6 +311,7 @@ class _Settings:
             raise InputError(f"edition must be internal or external, got {self.edition!r}")
         given, earlier = self.inputs, self.previous
         inputs = HumanInputs.read(given) if isinstance(given, str | Path) else given or HumanInputs()
+        require("inputs", inputs, HumanInputs, "or give the path of its YAML")
         thresholds(self.preset, inputs)
         previous = _read_json(Path(earlier)) if isinstance(earlier, str | Path) else earlier.data if earlier else None
         if previous is not None and previous.report["edition"] != self.edition:

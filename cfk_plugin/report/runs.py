@@ -29,6 +29,7 @@ from cfk_plugin.records.reading import (
     counted,
     experiment_named,
     frame_of,
+    ids_of,
     moment_text,
     names_of_experiments,
     opened,
@@ -284,7 +285,7 @@ def read_runs(
     progress: Progress | None = None,
 ) -> Evidence:
     """Read runs by their ids."""
-    wanted = [run_ids] if isinstance(run_ids, str) else list(dict.fromkeys(run_ids))
+    wanted = ids_of(run_ids)
     if not wanted:
         raise InputError("there is no run to read: give the id of at least one")
     with _reading(tracking_uri, Period.of(since, until), progress) as reading:

@@ -12,19 +12,26 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import (
     DPPrototypes,
+    Hierarchy,
     KAnonymizer,
     Phrase,
     Population,
     PrivacyPolicy,
+    PrivacyReport,
     PrototypePolicy,
     Schema,
     log_protected_model,
     protect,
     protected,
+    track,
 )
 from cfk_plugin.audit import Setting
+from cfk_plugin.audit.extraction import extraction
+from cfk_plugin.audit.membership import membership
+from cfk_plugin.audit.targets import RawOwner
 from cfk_plugin.errors import AdapterError, CFKError, InputError
 from cfk_plugin.frontier import frontier
+from cfk_plugin.release.detection import Detector
 
 DICE = "dice_ml"
 RANDOM = np.random.default_rng(5)
@@ -53,7 +60,9 @@ def explainer(queries: pd.DataFrame, *, wealthy: bool = True, desired_class: Any
 
 PROTECTED = protect(explainer, model=MODEL, population=POPULATION, policy=POLICY, desired=True)
 FITTED = KAnonymizer(policy=POLICY).fit(POPULATION, model=MODEL, desired=True)
-ENTRY = PROTECTED.explain(QUERIES)[0]
+EXPLAINED = PROTECTED.explain(QUERIES)
+OWNER = RawOwner("raw", MODEL, explainer)
+ENTRY = EXPLAINED[0]
 
 
 def wrapped(**changes: Any) -> Any:
@@ -101,6 +110,11 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),
     "audit anonymizer": (lambda: Setting(PROTECTED, HIGH), "anonymizer must be a KAnonymizer, got ProtectedExplainer;"),  # type: ignore[arg-type]
     "audit limit": (lambda: Setting(FITTED, HIGH, limit=0), "limit must be a whole number >= 1, got 0"),
+    "audit a table": (lambda: membership(OWNER, TRAIN), "sample must be a Sample, got DataFrame;"),  # type: ignore[arg-type]
+    "copy from a table": (
+        lambda: extraction(OWNER, TRAIN),
+        "make one of features and true outcomes",
+    ),  # type: ignore[arg-type]
     "ledger": (lambda: wrapped(ledger="ledger.db"), "ledger must be a Ledger, got str; open one with Ledger(path)"),
     "track": (lambda: wrapped(track="run"), "track must be True, False or a RunLogger, got str"),
     "plugins": (lambda: wrapped(plugins=7), "plugins must be a list of plugins, got int"),
@@ -139,6 +153,17 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     "factuals": (lambda: FITTED.transform(HIGH, factuals=HIGH.to_numpy()), ARRAY),  # type: ignore[arg-type]
     "audit an array": (lambda: Setting(FITTED, HIGH.to_numpy()), ARRAY),  # type: ignore[arg-type]
     "text of a table": (lambda: ENTRY.text(QUERIES), PERSON),  # type: ignore[arg-type]
+    "runs": (lambda: PrivacyReport.of_runs(7), "run_ids must be the id of a run or a list of them, got int;"),  # type: ignore[arg-type]
+    "runs of a result": (lambda: PrivacyReport.of_runs(EXPLAINED), "got Explanations; Explanations.log returns one"),  # type: ignore[arg-type]
+    "experiment": (lambda: PrivacyReport.of_experiment(7), "experiment must be a str, got int; give its name"),  # type: ignore[arg-type]
+    "inputs": (lambda: PrivacyReport.of_runs("x", inputs=7), "inputs must be a HumanInputs, got int; or give the path"),  # type: ignore[arg-type]
+    "source": (lambda: PrivacyReport.read({}), "source must be a path or the id of a run, got dict"),  # type: ignore[arg-type]
+    "logger": (lambda: EXPLAINED.log(7), "logger must be a RunLogger, got int; or give its settings by name"),  # type: ignore[arg-type]
+    "logger of a block": (lambda: track("run").__enter__(), "logger must be a RunLogger, got str;"),  # type: ignore[arg-type]
+    "labels": (lambda: EXPLAINED.by_group("age", 7), "labels of 'age' must be a list, one per query, got int"),  # type: ignore[arg-type]
+    "detector": (lambda: Detector(TRAIN), FRAME),  # type: ignore[arg-type]
+    "row of a region": (lambda: ENTRY.region.contains(QUERIES), "row must be one person's values by feature"),
+    "a tree": (lambda: Hierarchy.of(7), "a hierarchy is a table or a mapping, value to its ancestors; got int"),  # type: ignore[arg-type]
     "text without a feature": (
         lambda: ENTRY.text({"age": 1}),
         "factual: missing features ['city', 'pay']; give the person's value of each",
