@@ -32,7 +32,7 @@ from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
 from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
 
-_REMEMBERED, _FEW_ROWS = 256, 10_000  # regions whose recount is remembered, and how many rows may be inside
+_REMEMBERED, _FEW_ROWS = 1 << 22, 10_000  # rows inside of all regions whose recount is remembered, and of one at most
 _AT_ONCE = 1 << 22  # codes of queries held at once
 _log = logging.getLogger("cfk_plugin")
 
@@ -110,6 +110,7 @@ class Verifier(HostOnly):
         self._mapped_rows, self._sealed, self._seed = mapped_rows, sealed, seed
         self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
         self._known: dict[tuple[str, bool], _Recount | Suppressed] = {}  # the population and the partition never change
+        self._held = 0  # rows and combinations in these
         self._names = population.schema.quasi_identifiers
         self._domains = [population.domains[name] for name in self._names]
         self._at, self._private_at = (
@@ -243,11 +244,16 @@ class Verifier(HostOnly):
     def _recounted(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
         """Return the recount of a region, which never changes."""
         key = repr(region), is_foreign  # as text: of two regions that are equal, one may hold True and one 1
-        count = self._known.get(key) or self._recount(region, is_foreign=is_foreign)
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        if isinstance(count, Suppressed) or len(count.rows) <= _FEW_ROWS:
+        if (known := self._known.get(key)) is not None:
+            return known
+        count = self._recount(region, is_foreign=is_foreign)
+        size = 1 if isinstance(count, Suppressed) else len(count.rows) + len(count.drawn)
+        if size <= _FEW_ROWS:
+            if self._held + size > _REMEMBERED:
+                self._known.clear()
+                self._held = 0
             self._known[key] = count
+            self._held += size
         return count
 
     def _recount(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
@@ -380,12 +386,14 @@ class Verifier(HostOnly):
         policy = self._policy
         if share == 0:  # the group's region need not hold the counterfactual: it may be no advice at all
             return refused("pureness_below_floor")
+        wanted = [desired] if policy.counts_eligible and desired is not None else []  # else: groups of them alone
+        wanted += [consistent] if policy.guarantee == "catalogue" else []
+        if not wanted:
+            return None
         mapped = (
             np.isin(count.rows, count.mapped, assume_unique=True) if count.sealed is None else np.ones(1, dtype=bool)
         )
-        wanted = [desired] if policy.counts_eligible and desired is not None else []  # else: groups of them alone
-        wanted += [consistent] if policy.guarantee == "catalogue" else []
-        least = min((count.people(self._population, mapped & flags) for flags in wanted), default=policy.k)
+        least = min(count.people(self._population, mapped & flags) for flags in wanted)
         return refused("verification_failed", least) if least < policy.k else None
 
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from cfk_plugin.data.domain import Domain
 
 _log = logging.getLogger("cfk_plugin")
+_STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+Known = dict[tuple[str, int], tuple[Part | None, dict[str, Any]]]
+"""What was written of parts of regions."""
 
 FEATURE: Mapping[str, str] = MappingProxyType(
     {"name": "text", "kind": "text", "low": "number?", "high": "number?", "values": "texts", "missing": "flag"}
@@ -53,9 +57,15 @@ def reason_of(failure: CFKError) -> str:
 
 
 def record_of(
-    entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
+    entry: Entry,
+    factual: Mapping[str, Any] | None,
+    names: Sequence[str],
+    domains: Mapping[str, Domain],
+    known: Known | None = None,
 ) -> dict[str, Any]:
     """Return what may leave of an entry, as JSON can hold it. Whatever cannot be written is withheld, for itself alone.
+
+    In `known` it notes what it wrote of a region, for other entries with the same one.
 
     Queries and answers are checked before (`cfk_plugin.data.intake`), so that nothing fails here that a ledger has on
     record as released: what does all the same is a fault of ours, and stays on record. That errs on the careful side,
@@ -63,16 +73,18 @@ def record_of(
     """
     try:
         with quiet("{}", CFKError):
-            record = _written(entry, factual, names, domains)
-            json.dumps(record, ensure_ascii=False, allow_nan=False).encode()
-            return record
+            return _written(entry, factual, names, domains, {} if known is None else known)
     except CFKError as failure:  # its text is the class of what was raised
         _log.warning("an explanation is withheld, as it could not be written: %s", failure)
-    return _written(Suppressed(entry.query, "protector_failed"), None, (), {})
+    return _written(Suppressed(entry.query, "protector_failed"), None, (), {}, {})
 
 
 def _written(
-    entry: Entry, factual: Mapping[str, Any] | None, names: Sequence[str], domains: Mapping[str, Domain]
+    entry: Entry,
+    factual: Mapping[str, Any] | None,
+    names: Sequence[str],
+    domains: Mapping[str, Domain],
+    known: Known,
 ) -> dict[str, Any]:
     parts: Mapping[str, Part] = {}
     certificate, reason, told = None, None, None
@@ -81,14 +93,26 @@ def _written(
     else:
         parts, certificate = entry.parts(), entry.certificate
         told = None if factual is None else entry.text(factual)
+    figures = {name: getattr(certificate, name, None) for name in ("k", "ncp", "pureness")}
+    record = {"query": entry.query, "status": entry.status, "reason": reason, "sentence": told, **figures}
+    _require_writable(record)
     return {
-        "query": entry.query,
-        "status": entry.status,
-        "reason": reason,
-        "sentence": told,
-        **{name: getattr(certificate, name, None) for name in ("k", "ncp", "pureness")},
-        "features": [_feature(name, parts.get(name), domains[name]) for name in names],
+        **record,
+        "features": [_known_feature(name, parts.get(name), domains[name], known) for name in names],
     }
+
+
+def _known_feature(name: str, part: Part | None, domain: Domain, known: Known) -> dict[str, Any]:
+    """Write a feature; of the very same part again, what was written."""
+    if (found := known.get((name, id(part)))) is None:
+        found = known[name, id(part)] = part, _feature(name, part, domain)  # which keeps the part, and so its id
+        _require_writable(found[1])
+    return found[1]
+
+
+def _require_writable(said: Mapping[str, Any]) -> None:
+    """Raise if JSON cannot hold what is said."""
+    _STRICT.encode(said).encode()
 
 
 def _feature(name: str, part: Part | None, domain: Domain) -> dict[str, Any]:

@@ -1,27 +1,32 @@
-"""Protecting a Spark table of counterfactuals where it is: each worker opens one sealed population and keeps it."""
+"""Protecting a Spark table where it is, counterfactuals or queries: each worker opens one sealed file and keeps it."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.constraints import rules_of
+from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.population import Population, configured_key
 from cfk_plugin.data.rows import select_columns, spread
 from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, PolicyError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Suppressed
-from cfk_plugin.serving.records import FEATURE, RECORD, reason_of, record_of
+from cfk_plugin.serving.records import FEATURE, RECORD, Known, reason_of, record_of
 
 if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema
@@ -98,8 +103,7 @@ def protect_spark(
     raised there, as Spark sends exceptions, text and all, to the driver and its logs. So ``on_infeasible="raise"``
     suppresses, too.
     """
-    if not hasattr(df, "mapInPandas"):
-        raise InputError(f"df must be a Spark DataFrame, got {type(df).__name__}; use KAnonymizer.transform")
+    _require_spark(df, "transform")
     job = _job(anonymizer, model, desired, configured_key(key))
     if ledger is not None:
         Ledger(ledger, key=ledger_key).close()  # what is wrong with it is said here
@@ -108,6 +112,59 @@ def protect_spark(
     names = _columns(df, schema, keep, factuals)
     job = replace(job, features=len(schema.features), has_factuals=factuals is not None).numbered()
     return spread(select_columns(df, names), names, job, _form(df, keep))
+
+
+def explain_spark(
+    df: Any,
+    anonymizer: KAnonymizer | str | Path,
+    *,
+    model: Any = None,
+    desired: Any = None,
+    keep: Sequence[str] = (),
+    answers: int = 1,
+    features_to_vary: str | Sequence[str] = "all",
+    permitted_range: Mapping[str, Sequence[Any]] | None = None,
+    key: bytes | None = None,
+) -> Any:
+    """Answer a Spark table of queries from a catalogue, without an explainer.
+
+    Every query gets the records that `KAnonymizer.explain` releases for it on one machine: the catalogue is sealed and
+    sent with the job, once to each worker. It protects and does not protect as `explain` does. Whoever can read the
+    workers' memory or disks sees the entries and the model, and nobody's quasi-identifiers.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        One row per query; must have every feature of the schema.
+    anonymizer, model, desired, keep, key
+        As for `protect_spark`; with ``guarantee="catalogue"``.
+    answers, features_to_vary, permitted_range
+        As for `KAnonymizer.explain`.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        As `protect_spark`, so many rows per query, each with its sentence.
+
+    Raises
+    ------
+    PolicyError
+        If the guarantee has no catalogue.
+    InputError, CFKError
+        As `protect_spark`, and as `KAnonymizer.explain` for constraints.
+    """
+    _require_spark(df, "explain")
+    asked = {"answers": answers, "features_to_vary": features_to_vary, "permitted_range": permitted_range}
+    job = _job(anonymizer, model, desired, configured_key(key), asked)
+    schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
+    names = _columns(df, schema, keep, None)
+    job = replace(job, features=len(schema.features)).numbered()
+    return spread(select_columns(df, names), names, job, _form(df, keep))
+
+
+def _require_spark(df: Any, here: str) -> None:
+    if not hasattr(df, "mapInPandas"):
+        raise InputError(f"df must be a Spark DataFrame, got {type(df).__name__}; use KAnonymizer.{here}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,6 +178,7 @@ class _Job:
     ledger_key: bytes | None = None
     features: int = 0
     has_factuals: bool = False
+    asked: Mapping[str, Any] | None = None  # of queries, which a catalogue answers
     digest: str = ""
 
     def numbered(self) -> _Job:
@@ -131,13 +189,15 @@ class _Job:
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
         """Protect some rows, on a worker; whatever fails, all of them are suppressed."""
         kept = batch.iloc[:, self.features * (1 + self.has_factuals) :]
+        if self.asked is not None:
+            kept = kept.take(np.repeat(np.arange(len(batch)), self.asked["answers"]))
         try:
-            with quiet("{}", CFKError, let=CFKError):
+            with quiet("{}", CFKError, let=CFKError), _uncollected():
                 records = self._records(batch)
         except CFKError as error:  # names columns at most
             _log.warning("explanations withheld on a worker: %s", error)
             entry = Suppressed(0, reason_of(error))
-            records = [record_of(entry, None, (), {})] * len(batch)
+            records = [record_of(entry, None, (), {})] * len(kept)
         table = pd.DataFrame({name: pd.Series([r[name] for r in records], dtype=object) for name in _WRITTEN})
         return pd.concat([kept.reset_index(drop=True), table], axis=1)
 
@@ -146,13 +206,17 @@ class _Job:
             return []
         anonymizer = self._opened()
         population, n = anonymizer.population_, self.features
+        names, domains, known = population.schema.features, population.domains, Known()
+        if self.asked is not None:
+            asking: Sequence[Any] = population.conform(batch.iloc[:, :n]).to_dict("records")
+            answers = anonymizer.explain(batch.iloc[:, :n], **self.asked)
+            return [record_of(entry, asking[entry.query], names, domains, known) for entry in answers]
         facts = batch.iloc[:, n : 2 * n].set_axis(batch.columns[:n], axis=1) if self.has_factuals else None
         told: Sequence[Any] = [None] * len(batch)
         if facts is not None:
             told = population.conform(facts).to_dict("records")
-        names, domains = population.schema.features, population.domains
         entries = anonymizer.transform(batch.iloc[:, :n], facts)
-        return [record_of(entry, told[i], names, domains) for i, entry in enumerate(entries)]
+        return [record_of(entry, told[i], names, domains, known) for i, entry in enumerate(entries)]
 
     def _opened(self) -> KAnonymizer:
         if self.digest not in _OPENED:
@@ -165,7 +229,9 @@ class _Job:
         population = Population.open(io.BytesIO(self.bundle), key=self.key)
         if population.policy is None:
             raise InputError("the file has a population and no policy; seal a fitted KAnonymizer")
-        if not population.has_cells:
+        if population.has_cells and self.asked is not None:
+            raise PolicyError(_NONE)
+        if not population.has_cells and self.asked is None:
             raise PolicyError(_ALONE)
         policy = replace(population.policy, on_infeasible="suppress")
         model, desired, method, seed = _unpickled(self.fitting)
@@ -175,17 +241,39 @@ class _Job:
             return anonymizer.fit(population, model, desired)
 
 
-_ALONE = "a sealed catalogue answers queries, and a table of counterfactuals needs who is where; use another guarantee"
+_ALONE = (
+    "a sealed catalogue answers queries, and a table of counterfactuals needs who is where; use explain_spark, or "
+    "another guarantee"
+)
+_NONE = 'explain_spark needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue"), or use protect_spark'
 
 
-def _job(anonymizer: KAnonymizer | str | Path, model: Any, desired: Any, key: bytes) -> _Job:
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: records have no circles, and looking for some takes a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _job(
+    anonymizer: KAnonymizer | str | Path,
+    model: Any,
+    desired: Any,
+    key: bytes,
+    asked: Mapping[str, Any] | None = None,
+) -> _Job:
     if isinstance(anonymizer, (str, Path)):
         if model is None or desired is None:
             raise InputError("a sealed file has no model and no desired outcome; give model= and desired=")
         with quiet("the bundle cannot be read: {}; check the path", BundleError):
             bundle = Path(anonymizer).read_bytes()
-        job = _Job(bundle, key, _pickled(model, desired, "auto", 0))
-        job.open()  # what can be refused is refused here
+        job = _Job(bundle, key, _pickled(model, desired, "auto", 0), asked=asked)
+        _tried(job.open(), asked)  # what can be refused is refused here
         return job
     if not isinstance(anonymizer, KAnonymizer):
         raise InputError(f"anonymizer must be a fitted KAnonymizer or a path, got {type(anonymizer).__name__}")
@@ -196,12 +284,20 @@ def _job(anonymizer: KAnonymizer | str | Path, model: Any, desired: Any, key: by
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "population.cfk"
         anonymizer.seal(path)
-        if anonymizer.guarantee_.catalogue is not None:
-            raise PolicyError(_ALONE)
+        if (anonymizer.guarantee_.catalogue is None) != (asked is None):
+            raise PolicyError(_NONE if asked else _ALONE)
+        _tried(anonymizer, asked)
         bundle = path.read_bytes()
-    asked = anonymizer.model_ if model is None else model
+    judge = anonymizer.model_ if model is None else model
     wanted = anonymizer.goal_.desired if desired is None else desired
-    return _Job(bundle, key, _pickled(asked, wanted, anonymizer.method, anonymizer.seed))
+    return _Job(bundle, key, _pickled(judge, wanted, anonymizer.method, anonymizer.seed), asked=asked)
+
+
+def _tried(anonymizer: KAnonymizer, asked: Mapping[str, Any] | None) -> None:
+    """Refuse here what no worker could answer."""
+    if asked is not None:
+        whole_number("answers", asked["answers"])
+        rules_of(anonymizer.population_.encoder, asked["features_to_vary"], asked["permitted_range"])
 
 
 def _pickled(*fitting: Any) -> bytes:

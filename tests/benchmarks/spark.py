@@ -1,7 +1,7 @@
-"""Spark beside one machine: a batch of counterfactuals in one job, and a large population counted.
+"""Spark beside one machine: counterfactuals or queries in one job, and a large population counted.
 
-Run ``python tests/benchmarks/spark.py`` to print two Markdown tables. The people are those of ``scale.py``, with an
-income; counterfactuals are people with somebody else's income. Memory is the peak of each process: this one, which is
+Run ``python tests/benchmarks/spark.py`` to print two Markdown tables. ``--only`` protect, answer or count makes one of them. The
+people are those of ``scale.py``, with an income; counterfactuals are people with somebody else's income. Memory is the peak of each process: this one, which is
 the driver, Java, and the largest Python worker. Where both sides protect the same, the records are compared.
 """
 
@@ -21,7 +21,7 @@ import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.serving.records import record_of
-from cfk_plugin.serving.spark import protect_spark
+from cfk_plugin.serving.spark import explain_spark, protect_spark
 from printing import arguments, heading, peak
 from scale import synthetic_rows, table_of
 
@@ -34,6 +34,7 @@ class Cost(NamedTuple):
     """What something took: seconds, GB at the peak of each kind of process, and what came out of it."""
 
     seconds: float
+    cpu: float  # of all processes
     driver: float
     java: float
     worker: float
@@ -89,6 +90,22 @@ def peaks() -> tuple[float, float]:
     return java, worker
 
 
+def spent() -> float:
+    """Return the CPU seconds of this process and of all that descend from it, which still run."""
+    seconds, parents = {}, {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        parents[int(place.name)] = int(fields[1])
+        seconds[int(place.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    own = {os.getpid()}
+    while more := {each for each, parent in parents.items() if parent in own} - own:
+        own |= more
+    return sum(seconds[each] for each in own)
+
+
 def write(folder: Path, rows: int) -> Path:
     """Write people to Parquet files of a million each."""
     target = folder / "people"
@@ -101,14 +118,14 @@ def write(folder: Path, rows: int) -> Path:
 def count_from_parquet(table: Path, _: int) -> Cost:
     start = time.perf_counter()
     found = Population.from_parquet(table, schema(), key=KEY).fingerprint
-    return Cost(time.perf_counter() - start, peak(), 0, 0, found)
+    return Cost(time.perf_counter() - start, spent(), peak(), 0, 0, found)
 
 
 def count_from_spark(table: Path, cores: int) -> Cost:
     spark = session(cores)
     start = time.perf_counter()
     found = Population.from_spark(spark.read.parquet(str(table)), schema(), key=KEY).fingerprint
-    return Cost(time.perf_counter() - start, peak(), *peaks(), found)
+    return Cost(time.perf_counter() - start, spent(), peak(), *peaks(), found)
 
 
 def sealed(folder: Path, rows: int, k: int) -> Path:
@@ -142,8 +159,7 @@ def protect_here(bundle: Path, table: Path, _: int) -> Cost:
     rows = pd.read_parquet(table)
     names, domains = population.schema.features, population.domains
     found = pd.DataFrame([record_of(e, None, names, domains) for e in anonymizer.transform(rows)]).assign(id=rows["id"])
-    seconds = time.perf_counter() - start
-    return Cost(seconds, peak(), 0, 0, digest(found))
+    return Cost(time.perf_counter() - start, spent(), peak(), 0, 0, digest(found))
 
 
 def protect_there(bundle: Path, table: Path, cores: int) -> Cost:
@@ -155,8 +171,20 @@ def protect_there(bundle: Path, table: Path, cores: int) -> Cost:
     result = protect_spark(df, bundle, model=model, desired=1, keep=["id"], key=KEY)
     written = bundle.parent / "records"
     result.write.parquet(str(written))
-    cost = Cost(time.perf_counter() - start, peak(), *peaks(), "")
+    cost = Cost(time.perf_counter() - start, spent(), peak(), *peaks(), "")
     return cost._replace(digest=digest(pd.read_parquet(written)))
+
+
+def answer_there(table: Path, people_of_it: int, cores: int) -> Cost:
+    from spark import earns_enough as model
+
+    population = Population.from_frame(people(people_of_it, 0), schema(), key=KEY)
+    anonymizer = KAnonymizer().fit(population, model=model, desired=1)
+    spark = session(cores)
+    start, before = time.perf_counter(), spent()
+    df = spark.read.parquet(str(table)).repartition(8 * cores)
+    explain_spark(df, anonymizer, keep=["id"], key=KEY).write.parquet(str(table.parent / "answers"))
+    return Cost(time.perf_counter() - start, spent() - before, peak(), *peaks(), "")
 
 
 def alone(work: Callable[..., Cost], *arguments: Any) -> Cost:
@@ -167,9 +195,9 @@ def alone(work: Callable[..., Cost], *arguments: Any) -> Cost:
 
 def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
     """Render as Markdown."""
-    lines = [heading(title, "rows", "s", "driver GB", "Java GB", "worker GB", "result")]
+    lines = [heading(title, "rows", "s", "CPU s", "driver GB", "Java GB", "worker GB", "result")]
     lines += [
-        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.driver:.2f} | {c.java:.2f} | {c.worker:.2f} | {c.digest} |"
+        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.cpu:.0f} | {c.driver:.2f} | {c.java:.2f} | {c.worker:.2f} | {c.digest} |"
         for name, rows, c in found
     ]
     return "\n".join(lines)
@@ -177,19 +205,26 @@ def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    ask = arguments(__doc__, argv, counterfactuals=10**6, people=20_000, rows=10**7, k=10, cores=2, only="")
+    ask = arguments(
+        __doc__, argv, counterfactuals=10**6, people=20_000, rows=10**7, k=10, cores=2, only="", queries=10**4
+    )
     folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)  # workers import the model from this file
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        if ask.only != "count":
+        if ask.only in ("", "answer"):
+            asked = counterfactuals(folder, ask.queries)
+            print(table("answer", [("Spark", ask.queries, alone(answer_there, asked, ask.people, ask.cores))]))
+        if ask.only in ("", "protect"):
             bundle, asked = sealed(folder, ask.people, ask.k), counterfactuals(folder, ask.counterfactuals)
             n = ask.counterfactuals
-            here, there = alone(protect_here, bundle, asked, ask.cores), alone(protect_there, bundle, asked, ask.cores)
-            print(table("protect", [("one process", n, here), ("Spark", n, there)]))
+            there = alone(protect_there, bundle, asked, ask.cores)
+            print(table("protect", [("Spark", n, there)]), flush=True)
+            here = alone(protect_here, bundle, asked, ask.cores)
+            print(table("protect", [("one process", n, here)]))
             if here.digest != there.digest:
                 raise AssertionError("Spark released something else")
-        if ask.only != "protect":
+        if ask.only in ("", "count"):
             rows = write(folder, ask.rows)
             here, there = alone(count_from_parquet, rows, ask.cores), alone(count_from_spark, rows, ask.cores)
             print(table("count", [("from_parquet", ask.rows, here), ("from_spark", ask.rows, there)]))

@@ -17,7 +17,7 @@ from cfk_plugin.data import rows as stores
 from cfk_plugin.data.rows import RowsOnCluster
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
 from cfk_plugin.serving.records import RECORD, record_of
-from cfk_plugin.serving.spark import protect_spark
+from cfk_plugin.serving.spark import explain_spark, protect_spark
 from local_spark import on_spark
 from model_server import accepts, logged, patients
 from random_tables import described, random_table
@@ -263,7 +263,33 @@ def test_records_are_those_of_one_machine(
     assert {record["status"] for record in found} == {"released", "suppressed"}
     assert result.columns == ["id", *(name for name in RECORD if name != "query")]
     if factuals:
-        assert any("pay higher" in record["sentence"] for record in found)
+        assert any("pay were higher" in record["sentence"] for record in found)
+
+
+def test_a_catalogue_answers_queries_as_on_one_machine(population: Population, spark: Any, tmp_path: Path) -> None:
+    queries, names = patients(120).assign(id=range(120)), list(population.schema.features)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model=accepts, desired=1)
+    anonymizer.seal(tmp_path / "catalogue.cfk")
+    df, wishes = on_spark(spark, queries, tmp_path), {"answers": 2, "features_to_vary": ["pay", "illness", "town"]}
+    told = queries[names].to_dict("records")
+    expected = [
+        record_of(entry, told[entry.query], names, population.domains)
+        for entry in anonymizer.explain(queries, **wishes)
+    ]
+    for source, options in ((anonymizer, {}), (tmp_path / "catalogue.cfk", {"model": accepts, "desired": 1})):
+        result = explain_spark(df, source, keep=["id"], key=KEY, **wishes, **options)
+        rows = [row.asDict(recursive=True) for row in result.collect()]
+        assert sorted(row.pop("id") for row in rows) == np.repeat(range(120), 2).tolist()
+        assert sorted(map(repr, rows)) == sorted(repr({n: r[n] for n in r if n != "query"}) for r in expected)
+        with pytest.raises(PolicyError, match="use explain_spark"):
+            protect_spark(df, source, key=KEY, **options)
+    assert {record["status"] for record in expected} == {"released", "suppressed"}
+    with pytest.raises(PolicyError, match="needs a catalogue"):
+        explain_spark(df, fitted(population, accepts), key=KEY)
+    with pytest.raises(InputError, match="answers"):
+        explain_spark(df, anonymizer, answers=0, key=KEY)
+    with pytest.raises(InputError, match="nobody"):
+        explain_spark(df, anonymizer, features_to_vary=["nobody"], key=KEY)
 
 
 def test_counted_and_protected_on_spark_alone(spark: Any, tmp_path: Path) -> None:
