@@ -325,6 +325,10 @@ class Population(HostOnly):
         """Return what a function of rows and a `RecordReader` makes of rows on a cluster, there."""
         return self._rows.map(work, columns)
 
+    def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
+        """Return what a function makes of tables of numbers, several at once: where the rows are."""
+        return self._rows.run(work, tables)
+
     @cached_property
     def codes(self) -> Codes:
         """Codes of every feature of every row, shape (n_rows, n_features), stored by column."""

@@ -34,7 +34,12 @@ _SLICES = 32  # calls of the search, between which it can be interrupted
 _SEED = 0x9E3779B97F4A7C15
 _NEAR, _REACH = 16, 12  # small cells near a cell that are known, and how far in each order they are looked for
 _RICH, _REACH_OF_RICH = 4, 2  # and of large ones
+BLOCK = 500_000  # small cells of a block, about: of more, each block of near cells is divided by itself
 _FAR = -1e30  # where missing values are on an INTERVAL axis: farther from all others than any range
+
+
+Run = Callable[[Callable[[Ints], Ints], list[Ints]], list[Ints]]
+"""Calls a function with each of some tables, in whatever order and wherever, and returns its results in theirs."""
 
 
 class Shares(NamedTuple):
@@ -54,10 +59,12 @@ def group_cells(
     *,
     label_weight: float = 0.03,
     effort: Effort = "balanced",
+    run: Run = lambda work, tables: [*map(work, tables)],
 ) -> Shares:
     """Divide the people of distinct cells, at least ``k``, into groups of so many, whatever the order of the cells.
 
-    Of labels in [0, 1], one per cell, a group that holds both ends loses `label_weight`, next to an NCP of 1.
+    Many cells are divided block by block; which blocks there are follows from the cells alone, not from who `run`s
+    them. Of labels in [0, 1], one per cell, a group that holds both ends loses `label_weight`, next to an NCP of 1.
     """
     codes, count = np.ascontiguousarray(cells, np.int32), np.asarray(people, np.int64)
     if labels is not None:
@@ -65,7 +72,7 @@ def group_cells(
         axes = _joined(axes, AxisArrays.of([Axis.interval(label_weight * levels, label_weight)]))
         codes = np.column_stack([codes, level]).astype(np.int32)
     order = np.lexsort(codes.T[::-1])
-    shares = _divide(axes, codes[order], count[order], k, effort)
+    shares = _divide_blocks(axes, codes[order], count[order], k, effort, run)
     by_cell = np.lexsort((shares.group, shares.cell))
     cell, size = shares.cell[by_cell], shares.people[by_cell]
     group = pd.factorize(shares.group[by_cell])[0].astype(np.int64)  # in the order of their first cells
@@ -79,6 +86,27 @@ def _joined(first: AxisArrays, more: AxisArrays) -> AxisArrays:
         start = getattr(first, name)
         arrays[name] = np.append(start, start[-1] + getattr(more, name)[1:])
     return AxisArrays(**arrays)
+
+
+def _divide_blocks(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort, run: Run) -> Shares:
+    """Cut the first line into runs of so many small cells, and divide the people of each."""
+    blocks = round(np.count_nonzero(count < k) / BLOCK)
+    if blocks < 2:
+        return _divide(axes, codes, count, k, effort)
+    line = _orders(axes, codes, count)[0]
+    small = np.cumsum(count[line] < k)
+    cells = np.split(line, np.searchsorted(small, small[-1] * np.arange(1, blocks) // blocks, side="right"))
+    if min(count[block].sum() for block in cells) < k:
+        return _divide(axes, codes, count, k, effort)
+
+    def divide(table: Ints) -> Ints:
+        return np.column_stack(_divide(axes, table[:, :-1].astype(np.int32), table[:, -1], k, effort))
+
+    found = run(divide, [np.column_stack([codes[block], count[block]]).astype(np.int64) for block in cells])
+    first = np.cumsum([0, *(table[:, 2].max() + 1 for table in found)])
+    tables = zip(cells, found, first[:-1], strict=True)
+    whole = np.concatenate([np.column_stack([block[t[:, 0]], t[:, 1], t[:, 2] + g]) for block, t, g in tables])
+    return Shares(*whole.T)
 
 
 def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort) -> Shares:
@@ -344,7 +372,8 @@ def _group(population: Population, k: int, rows: Ints, likely: Floats | None, ef
     cell_of, cell = np.unique(population.cell_of(rows), return_inverse=True)
     people = np.bincount(cell, weights=counted, minlength=len(cell_of)).astype(np.int64)
     labels = None if likely is None else likely[cell_of]
-    shares = group_cells(index_of(population).axes, population.cells[cell_of], people, k, labels, effort=effort)
+    cells, axes = population.cells[cell_of], index_of(population).axes
+    shares = group_cells(axes, cells, people, k, labels, effort=effort, run=population.run)
     order = np.lexsort((shares.people, shares.cell))  # the largest share of a cell comes last
     start = np.searchsorted(shares.cell[order], np.arange(len(cell_of) + 1))
     group = shares.group[order[start[1:] - 1]][cell]

@@ -1,8 +1,9 @@
 """Spark beside one machine: counterfactuals or queries in one job, and a large population counted.
 
-Run ``python tests/benchmarks/spark.py`` to print two Markdown tables. ``--only`` protect, answer or count makes one of them. The
-people are those of ``scale.py``, with an income; counterfactuals are people with somebody else's income. Memory is the peak of each process: this one, which is
-the driver, Java, and the largest Python worker. Where both sides protect the same, the records are compared.
+Run ``python tests/benchmarks/spark.py`` to print Markdown tables, of ``--only`` protect, answer or count. People are
+those of ``scale.py``, with an income; counterfactuals are people with somebody else's income. Memory is the peak of
+each process: this one, which is the driver, Java, and the largest Python worker. Where both sides protect the same,
+the records are compared.
 """
 
 from __future__ import annotations
@@ -197,7 +198,8 @@ def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
     """Render as Markdown."""
     lines = [heading(title, "rows", "s", "CPU s", "driver GB", "Java GB", "worker GB", "result")]
     lines += [
-        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.cpu:.0f} | {c.driver:.2f} | {c.java:.2f} | {c.worker:.2f} | {c.digest} |"
+        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.cpu:.0f} | {c.driver:.2f} | {c.java:.2f} | {c.worker:.2f} "
+        f"| {c.digest} |"
         for name, rows, c in found
     ]
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.errors import InputError, PopulationError
 from cfk_plugin.metrics import ncp, t_closeness
 from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.protection import groups
 from every_part import parts_with, people, plain
 from random_tables import described, random_table
 
@@ -246,6 +247,28 @@ def test_more_effort_loses_no_more_and_k_holds_whatever_it_is(k: int) -> None:
         assert min(Counter(map(str, regions)).values()) >= k
         loss[effort] = np.mean([ncp(region, population) for region in regions if region is not None])
     assert max(loss["thorough"], loss["balanced"]) <= loss["fast"] + 1e-9
+
+
+def test_many_combinations_are_divided_block_by_block_whatever_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(4)
+    table = pd.DataFrame(random.integers(0, (40, 12, 9, 6), (1500, 4)), columns=["age", "hours", "zip", "pay"])
+    schema = Schema.from_frame(table, quasi_identifiers=["age", "hours", "zip"], nominal=["zip"])
+
+    def regions(rows: pd.DataFrame) -> list[Region]:
+        return fitted(Population.from_frame(rows, schema), k=5, objective="ncp").regions_of(table)  # type: ignore[return-value]
+
+    def loss(found: list[Region]) -> float:
+        population = Population.from_frame(table, schema)
+        of_region = {region: ncp(region, population) for region in set(found)}
+        return float(np.mean([of_region[region] for region in found]))
+
+    whole = regions(table)
+    monkeypatch.setattr(groups, "BLOCK", 300)
+    blocks = regions(table)
+    assert min(Counter(blocks).values()) >= 5
+    assert all(region.contains(row) for region, row in zip(blocks, table.to_dict("records"), strict=True))
+    assert regions(table.sample(frac=1, random_state=1)[["pay", "zip", "age", "hours"]]) == blocks
+    assert loss(whole) < loss(blocks) < 1.15 * loss(whole)
 
 
 def test_an_unknown_effort_is_refused() -> None:

@@ -16,6 +16,7 @@ from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Populatio
 from cfk_plugin.data import rows as stores
 from cfk_plugin.data.rows import RowsOnCluster
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
+from cfk_plugin.protection import groups
 from cfk_plugin.serving.records import RECORD, record_of
 from cfk_plugin.serving.spark import explain_spark, protect_spark
 from local_spark import on_spark
@@ -176,6 +177,25 @@ def test_every_record_is_released_as_by_one_machine(
     if not settings.get("guarantee"):  # people of one combination are indeed divided
         assert one.guarantee_.partition is not None
         assert max(np.diff(one.guarantee_.partition.divided[0].start)) > 1
+
+
+def test_blocks_that_the_cluster_divides_are_those_of_one_machine_however_rows_lie(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "BLOCK", 10)
+    train = pd.concat([crowded(2), crowded(3)], ignore_index=True)
+    schema = described(train).schema
+    one = fitted(Population.from_frame(train, schema, key=KEY), named, "opposite")
+    jobs: list[int] = []
+    run = RowsOnCluster.run
+    monkeypatch.setattr(RowsOnCluster, "run", lambda self, *of: jobs.append(len(of[1])) or run(self, *of))
+    for i, shares in enumerate((1, 5)):
+        shuffled = train.sample(frac=1, random_state=i)
+        (tmp_path / str(i)).mkdir()
+        df = on_spark(spark, shuffled, tmp_path / str(i)).repartition(shares)
+        there = fitted(Population.from_spark(df, schema, key=KEY), named, "opposite")
+        assert there.regions_of(train) == one.regions_of(train)
+    assert min(jobs) > 1
 
 
 def facts(entry: Any) -> Any:
