@@ -25,7 +25,7 @@ from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.records.logger import RunLogger, logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.detection import Neighbors
+from cfk_plugin.release.detection import distinct_rows
 from cfk_plugin.release.explainer import ProtectedExplainer
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def warm_up() -> frozenset[Path | None]:
             anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee), method=method)
             anonymizer.fit(population, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True)
             anonymizer.transform(table[table["pay"] > 4].head(5))
-    rows = Neighbors(population)  # of this few rows, transform() compares all
+    rows, _ = distinct_rows(population)  # of this few rows, transform() compares all
     rows.search(rows.take(np.arange(3)))
     return frozenset(kernel._cache.folder for kernel in KERNELS if kernel.signatures)
 

@@ -19,8 +19,12 @@ from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, Task
-from cfk_plugin.metrics.heom import Heom, HeomCodes
-from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
+from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
+from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex, Codes, Floats, Ints, region_of
+from cfk_plugin.protection.kernels import RowTree, nearest_rows
+
+_COMPARED = 1 << 14  # most rows of which all are compared
+_AT_ONCE = 1 << 18  # pairs of rows that are compared at once
 
 # Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
 # category, a rank and a missing value by 0 inside, else 1. Distances are sums over the quasi-identifiers.
@@ -82,6 +86,100 @@ def _outside(domain: Domain, codes: Codes, numbers: Floats, ends: Floats) -> Flo
     return np.where(is_missing[:, None], 1 - missing, away)
 
 
+class Neighbors(HostOnly):
+    """Rows of codes, numbers first, and which of them are nearest to others: to the last bit as `Heom.nearest`.
+
+    Of many rows a tree tells which can be nearest; these alone are compared. `tokens` has for each category's code what
+    stands for it in `HeomCodes`.
+    """
+
+    def __init__(self, heom: Heom, numeric: list[Domain], tokens: list[NDArray[np.uint64]], codes: Codes) -> None:
+        self.heom, self._numeric, self._tokens, self._codes = heom, numeric, tokens, codes
+        self._numbers = [np.append(domain.values, np.nan) for domain in numeric]
+        self._sorted = [(order, each[order]) for each in tokens for order in [np.argsort(each)]]
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def take(self, rows: Ints) -> HeomCodes:
+        """Return some of the rows as HEOM compares them."""
+        numbers = np.empty((len(rows), len(self._numeric)), order="F")
+        tokens = np.empty((len(rows), len(self._tokens)), dtype=np.uint64, order="F")
+        for j, values in enumerate(self._numbers):
+            numbers[:, j] = values[self._codes[rows, j]]
+        for j, own in enumerate(self._tokens):
+            tokens[:, j] = own[self._codes[rows, len(self._numeric) + j]]
+        return HeomCodes(numbers, tokens)
+
+    def nearest(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Ints, Floats]:
+        """Do as `Heom.nearest` with all of the rows."""
+        if len(self) <= _COMPARED:
+            return self.heom.nearest(asked, self._all, k, exclude_same)
+        return self.search(asked, k, exclude_same=exclude_same)
+
+    def search(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Ints, Floats]:
+        """Do so with the tree, however few rows there are."""
+        near = self._possible(asked, k, exclude_same)
+        rows = np.concatenate([*near, np.empty(0, dtype=np.int64)])
+        who = np.repeat(np.arange(len(near)), [*map(len, near)])
+        away = np.empty(len(rows))
+        for start in range(0, len(rows), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            away[some] = self.heom.pairs(asked.take(who[some]), self.take(rows[some]))
+        if exclude_same:
+            away[away <= TIE] = np.inf
+        index, found = np.full((len(near), k), -1, dtype=np.int64), np.full((len(near), k), np.inf)
+        ends = np.cumsum([*map(len, near)])
+        for i, (own, end) in enumerate(zip(near, ends.tolist(), strict=True)):
+            order, values = smallest(away[None, end - len(own) : end], min(k, len(own)))
+            index[i, : order.size], found[i, : order.size] = np.where(order < 0, -1, own[order]), values
+        return index, found
+
+    def _possible(self, asked: HeomCodes, k: int, exclude_same: bool) -> list[Ints]:
+        """Return for each row all that can be among its k nearest, in order."""
+        near, numbers, (order, tree) = [], len(self._numeric), self._grown
+        for place in self._places(asked):
+            far = float(np.abs(place[:numbers][np.isfinite(place[:numbers])]).sum())
+            slack = 1e-6 * len(place) + 1e-12 * far  # rows are kept in single precision
+            rows, apart, limit = nearest_rows(tree, place, numbers, k, slack, exclude_same)
+            near.append(np.sort(order[rows[apart <= limit]]))
+        return near
+
+    @cached_property
+    def _all(self) -> HeomCodes:
+        return self.take(np.arange(len(self)))
+
+    @cached_property
+    def _grown(self) -> tuple[Ints, RowTree]:
+        """The rows in the tree's order, and the tree."""
+        axes = [Axis.interval(domain.positions, 1.0, missing=True) for domain in self._numeric]
+        axes += [Axis.nominal(len(each), 1.0, card=2) for each in self._tokens]
+        people = np.ones(len(self), dtype=np.int64)
+        _, tree, order = CellIndex.build(self._codes, people, AxisArrays.of(axes))
+
+        def placed(codes: Codes) -> NDArray[np.float32]:
+            places = codes.astype(np.float32)
+            for j, domain in enumerate(self._numeric):
+                places[:, j] = np.append(domain.positions, np.inf)[codes[:, j]]
+            return places
+
+        return order, RowTree(
+            tree.start, tree.stop, tree.child, placed(tree.low), placed(tree.high), placed(tree.codes)
+        )
+
+    def _places(self, asked: HeomCodes) -> Floats:
+        """Return rows as the tree has them; -1 for a category that none of its rows has."""
+        places = np.full((len(asked), len(self._numeric) + len(self._tokens)), -1.0)
+        for j, domain in enumerate(self._numeric):
+            gaps = np.isnan(asked.numbers[:, j])
+            places[:, j] = np.where(gaps, np.inf, domain.place(asked.numbers[:, j]))
+        for j, (order, tokens) in enumerate(self._sorted):
+            at = np.searchsorted(tokens, asked.codes[:, j]).clip(max=len(order) - 1)
+            known = tokens[at] == asked.codes[:, j]
+            places[known, len(self._numeric) + j] = order[at[known]].astype(np.float32)
+        return places
+
+
 class NearestCells(HostOnly):
     """Finds for every record the nearest of some cells; of equally near ones the first."""
 
@@ -91,9 +189,12 @@ class NearestCells(HostOnly):
         domains = {name: population.domains[name] for name in population.schema.quasi_identifiers}
         numeric = [name for name, domain in domains.items() if domain.is_numeric]
         widths = {name: domains[name].width for name in numeric}
-        self._heom = Heom(numeric, [name for name in domains if name not in numeric], widths)
+        heom = Heom(numeric, [name for name in domains if name not in numeric], widths)
         self._domains, self._index = list(domains.values()), CodeIndex(cells)
-        self._cells = self._coded(cells, np.full(cells.shape, np.nan))
+        self._is_numeric = np.array([domain.is_numeric for domain in self._domains])
+        tokens = [np.arange(domain.size, dtype=np.uint64) for domain in self._domains if not domain.is_numeric]
+        columns = np.argsort(~self._is_numeric, kind="stable")
+        self._cells = Neighbors(heom, [domains[name] for name in numeric], tokens, cells[:, columns])
 
     def _counts(self) -> str:
         return f"{len(self._cells)} cells"
@@ -102,12 +203,12 @@ class NearestCells(HostOnly):
         """Return the cell of each record; codes and numbers have shape (n, n_quasi_identifiers)."""
         found = self._index.find(codes)
         if len(lost := np.flatnonzero(found < 0)):
-            nearest, _ = self._heom.nearest(self._coded(codes[lost], numbers[lost]), self._cells)
+            nearest, _ = self._cells.nearest(self._coded(codes[lost], numbers[lost]))
             found[lost] = nearest[:, 0].clip(min=0)  # a number may be too far away for any float
         return found
 
     def _coded(self, codes: Codes, numbers: Floats) -> HeomCodes:
-        is_numeric = np.array([domain.is_numeric for domain in self._domains])
+        is_numeric = self._is_numeric
         columns = [_numbers(self._domains[j], codes[:, j], numbers[:, j]) for j in np.flatnonzero(is_numeric)]
         known = np.array(columns).reshape(len(columns), len(codes)).T
         return HeomCodes(known, np.asfortranarray(codes[:, ~is_numeric], np.uint64))

@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows, mix
 from cfk_plugin.data.intake import Intake, take_in
@@ -16,17 +15,14 @@ from cfk_plugin.data.model import Mask
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding
-from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, hashes_of, smallest
-from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex
-from cfk_plugin.protection.kernels import RowTree, nearest_rows
+from cfk_plugin.metrics.heom import Heom, hashes_of
+from cfk_plugin.protection.partition import Neighbors
 
 QUANTILE = 0.05  # share of real people outside the training data who are closer than the tolerance
 _CALIBRATION_ROWS = 400
 _CALIBRATION_DISTANCES = 6_000_000  # bounds the time of the calibration, whatever the table's length
 _DECIMALS = 10  # beyond, a column counts as unrounded
 _SINGLE = 2.0**-22  # numbers that went through float32 come back this close
-_COMPARED = 1 << 14  # most distinct rows of which all are compared
-_AT_ONCE = 1 << 18  # pairs of rows that are compared at once
 _CAP = 0.01  # rounding tolerance, as a share of the range
 _KINDS: tuple[Finding, ...] = get_args(Finding)  # worst first
 
@@ -206,20 +202,21 @@ class Detector(HostOnly):
         return (distance <= tolerance.distance) | (ratio <= tolerance.ratio) & (tolerance.ratio > 0)
 
     @cached_property
-    def _rows(self) -> Neighbors:
-        return Neighbors(self._population)
+    def _distinct(self) -> tuple[Neighbors, Rows]:
+        return distinct_rows(self._population)
 
     def _distances(self, intake: Intake) -> tuple[Numbers, Numbers]:
-        index, distance = self._rows.nearest(self._rows.heom.encode(intake.frame))
+        rows, _ = self._distinct
+        index, distance = rows.nearest(rows.heom.encode(intake.frame))
         if self._near_native != "auto":
             return distance[:, 0], np.full(len(distance), np.inf)
         matched, at = np.unique(index[:, 0], return_inverse=True)
-        isolation = self._rows.nearest(self._rows.take(matched), exclude_same=True)[1][:, 0]
+        isolation = rows.nearest(rows.take(matched), exclude_same=True)[1][:, 0]
         return distance[:, 0], _ratio(distance[:, 0], isolation[at])
 
     def _leave_one_out(self) -> Tolerance:
-        rows = self._rows
-        single = self._draw(np.flatnonzero(rows.counts == 1))
+        rows, counts = self._distinct
+        single = self._draw(np.flatnonzero(counts == 1))
         if len(rows) < 3 or not len(single):
             return Tolerance(0.0, 0.0, "leave-one-out")
         index, distance = rows.nearest(rows.take(single), exclude_same=True)
@@ -228,7 +225,7 @@ class Detector(HostOnly):
         return _quantiles(distance[:, 0], _ratio(distance[:, 0], isolation), "leave-one-out")
 
     def _draw(self, rows: Rows) -> Rows:
-        most = min(_CALIBRATION_ROWS, max(_CALIBRATION_DISTANCES // len(self._rows), 40))
+        most = min(_CALIBRATION_ROWS, max(_CALIBRATION_DISTANCES // len(self._distinct[0]), 40))
         if len(rows) <= most:
             return rows
         return np.sort(np.random.default_rng(self._seed).choice(rows, most, replace=False))
@@ -268,111 +265,15 @@ class _Lookup(HostOnly):
         return found
 
 
-class Neighbors(HostOnly):
-    """The distinct training rows in their order, and which of them are nearest: to the last bit as `Heom.nearest`.
-
-    Of many rows a tree tells which can be nearest; these alone are compared.
-    """
-
-    def __init__(self, population: Population) -> None:
-        self.heom, names = Heom.of(population), population.schema.features
-        self._codes = population.codes
-        _, first, counts = np.unique(mix(self._codes), return_index=True, return_counts=True)
-        order = np.argsort(first)
-        self._first, self.counts = first[order], counts[order]
-        self._numeric, self._categorical = (
-            [(names.index(name), population.domains[name]) for name in kind]
-            for kind in (self.heom.numeric, self.heom.categorical)
-        )
-        self._numbers = [np.append(domain.values, np.nan) for _, domain in self._numeric]
-        self._hashes = [hashes_of(domain.values.tolist()) for _, domain in self._categorical]
-        self._sorted = [(order, hashes[order]) for hashes in self._hashes for order in [np.argsort(hashes)]]
-
-    def __len__(self) -> int:
-        return len(self._first)
-
-    def take(self, rows: Rows) -> HeomCodes:
-        """Return some of the rows, as `Heom.encode` does."""
-        at = self._first[rows]
-        numbers = np.empty((len(at), len(self._numeric)), order="F")
-        codes = np.empty((len(at), len(self._categorical)), dtype=np.uint64, order="F")
-        for i, (j, _) in enumerate(self._numeric):
-            numbers[:, i] = self._numbers[i][self._codes[at, j]]
-        for i, (j, _) in enumerate(self._categorical):
-            codes[:, i] = self._hashes[i][self._codes[at, j]]
-        return HeomCodes(numbers, codes)
-
-    def nearest(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Rows, Numbers]:
-        """Do as `Heom.nearest` with all of the rows."""
-        if len(self) <= _COMPARED:
-            return self.heom.nearest(asked, self._all, k, exclude_same)
-        return self.search(asked, k, exclude_same=exclude_same)
-
-    def search(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Rows, Numbers]:
-        """Do so with the tree, however few rows there are."""
-        near = self._possible(asked, k, exclude_same)
-        rows, who = (
-            np.concatenate([*near, np.empty(0, dtype=np.int64)]),
-            np.repeat(np.arange(len(near)), [*map(len, near)]),
-        )
-        away = np.empty(len(rows))
-        for start in range(0, len(rows), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            away[some] = self.heom.pairs(asked.take(who[some]), self.take(rows[some]))
-        if exclude_same:
-            away[away <= TIE] = np.inf
-        index, found = np.full((len(near), k), -1, dtype=np.int64), np.full((len(near), k), np.inf)
-        ends = np.cumsum([*map(len, near)])
-        for i, (own, end) in enumerate(zip(near, ends.tolist(), strict=True)):
-            order, values = smallest(away[None, end - len(own) : end], min(k, len(own)))
-            index[i, : order.size], found[i, : order.size] = np.where(order < 0, -1, own[order]), values
-        return index, found
-
-    def _possible(self, asked: HeomCodes, k: int, exclude_same: bool) -> list[Rows]:
-        """Return for each row all that can be among its k nearest, in order."""
-        near, numbers, (order, tree) = [], len(self._numeric), self._grown
-        for place in self._places(asked):
-            far = float(np.abs(place[:numbers][np.isfinite(place[:numbers])]).sum())
-            slack = 1e-6 * len(place) + 1e-12 * far  # rows are kept in single precision
-            rows, apart, limit = nearest_rows(tree, place, numbers, k, slack, exclude_same)
-            near.append(np.sort(order[rows[apart <= limit]]))
-        return near
-
-    @cached_property
-    def _all(self) -> HeomCodes:
-        return self.take(np.arange(len(self)))
-
-    @cached_property
-    def _grown(self) -> tuple[Rows, RowTree]:
-        """The rows in the tree's order, and the tree."""
-        numbers = [domain for _, domain in self._numeric]
-        axes = [Axis.interval(domain.positions, 1.0, missing=True) for domain in numbers]
-        axes += [Axis.nominal(len(domain.values) + 1, 1.0, card=2) for _, domain in self._categorical]
-        columns = np.array([j for j, _ in (*self._numeric, *self._categorical)])
-        people = np.ones(len(self), dtype=np.int64)
-        _, tree, order = CellIndex.build(self._codes[np.ix_(self._first, columns)], people, AxisArrays.of(axes))
-
-        def placed(codes: NDArray[np.int32]) -> NDArray[np.float32]:
-            places = codes.astype(np.float32)
-            for j, domain in enumerate(numbers):
-                places[:, j] = np.append(domain.positions, np.inf)[codes[:, j]]
-            return places
-
-        return order, RowTree(
-            tree.start, tree.stop, tree.child, placed(tree.low), placed(tree.high), placed(tree.codes)
-        )
-
-    def _places(self, asked: HeomCodes) -> Numbers:
-        """Return rows as the tree has them; -1 for a category that no training row has."""
-        places = np.full((len(asked), len(self._numeric) + len(self._categorical)), -1.0)
-        for i, (_, domain) in enumerate(self._numeric):
-            gaps = np.isnan(asked.numbers[:, i])
-            places[:, i] = np.where(gaps, np.inf, domain.place(asked.numbers[:, i]))
-        for i, (order, hashes) in enumerate(self._sorted):
-            at = np.searchsorted(hashes, asked.codes[:, i]).clip(max=len(order) - 1)
-            known = hashes[at] == asked.codes[:, i]
-            places[known, len(self._numeric) + i] = order[at[known]].astype(np.float32)
-        return places
+def distinct_rows(population: Population) -> tuple[Neighbors, Rows]:
+    """Return the distinct training rows, in the order of the first of each, and how often each occurs."""
+    heom, features = Heom.of(population), population.schema.features
+    _, first, counts = np.unique(mix(population.codes), return_index=True, return_counts=True)
+    order = np.argsort(first)
+    columns = np.array([features.index(name) for name in (*heom.numeric, *heom.categorical)])
+    numeric = [population.domains[name] for name in heom.numeric]
+    tokens = [hashes_of(population.domains[name].values.tolist()) for name in heom.categorical]
+    return Neighbors(heom, numeric, tokens, population.codes[np.ix_(first[order], columns)]), counts[order]
 
 
 def _may_be_vague(domain: Domain, decimals: int) -> bool:

@@ -14,6 +14,7 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from cfk_plugin import Population, Schema
+from cfk_plugin.protection import groups
 from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
 from cfk_plugin.protection.baselines import _Partition
 from cfk_plugin.protection.exact import solve
@@ -106,21 +107,29 @@ def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[
             )
 
 
-def synthetic(rows: int, postal: str, k: int) -> Iterator[str]:
-    """One line for synthetic people: time and memory; Mondrian and the reference of the loss would take hours."""
-    yield heading("postal area", "people", "cells", "k", "groups", "CPU s", "peak GB")
+def synthetic(rows: int, postal: str, k: int, blocks: Sequence[int]) -> Iterator[str]:
+    """Lines for synthetic people, by the size of blocks: loss, time and memory. Mondrian would take hours."""
+    yield heading("postal area", "people", "cells", "k", "cells of a block", "groups", "NCP %", "CPU s", "peak GB")
     frame = table_of(synthetic_rows(rows), postal)
     population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=list(frame)))
     axes, cells, people = index_of(population).axes, population.cells, population.cell_people
-    shares, seconds = timed(group_cells, axes, cells, people, k)
-    check(people, shares, k)
-    yield f"| {postal} | {rows:,} | {len(cells):,} | {k} | {shares.group.max() + 1:,} | {seconds:.0f} | {peak():.1f} |"
+    for block in blocks:
+        groups.BLOCK = block
+        shares, seconds = timed(group_cells, axes, cells, people, k, run=population.run)
+        check(people, shares, k)
+        found = shares.group.max() + 1, 100 * loss(axes, cells, shares)
+        yield (
+            f"| {postal} | {rows:,} | {len(cells):,} | {k} | {block:,} | {found[0]:,} | {found[1]:.3f} | {seconds:.0f} "
+            f"| {peak():.1f} |"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    ask = arguments(__doc__, argv, data=DATA, tables=TABLES, k=[10], rows=0, postal="nominal")
-    lines = synthetic(ask.rows, ask.postal, ask.k[0]) if ask.rows else table_rows(ask.tables, ask.data, ask.k)
+    ask = arguments(__doc__, argv, data=DATA, tables=TABLES, k=[10], rows=0, postal="nominal", blocks=[groups.BLOCK])
+    lines = (
+        synthetic(ask.rows, ask.postal, ask.k[0], ask.blocks) if ask.rows else table_rows(ask.tables, ask.data, ask.k)
+    )
     for text in lines:
         print(text, flush=True)
 

@@ -118,9 +118,9 @@ from numba.core import event
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.exact import ExactProtector
-from cfk_plugin.release import detection
+from cfk_plugin.protection import partition
 
-detection._COMPARED = 0  # as of many rows
+partition._COMPARED = 0  # as of many rows
 
 class Count(event.Listener):
     compiled = []

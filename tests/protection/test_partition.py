@@ -14,7 +14,7 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.errors import InputError, PopulationError
 from cfk_plugin.metrics import ncp, t_closeness
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.protection import groups
+from cfk_plugin.protection import groups, partition
 from every_part import parts_with, people, plain
 from random_tables import described, random_table
 
@@ -106,8 +106,11 @@ def test_the_certificate_counts_whom_rerunning_leaves() -> None:
 # --- who is nobody in the table ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [3, 6, 9, 4, 15])
-def test_a_stranger_is_treated_as_one_of_the_nearest_people(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "compared"), [(3, 0), (6, 0), (9, 0), (4, 0), (4, 999), (15, 999)])
+def test_a_stranger_is_treated_as_one_of_the_nearest_people(
+    seed: int, compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "_COMPARED", compared)  # of more combinations a tree tells which are near
     train, rng = random_table(seed), np.random.default_rng(seed)
     anonymizer = fitted(described(train), k=4)
     quasi = list(anonymizer.population_.schema.quasi_identifiers)
