@@ -266,7 +266,8 @@ def test_an_outcome_that_cannot_be_checked_is_said(
     command: Callable[..., list[str]], desired: str, warns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[Any] = []
-    monkeypatch.setattr("cfk_plugin.serving.server.run", lambda answer, *_: answers.append(answer) or 0)
+    monkeypatch.setattr("cfk_plugin.serving.server.make_app", lambda answer, *_, **__: answers.append(answer))
+    monkeypatch.setattr("cfk_plugin.serving.server.run", lambda *_, **__: 0)
     said = CliRunner().invoke(app, command(Yes(), desired))
     assert said.exit_code == 0
     assert (f"warning: --desired {desired}" in said.stderr) == warns
