@@ -337,7 +337,7 @@ def group_gap(
     tuple of GroupGap, sorted by name, the pooled one last
     """
     metric, column = np.asarray(values, dtype=float), pd.Series(groups).astype(object)
-    names = np.array(["missing" if pd.isna(v) else to_text(v) for v in column])
+    names = np.array(["missing" if pd.isna(v) else v if isinstance(v, str) else to_text(v) for v in column])
     if len(names) != len(metric):
         raise InputError("group_gap needs one group per value")
     known = ~np.isnan(metric)

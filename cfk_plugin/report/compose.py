@@ -82,7 +82,7 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     if recipients:
         said = [
             f"Recipients: {_cut(recipients, 140)}.",
-            f"They pool them: {_on_record(pool, 'open')}.",
+            f"They can pool what they receive: {_on_record(pool, 'open')}.",
         ]
     yield Tile("For whom (edition)", data.report["edition"].capitalize(), said)
     yield _of_people(data)
@@ -178,7 +178,9 @@ def _actions(data: ReportData) -> Sequence[Text]:
 
 def _act(data: ReportData, kind: str, text: str, checks: Sequence[CheckResult]) -> Text:
     if kind == "human_inputs":
-        return Text.of(Link(f"Answer {len(data.placeholders)} open questions", "#section-12"), ": only people can.")
+        open_ = len(data.placeholders)
+        asked = f"Answer {open_} open {'question' if open_ == 1 else 'questions'}"
+        return Text.of(Link(asked, "#section-12"), ": only people can.")
     names = ", ".join(title_of(data, check.id).removeprefix("Attack: ") for check in checks)
     where = f"#check-{checks[0].id}"
     return Text.of(Link(f"{_TO_DO[kind]}: {_cut(names)}", where), f". {_cut(text)}")

@@ -407,31 +407,14 @@ class ReportData:
 
     Attributes
     ----------
-    report : ReportHead
     system : mapping of str to str or None
         What people said of system and release, by the id of the question; None is a placeholder.
-    population : PopulationSummary
-    attributes : tuple of Column
-    policy : Policies
-    releases : ReleaseCounts
-    checks : tuple of CheckResult
-    metrics : tuple of Metric
-    distributions : tuple of Distribution
-    groups : tuple of Group
-    attacks : tuple of Attack
-    criteria : tuple of Criterion
     dp : DpStatement or None
         None where there are no prototypes.
-    limits : tuple of str
-    placeholders : tuple of Placeholder
-    sign_off : tuple of Signature
     controls : tuple of mapping
         Control map: ``control``, ``requires``, ``section``, ``status``, ``verified``, ``checked_on``.
-    environment : Environment
-    runs : tuple of RunLine
-        Empty in the external edition.
-    certificates : tuple of CertificateLine
-        Worst releases first; empty in the external edition.
+    runs, certificates : tuple of RunLine and of CertificateLine
+        The latter worst first; both empty in the external edition.
     changes : tuple of Change or None
         Since the earlier report that was given; None without one.
     suppressed_cells : tuple of str

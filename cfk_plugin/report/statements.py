@@ -287,15 +287,17 @@ def receiver_sentence(data: ReportData) -> str:
 def reason(data: ReportData) -> str:
     """Say why the verdict is what it is, in one sentence."""
     statuses = [check.status for check in data.checks]
-    if data.verdict == "fail":
-        failed = [check for check in data.checks if check.status == "fail"]
-        more = f" So do {len(failed) - 1} more." if len(failed) > 1 else ""
-        return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}" if failed else "A check fails."
-    if data.verdict == "pass":
-        return f"All {len(statuses)} checks passed, and people have answered what only they can."
-    said = {"not_measured": "were not measured", "review": "need a decision by people"}
-    found = [f"{count} {words}" for status, words in said.items() if (count := statuses.count(status))]  # type: ignore[arg-type]
-    return f"Of {len(statuses)} checks none fails, {' and '.join(found)}; unmeasured is never a pass."
+    failed = [check for check in data.checks if check.status == "fail"]
+    if failed:
+        others = len(failed) - 1
+        more = f" So {'does' if others == 1 else 'do'} {others} more." if others else ""
+        return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}"
+    unmeasured, open_ = statuses.count("not_measured"), statuses.count("review")
+    found = [f"{unmeasured} {'was' if unmeasured == 1 else 'were'} not measured"] if unmeasured else []
+    found += [f"{open_} {'needs' if open_ == 1 else 'need'} a decision by people"] if open_ else []
+    if not found:
+        return "Every check passed, and people have answered what only they can."
+    return f"No check fails; of {len(statuses)}, {' and '.join(found)}. Unmeasured is never a pass."
 
 
 def title_of(data: ReportData, name: str) -> str:

@@ -53,7 +53,10 @@ def test_every_figure_of_a_tile_is_that_of_the_data() -> None:
     assert shown[TILES[0]][0] == f"{released['released'].value} of {released['asked'].value}"
     assert f"{released['suppressed'].value} withheld" in shown[TILES[0]][1]
     assert f"Model: {data.environment['model']}" in shown[TILES[0]][1]
-    assert shown[TILES[1]] == ("Internal", "Recipients: the patients who ask. They pool them: unknown.")
+    assert shown[TILES[1]] == (
+        "Internal",
+        "Recipients: the patients who ask. They can pool what they receive: unknown.",
+    )
     (k,) = [check for check in data.checks if check.id == "k_min"]
     assert shown[TILES[2]][0] == str(data.metric("k_min").value)
     assert f"asked: {k.threshold.value}" in shown[TILES[2]][1]
@@ -115,13 +118,13 @@ def reason(report: PrivacyReport) -> str:
 def test_the_verdict_has_one_reason() -> None:
     assert reason(example()).startswith("Group gap fails: A group gets explanations that differ")
     two = [line("ncp", "fail"), line("k_min", "fail"), line("pureness")]
-    assert reason(example(checks=two)) == "Information loss fails: The ncp check found it. So do 1 more."
+    assert reason(example(checks=two)) == "Information loss fails: The ncp check found it. So does 1 more."
     review = {"verdict": "review"}
     open_ = [line("k_min"), line("ncp", "review"), line("records", "not_measured")]
-    said = "Of 3 checks none fails, 1 were not measured and 1 need a decision by people; unmeasured is never a pass."
+    said = "No check fails; of 3, 1 was not measured and 1 needs a decision by people. Unmeasured is never a pass."
     assert reason(example(checks=open_, report=review)) == said
     passed = reason(example(checks=[line("k_min")], report={"verdict": "pass"}))
-    assert passed == "All 1 checks passed, and people have answered what only they can."
+    assert passed == "Every check passed, and people have answered what only they can."
 
 
 def actions(report: PrivacyReport) -> list[tuple[str, str]]:
