@@ -19,7 +19,7 @@ Guarantee = Literal["nominal", "reciprocal", "catalogue"]
 AnonymitySet = Literal["population", "eligible"]
 Objective = Literal["pureness", "ncp", "weighted"]
 OnInfeasible = Literal["suppress", "raise"]
-PrivateForm = Literal["exact", "bins"]
+PrivateForm = Literal["exact", "bins", "shared"]
 RareValues = Literal["release", "withhold"]
 OnHomogeneous = Literal["coarsen", "suppress"]
 
@@ -96,8 +96,10 @@ class PrivacyPolicy:
         HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on the population.
     on_infeasible : {"suppress", "raise"}
         Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
-    private_values : {"exact", "bins"}
-        How numeric private attributes with declared bins are released; a value outside of all bins is withheld.
+    private_values : {"exact", "bins", "shared"}
+        "bins": numeric private attributes with declared bins are released as their bin, and withheld outside of all
+        bins. "shared": a catalogue offers no private values but those of at least k people or of nobody, centres of at
+        least k people who are alike, so that nobody's row is in it; one value of them may still be one person's.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the population hold it.
     alpha : float in [0, 1], optional
@@ -153,13 +155,7 @@ class PrivacyPolicy:
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise PolicyError(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
-        if self.guarantee == "nominal" and self.anonymity_set == "eligible":
-            raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
-        if self.revert and not self.reverts:
-            raise PolicyError(
-                'revert=True moves answers from a catalogue: it needs guarantee="catalogue", and private values that '
-                f"leave as they are, without {', '.join(_PLAIN)}"
-            )
+        self._check_guarantee()
         for name in ("min_pureness", "max_ncp", "t", "alpha", "near_native"):
             value = getattr(self, name)
             if value is None or (name == "near_native" and value == "auto"):
@@ -169,6 +165,21 @@ class PrivacyPolicy:
         for name in ("pureness_weight", "min_lift"):
             if not _is_number(getattr(self, name)) or not 0 <= getattr(self, name) < float("inf"):
                 raise PolicyError(f"{name} must be a finite number >= 0")
+
+    def _check_guarantee(self) -> None:
+        """Refuse what the guarantee does not have."""
+        if self.guarantee == "nominal" and self.anonymity_set == "eligible":
+            raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
+        if self.private_values == "shared" and self.guarantee != "catalogue":
+            raise PolicyError(
+                'private_values="shared" says what a catalogue offers, and needs guarantee="catalogue"; others release '
+                'the counterfactual\'s own private values: choose "exact" or "bins"'
+            )
+        if self.revert and not self.reverts:
+            raise PolicyError(
+                'revert=True moves answers from a catalogue: it needs guarantee="catalogue", and private values that '
+                f"leave as they are, without {', '.join(_PLAIN)}"
+            )
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
@@ -219,7 +230,7 @@ class PrivacyPolicy:
     @cached_property
     def reverts(self) -> bool:
         """Whether answers from a catalogue are moved towards the query: `revert`, or what goes with the rest."""
-        as_they_are = all(getattr(self, name) == plain for name, plain in _PLAIN.items())
+        as_they_are = all(getattr(self, name) in plain for name, plain in _PLAIN.items())
         return self.guarantee == "catalogue" and as_they_are and self.revert is not False
 
     @cached_property
@@ -228,7 +239,10 @@ class PrivacyPolicy:
         return sha256_of(self.to_dict())
 
 
-_PLAIN = {"private_values": "exact", "rare_values": "release", "alpha": None}  # private values leave as they are
+# With these, private values leave as they are.
+_PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
+    {"private_values": ("exact", "shared"), "rare_values": ("release",), "alpha": (None,)}
+)
 
 # What a region says shall hold for more people than not. One that is made around a counterfactual holds its own point.
 _FLOORS: Mapping[Guarantee, float] = {"catalogue": 0.8, "reciprocal": 0.5, "nominal": 0.0}

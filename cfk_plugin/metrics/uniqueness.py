@@ -113,7 +113,7 @@ class PrivateRelease(PrivateValues):
         self._policy = policy
         if policy.private_values == "bins" and all(domain.attribute.bins is None for domain in self._domains):
             raise PolicyError('private_values="bins" needs bins in the schema; declare them with `bins=`')
-        self.is_exact = policy.private_values == "exact" and policy.rare_values == "release" and policy.alpha is None
+        self.is_exact = policy.private_values != "bins" and policy.rare_values == "release" and policy.alpha is None
         if not self.is_exact and not population.has_rows:
             raise PolicyError(
                 "bins, rare values and alpha are judged by private values, which a sealed population does not have"

@@ -15,7 +15,7 @@ from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes
-from cfk_plugin.protection._moves import AT_ONCE, TIE, Moves, Points, Pools, Probe
+from cfk_plugin.protection._moves import AT_ONCE, TIE, Moves, Points, Pools, Probe, nearest_first, target_of
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue, spread
 
@@ -90,8 +90,9 @@ def answer(
 
     Answers are entries; to revert adds others and moves them. Any private values may go with a region when they have
     the outcome at every combination at which the group's weakest entry has it: other entries', the query's own, the
-    explainer's. They then become the query's, or come closer, as long as that stays so. The nearest result is the
-    answer. Whoever was consistent with the weakest entry is consistent with the answer, and nobody's row is looked at.
+    explainer's (unless they are to be shared). They then become the query's, or come closer, as long as that stays so.
+    The nearest result is the answer. Whoever was consistent with the weakest entry is consistent with the answer, and
+    nobody's row is looked at.
 
     With `anchors`, an explainer's counterfactuals, the search begins there: an anchor stays in its own
     group where that may have its private values, else the nearest answer to it is taken. So everybody in the group,
@@ -159,7 +160,7 @@ def _candidates(
 ) -> Iterator[_Pairs]:
     """Yield what may answer some queries, in rounds from near to far."""
     if asked.anchors is not None:
-        yield _in_own_group(catalogue, asked, asked.anchors, query, revert=revert)
+        yield _in_own_group(catalogue, asked, pools, asked.anchors, query, open_to, revert=revert)
         query = query[given.left[query] > 0]
     if not len(query):
         return
@@ -171,12 +172,12 @@ def _candidates(
         if not revert:
             parts[~private.admissible(offered, len(catalogue))] = np.inf
     away = regions[:, catalogue.group_at] + parts
-    line = _order(away, _TRIED)
+    line = nearest_first(away, _TRIED)
     for first in range(0, len(catalogue), _TRIED):
         if first == _TRIED:  # rare: nothing nearer is true
             rows = np.flatnonzero(given.left[query] > 0)
             query, away = query[rows], away[rows]
-            line = _order(away, len(catalogue))
+            line = nearest_first(away, len(catalogue))
         entry = line[:, first : first + _TRIED]
         distance = np.take_along_axis(away, entry, axis=1)
         at, place = np.nonzero(np.isfinite(distance))
@@ -191,30 +192,40 @@ def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, 
     return limits.only(schema.quasi_identifiers), limits.only(schema.private)
 
 
-def _order(distances: Floats, count: int) -> Ints:
-    """Return the positions of the nearest, row by row from near to far; of equally near ones the first comes first."""
-    rows, width = distances.shape
-    if width <= 2 * count:
-        return np.argsort(np.round(distances / TIE), axis=1, kind="stable")[:, :count]
-    limit = np.partition(distances, count - 1, axis=1)[:, count - 1]
-    at, place = np.nonzero(distances <= limit[:, None] + TIE)
-    line = np.lexsort((np.round(distances[at, place] / TIE), at))
-    first = np.searchsorted(at, np.arange(rows))
-    found: Ints = place[line[first[:, None] + np.arange(count)]]
-    return found
-
-
-def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> _Pairs:
+def _in_own_group(
+    catalogue: Catalogue, asked: _Asked, pools: Pools, anchors: Anchors, query: Ints, open_to: Mask, *, revert: bool
+) -> _Pairs:
     """Return anchors in their own groups: with their private values as they are, and as the entry that they are."""
     groups, nowhere = anchors.groups[query], np.zeros(len(query))
     weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.codes[query], groups)
     kept = _Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
+    kept = _in_place_of(catalogue, asked, pools, kept, open_to) if catalogue.is_shared else kept
     pairs = kept.joined(_Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
     fits = quasi.admits({n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules})
     if not revert:
         fits &= private.admits({n: catalogue.offered(n).take(pairs.part) for n in private.rules})
     return pairs.take(np.flatnonzero(fits))
+
+
+def _in_place_of(catalogue: Catalogue, asked: _Asked, pools: Pools, anchors: _Pairs, open_to: Mask) -> _Pairs:
+    """Return what groups that may have anchors' private values, which may be somebody's, can be given in their place.
+
+    That depends on group and query. The anchor says what of it is nearest, so that its group is given the same region.
+    """
+    known = anchors.take(np.flatnonzero(~catalogue.is_wide(anchors.entry)))
+    lost = Probe(catalogue, pools).lost(_points(catalogue, asked, pools, known)[0], known.entry)
+    kept = known.take(np.flatnonzero([not len(cells) for cells in lost]))
+    (_, away), (_, own) = (catalogue.distances(each, kept.query, open_to) for each in (asked.start, asked.queries))
+    at, entry = np.nonzero(catalogue.group_at[kept.entry][:, None] == catalogue.group_at)
+    near = catalogue.distinct[nearest_first(own[:, catalogue.distinct], _NEAR)]
+    part = np.column_stack([np.full(len(near), _OWN), near])
+    gaps = pools.gaps(pools.queries.take(kept.query), pools.start.take(kept.query)).sum(axis=1)
+    distance = np.column_stack([gaps, np.take_along_axis(away, near, axis=1)])
+    query, weakest = (np.repeat(each, part.shape[1]) for each in (kept.query, kept.entry))
+    return _Pairs(kept.query[at], entry, entry, away[at, entry]).joined(
+        _Pairs(query, weakest, part.ravel(), distance.ravel())
+    )
 
 
 def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats) -> _Pairs:
@@ -227,12 +238,12 @@ def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regio
             parts[:, catalogue.distinct],
         ]
     )
-    if asked.anchors is None:  # there is no counterfactual beside the query
+    if asked.anchors is None or catalogue.is_shared:  # there is no counterfactual beside the query, or it stays
         part, parts = part[1:], parts[:, 1:]
-    group, private = _order(regions, _NEAR), _order(parts, _NEAR)
+    group, private = nearest_first(regions, _NEAR), nearest_first(parts, _NEAR)
     total = np.take_along_axis(regions, group, axis=1)[:, :, None] + np.take_along_axis(parts, private, axis=1)[:, None]
     total = total.reshape(len(query), -1)
-    line = _order(total, _MIXED)
+    line = nearest_first(total, _MIXED)
     distance = np.take_along_axis(total, line, axis=1)
     at, place = np.nonzero(np.isfinite(distance))
     which, width = line[at, place], private.shape[1]
@@ -250,7 +261,7 @@ def _results(
     start = given.keys(pools, points, pairs.entry)
     if len(new := np.flatnonzero(given.is_new(pairs.query, start))) < len(start):
         pairs, points, is_other, start = pairs.take(new), points.take(new), is_other[new], start[new]
-    target = _target(pools, asked.limits, pairs.query, points) if revert else points
+    target = target_of(pools, asked.limits, pairs.query, points) if revert else points
     several = given.wants_several(pairs.query)
     is_other |= pairs.part != pairs.entry
     search = _Search(Probe(catalogue, pools), pools, pairs, points, target, is_other)
@@ -398,20 +409,6 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: _Pairs) ->
         regions = catalogue.offered(name).take(catalogue.group_at[pairs.entry])
         points.at[:, j], points.numbers[:, j] = limits.nearest(name, regions, pairs.query, regions.of)
     return points, changed
-
-
-def _target(pools: Pools, limits: Constraints, query: Ints, points: Points) -> Points:
-    """Return the queries' own private values, or of a number the nearest permitted one, of others the point's."""
-    target, queries = pools.queries.take(query), limits.queries
-    for name in limits.only(pools.schema.private).rules:
-        j, domain = pools.schema.features.index(name), queries.encoder.domains[name]
-        own = queries.codes[query, j], queries.numbers[query, j]
-        codes, numbers, is_other = limits.nearest_to(name, query, *own)
-        is_missing = np.isnan(pools.number(target, j)) if domain.is_numeric else True
-        is_nearer = domain.is_numeric & ~np.isnan(numbers) & ~is_missing
-        places = np.where(is_nearer, codes, points.at[:, j]), np.where(is_nearer, numbers, points.numbers[:, j])
-        target.at[is_other, j], target.numbers[is_other, j] = places[0][is_other], places[1][is_other]
-    return target
 
 
 class Candidates(NamedTuple):

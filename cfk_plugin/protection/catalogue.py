@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import Coarse
 from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
-from cfk_plugin.protection.entries import ASKED, equal_work, find_entries, forms_of, private_at
+from cfk_plugin.protection.entries import ASKED, ends_of, equal_work, find_entries, forms_of, private_at
 from cfk_plugin.protection.partition import Partition
 
 _TELLING = 4  # combinations at which an answer on its way is tried, of those that its group must keep
@@ -36,10 +36,11 @@ _WIDE = 10_000  # combinations of a region above which nothing is reverted: no s
 class Catalogue(HostOnly):
     """Regions with private values that at least k members of the group could have had, as far as the model tells.
 
-    An entry is a group's region with the private values of one of its rows, admissible when the model gives the desired
-    outcome for at least k members with their own quasi-identifiers and these values, and for enough of the region.
+    An entry is a group's region with private values, admissible when the model gives the desired outcome for at least k
+    members with their own quasi-identifiers and these values, and for enough of the region; see `find_entries`.
     What it is moved to is in `cfk_plugin.protection.answers`. Answers need nothing of the population but its domains of
-    quasi-identifiers. It hides neither the private values, which are somebody's, nor who is in the population.
+    quasi-identifiers. It hides neither the private values, which are somebody's unless shared ones were asked for, nor
+    who is in the population.
     """
 
     partition: Partition  # over the rows with a desired prediction
@@ -52,6 +53,7 @@ class Catalogue(HostOnly):
     goal: Goal
     model: RowOracle
     policy: PrivacyPolicy
+    ends: Mapping[str, pd.Series] = field(default_factory=dict)  # numbers that distances are measured by, besides
     held: Sequence[Mask] | None = None  # where each group's weakest entry has its outcome, as it was sealed
 
     _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
@@ -70,13 +72,19 @@ class Catalogue(HostOnly):
         unordered = cls(partition, rows, group, labels, private, consistent, pure, goal, model, policy)
         line = np.lexsort((*unordered.codes.T[::-1], unordered.group_at))  # follows from regions and private values
         rows, private, consistent, pure = found.take(line)
-        return cls(partition, rows, group[line], labels[line], private, consistent, pure, goal, model, policy)
+        known = rows, group[line], labels[line], private, consistent, pure, goal, model, policy
+        return cls(partition, *known, ends_of(partition, policy))
 
     def __len__(self) -> int:
         return len(self.group)
 
     def _counts(self) -> str:
         return f"{len(self)} entries, {len(self.partition.regions)} groups"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether no private values leave but those of at least k people or of nobody, and the query's own."""
+        return self.policy.private_values == "shared" and bool(self.private_at)
 
     def own(self, codes: Codes, groups: Ints) -> Ints:
         """Return the entry that a counterfactual is itself; -1 where it is none.
@@ -220,7 +228,7 @@ class Catalogue(HostOnly):
         """What each entry's private values leave as, where not as they are: what is withheld must not choose."""
         if not len(self.rows):  # sealed, and as they are
             return [{}] * len(self)
-        decided = forms_of(self.partition, self.rows, self.policy)
+        decided = forms_of(self.partition, self.rows, self.codes, self.policy)
         return [{} if each is None else each for each in decided]
 
     @cached_property
@@ -247,9 +255,12 @@ class Catalogue(HostOnly):
 
     @cached_property
     def domains(self) -> dict[str, Domain]:
-        """Domains of the private attributes that have the values of the entries alone."""
-        schema = self.partition.population.schema
-        return {name: Domain.of(self.private[name], schema[name]) for name in schema.private}
+        """Domains of the private attributes that have the values of the entries, and the `ends`, alone."""
+        population, schema = self.partition.population, self.partition.population.schema
+        if not population.has_cells:
+            return {name: population.domains[name] for name in schema.private}  # as they were sealed
+        columns = {n: [self.private[n], self.ends[n]] if n in self.ends else [self.private[n]] for n in schema.private}
+        return {name: Domain.of(pd.concat(both, ignore_index=True), schema[name]) for name, both in columns.items()}
 
     @cached_property
     def _known(self) -> dict[int, Mask]:
@@ -447,4 +458,4 @@ def catalogue_from_arrays(
         start = end
     if not np.array_equal(catalogue.is_desired(catalogue.points, np.arange(len(group))), outcome):
         raise ModelError("the model, or the outcome that is desired, is not the one that the catalogue was sealed with")
-    return Catalogue(*made, flags)
+    return Catalogue(*made, held=flags)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.domain import mix
 from cfk_plugin.data.intake import table_of
 from cfk_plugin.data.model import Goal, Grid, Mask, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -29,12 +30,16 @@ ASKED = 1 << 18  # rows in one call of the model
 _SAMPLE = 45, 64  # combinations at which an entry is tried, at least and at most, where there are more
 _CONFIDENCE = 0.9999  # of a sample: many entries are tried, and what verification counts must not refuse one of them
 _SPENT = 10  # rows that the model is asked for to find entries, per row of the table
+# Of shared private values: ranges that a number is divided into, crowds whose centre is taken, about at most, and
+# attributes in which another value is tried where a few people have what is in the middle.
+_CLASSES, _CENTRES, _VARIED = 32, 4096, 3
+_GOLDEN, _SPREAD = 2654435769, 1640531527  # odd: multiples of the first are far from each other modulo 2**32
 
 
 class Entries(NamedTuple):
     """Private values that may go with the region of a group."""
 
-    rows: Ints  # a training row of the group, whose private values they are
+    rows: Ints  # a training row of the group; its private values unless they are shared
     private: pd.DataFrame
     consistent: Ints  # members of the group that the model is consistent with
     pure: Floats  # share of what leaves that has the outcome, if only of a sample
@@ -42,6 +47,22 @@ class Entries(NamedTuple):
     def take(self, at: Ints) -> Entries:
         private = self.private.take(at).reset_index(drop=True)
         return Entries(self.rows[at], private, self.consistent[at], self.pure[at])
+
+
+def ends_of(partition: Partition, policy: PrivacyPolicy) -> dict[str, pd.Series]:
+    """Return the k-th lowest and highest number of each private attribute, where entries are centres.
+
+    Distances are measured between them: the range of centres is narrow, and that of all rows is somebody's.
+    """
+    population, k = partition.population, policy.k
+    grouped = np.flatnonzero(partition.group_of_row >= 0)
+    rows, found = grouped[counts_once(population, grouped) == 1], dict[str, pd.Series]()
+    for name, at in zip(population.schema.private, private_at(population), strict=True):
+        domain = population.domains[name]
+        known = np.sort(population.codes[rows, at][population.codes[rows, at] < len(domain.values)])
+        if policy.private_values == "shared" and domain.is_numeric and len(known) >= k:
+            found[name] = pd.Series(domain.restore_array(known[[k - 1, -k]]))
+    return found
 
 
 def find_entries(partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Entries:
@@ -55,14 +76,15 @@ def find_entries(partition: Partition, policy: PrivacyPolicy, goal: Goal, model:
     return Entries(tried.rows[kept], tried.private.take(kept), consistent[kept], share[kept])
 
 
-def forms_of(partition: Partition, rows: Ints, policy: PrivacyPolicy) -> list[Coarse | None]:
-    """Return in which form private values of training rows leave with their groups' regions; None for not at all."""
+def forms_of(partition: Partition, rows: Ints, codes: Codes, policy: PrivacyPolicy) -> list[Coarse | None]:
+    """Return in which form private values leave with the regions of some rows' groups; None for not at all."""
     population, judge = partition.population, PrivateRelease(partition.population, policy)
     if judge.is_exact:
         return [{}] * len(rows)
-    codes, numbers = population.encode(population.rows(rows))
+    every, nowhere = population.codes[rows], np.full(population.codes.shape[1], np.nan)
+    every[:, private_at(population)] = codes
     members = [partition.rows_mapped_to(partition.regions[group]) for group in partition.group_of_row[rows]]
-    return [judge.decide(c, n, alike) for c, n, alike in zip(codes, numbers, members, strict=True)]
+    return [judge.decide(each, nowhere, alike) for each, alike in zip(every, members, strict=True)]
 
 
 def private_at(population: Population) -> list[int]:
@@ -86,17 +108,121 @@ def _tell_of_groups_without(partition: Partition, entries: Ints) -> None:
         )
 
 
-def _candidates(partition: Partition) -> Ints:
-    """Return one row per distinct private part of every group, at most so many, in keyed order."""
+def _candidates(partition: Partition, policy: PrivacyPolicy) -> tuple[Ints, Codes]:
+    """Return the distinct private parts of every group, at most so many, each with a training row of the group."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
     codes, group = population.codes[grouped], partition.group_of_row[grouped]
     line = in_order(codes, population.schema, group, population.keyed_numbers(grouped))
-    keys = np.column_stack([group[line].astype(np.int64), codes[line][:, private_at(population)]])
-    first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
-    line = line[first]
-    rank = np.arange(len(line)) - np.searchsorted(group[line], group[line])
-    return grouped[line[rank < _ENTRIES]]
+    if policy.private_values == "shared":
+        group, part, parts = _shared(partition, policy.k)
+        rows = grouped[line[np.searchsorted(partition.group_of_row[grouped[line]], group)]]
+        private = parts[part]
+    else:
+        rows, group = grouped[line], group[line]
+        private = population.codes[rows][:, private_at(population)]
+        first = np.sort(np.unique(np.column_stack([group, private]), axis=0, return_index=True)[1])
+        rows, group, private = rows[first], group[first], private[first]
+    kept = np.arange(len(group)) - np.searchsorted(group, group) < _ENTRIES
+    return rows[kept], private[kept]
+
+
+def _shared(partition: Partition, k: int) -> tuple[Ints, Ints, Codes]:
+    """Return private parts that k people share or that are nobody's, and which group may have which, by group.
+
+    They are centres of at least k people with the outcome who are alike: in one attribute first, then in more.
+    """
+    population, known, book = partition.population, _Held(partition.population), dict[bytes, int]()
+    pairs, grouped = [np.empty((0, 2), dtype=np.int64)], np.flatnonzero(partition.group_of_row >= 0)
+    side = partition.side_of_group[partition.group_of_row[grouped]]
+    for one in np.unique(side):
+        rows = grouped[side == one]
+        rows = rows[counts_once(population, rows) == 1]
+        crowds, taken = known.alike(rows, k), 0
+        while crowds and taken < _CENTRES:
+            parts: list[Ints] = []
+            for crowd in crowds:
+                centre, halves = known.centre(crowd, k)
+                parts += halves
+                if centre is not None:
+                    groups = np.unique(partition.group_of_row[crowd])
+                    pairs.append(
+                        np.column_stack([groups, np.full(len(groups), book.setdefault(centre.tobytes(), len(book)))])
+                    )
+            taken, crowds = taken + len(crowds), parts
+    group, part = np.unique(np.concatenate(pairs), axis=0).T
+    turn = np.lexsort(((part * _GOLDEN + group * _SPREAD) % (1 << 32), group))  # each group begins with others
+    parts_of = np.frombuffer(b"".join(book), dtype=np.int32).reshape(len(book), -1)
+    return group[turn], part[turn], parts_of
+
+
+class _Held(HostOnly):
+    """Private values of people: what they have in the middle, and how many have exactly that."""
+
+    def __init__(self, population: Population) -> None:
+        self._population, self._codes = population, population.codes[:, private_at(population)]
+        named = sorted((name, j) for j, name in enumerate(population.schema.private))
+        self._domains = {j: population.domains[name] for name, j in named}  # whatever the order of columns
+        # what is missing is 1 away from every number
+        self._place = {j: np.append(domain.positions, 2.0) for j, domain in self._domains.items()}
+        mixed = mix(self._codes)
+        self._line = np.argsort(mixed, kind="stable")
+        self._mixed = mixed[self._line]
+
+    def alike(self, rows: Ints, k: int) -> list[Ints]:
+        """Return the rows, and of them those that are alike in one attribute: at least k with a category, or near."""
+        found = [rows]
+        for j, domain in self._domains.items():
+            line = rows[np.argsort(self._codes[rows, j], kind="stable")]
+            codes, start = self._codes[line, j], 0
+            while start < len(line):
+                least = max(k, len(line) // _CLASSES) if domain.is_interval else 1
+                end = int(np.searchsorted(codes, codes[min(start + least, len(line)) - 1], side="right"))
+                found += [line[start:end]] if end - start >= k else []
+                start = end
+        return found
+
+    def centre(self, rows: Ints, k: int) -> tuple[Codes | None, list[Ints]]:
+        """Return what people have in the middle, if k share it or nobody has it, and halves of at least k of them."""
+        codes = self._codes[rows]
+        middle = np.array([self._middle(j, codes[:, j]) for j in range(codes.shape[1])], dtype=np.int32)
+        away = {j: float(self._distance(j, codes[:, j], middle[j]).mean()) for j in self._domains}
+        widest = [j for j in sorted(away, key=lambda j: -away[j]) if away[j] > 0]
+        trials = [middle]
+        for j in widest[:_VARIED]:
+            for other in self._others(j, codes[:, j], middle[j]):
+                trials.append(middle.copy())
+                trials[-1][j] = other
+        centre = next((each for each in trials if self._people(each) not in range(1, k)), None)
+        for j in widest:
+            is_low = codes[:, j] <= middle[j] if self._domains[j].is_interval else codes[:, j] == middle[j]
+            is_low = codes[:, j] < middle[j] if is_low.all() else is_low
+            if min(is_low.sum(), (~is_low).sum()) >= k:
+                return centre, [rows[is_low], rows[~is_low]]
+        return centre, []
+
+    def _middle(self, j: int, codes: Codes, share: float = 0.5) -> int:
+        """Return the median, or another quantile, or the most frequent category."""
+        if not self._domains[j].is_interval:
+            return int(np.bincount(codes).argmax())
+        at = int((len(codes) - 1) * share)
+        return int(np.partition(codes, at)[at])
+
+    def _others(self, j: int, codes: Codes, middle: int) -> list[int]:
+        if self._domains[j].is_interval:
+            return [self._middle(j, codes, share) for share in (0.25, 0.75)]
+        return [self._middle(j, codes[codes != middle])]
+
+    def _distance(self, j: int, codes: Codes, middle: int) -> Floats:
+        if self._domains[j].is_interval:
+            return np.asarray(np.abs(self._place[j][codes] - self._place[j][middle]))
+        return np.asarray(codes != middle, dtype=np.float64)
+
+    def _people(self, codes: Codes) -> int:
+        """Return how many people have exactly these private values."""
+        first, last = (np.searchsorted(self._mixed, mix(codes[None]), side)[0] for side in ("left", "right"))
+        rows = self._line[first:last]
+        return self._population.people(rows[(self._codes[rows] == codes).all(axis=1)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,7 +231,7 @@ class _Tried(HostOnly):
 
     partition: Partition
     rows: Ints  # a training row of the group of each
-    codes: Codes  # its private values
+    codes: Codes  # of the private values
     axes: Sequence[Sequence[Codes]]  # what each private attribute leaves as; none where all leave as they are
     members: Ints  # shape (n, 2): group and cell, group by group
     people: Ints  # how many are there
@@ -129,12 +255,14 @@ class _Tried(HostOnly):
         spent, judge = _SPENT * population.n_rows, PrivateRelease(population, policy)
         sample = int(np.clip((spent / 2 - len(members)) // max(n_groups, 1), *_SAMPLE))
         drawn = [min(sample, grid.size) if judge.is_exact else sample for grid in grids]
-        rows = _affordable(
-            partition.group_of_row, _candidates(partition), np.diff(start) + np.array(drawn, dtype=np.float64), spent
-        )
-        codes, forms = population.codes[rows][:, private_at(population)], forms_of(partition, rows, policy)
-        axes = [() if form is None or judge.is_exact else _axes(judge, population.codes[row], form)
-                for row, form in zip(rows, forms, strict=True)]  # fmt: skip
+        rows, codes = _candidates(partition, policy)
+        cost = np.diff(start) + np.array(drawn, dtype=np.float64)
+        at = _affordable(partition.group_of_row[rows], cost, spent)
+        rows, codes = rows[at], codes[at]
+        forms, every = forms_of(partition, rows, codes, policy), population.codes[rows]
+        every[:, private_at(population)] = codes
+        axes = [() if form is None or judge.is_exact else _axes(judge, each, form)
+                for each, form in zip(every, forms, strict=True)]  # fmt: skip
         found = cls(partition, rows, codes, axes, members, people, start, grids, sample)
         return found.take(np.array([form is not None for form in forms], dtype=bool))
 
@@ -154,12 +282,13 @@ class _Tried(HostOnly):
         population, group = self.partition.population, self.partition.group_of_row[self.rows]
         counts, size = np.zeros(len(self.rows), dtype=np.int64), np.diff(self.start)[group]
         offered, judge = self.private, goal.judge(None, model.labels(self.rows))
+        is_own = (population.codes[self.rows][:, private_at(population)] == self.codes).all(axis=1)
         for at in equal_work(size):
             which = np.repeat(at, size[at])
             within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
             asked = self.start[group[which]] + within
             cells = self.members[asked, 1]
-            good = population.cell_of(self.rows[which]) == cells  # the row itself: already asked
+            good = is_own[which] & (population.cell_of(self.rows[which]) == cells)  # the row itself: already asked
             if len(other := np.flatnonzero(~good)):
                 frame = rows_for_cells(population.encoder, offered, which[other], population.cells[cells[other]])
                 good[other] = judge(model.ask(frame), which[other])
@@ -195,8 +324,7 @@ def _axes(judge: PrivateRelease, codes: Codes, form: Coarse) -> tuple[Codes, ...
     return judge.axes(codes, np.full(len(codes), np.nan), binned, [name for name in form if name not in binned])
 
 
-def _affordable(group_of_row: Ints, candidates: Ints, cost: Floats, most: int) -> Ints:
-    """Return the candidates for which the model is asked for so many rows at most, of every group alike many."""
-    group = group_of_row[candidates]
+def _affordable(group: Ints, cost: Floats, most: int) -> Ints:
+    """Return which candidates the model is asked about, in so many rows at most, of every group alike many."""
     line = np.lexsort((group, np.arange(len(group)) - np.searchsorted(group, group)))
-    return candidates[np.sort(line[np.cumsum(cost[group[line]]) <= most])]
+    return np.sort(line[np.cumsum(cost[group[line]]) <= most])

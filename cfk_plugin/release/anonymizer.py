@@ -319,7 +319,8 @@ class KAnonymizer(HostOnly):
             If the model, or a plugin, fails.
         """
         catalogue, call = self._catalogue("published()"), Request()
-        return self.wrap(publish(self.pipeline_.catalogue_entries(catalogue)), None, generator="catalogue", call=call)
+        entries = self.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))
+        return self.wrap(publish(entries), None, generator="catalogue", call=call)
 
     @property
     def catalogue_(self) -> pd.DataFrame:

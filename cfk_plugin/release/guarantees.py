@@ -153,7 +153,7 @@ def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
     needs += ['anonymity_set="eligible"'] if policy.anonymity_set == "eligible" else []
     needs += ["rare_values"] if policy.rare_values != "release" else []
     needs += ["alpha"] if policy.alpha is not None else []
-    needs += ["private_values"] if policy.private_values != "exact" else []
+    needs += ["private_values"] if policy.private_values == "bins" else []
     if needs:
         raise PolicyError(
             f"{', '.join(needs)}: judged by private values or predictions of people, and these rows stay on the "
@@ -202,7 +202,7 @@ def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
 
 def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
     """Refuse to seal what needs rows: private values to judge by, or predictions of people."""
-    judged = (policy.private_values, policy.rare_values, policy.alpha) != ("exact", "release", None)
+    judged = policy.private_values == "bins" or policy.rare_values != "release" or policy.alpha is not None
     if judged or (policy.anonymity_set == "eligible" and goal.is_opposite and policy.guarantee != "catalogue"):
         raise PolicyError(
             "a bundle has no private values of people and no predictions: it cannot hold bins, rare values, alpha, or "

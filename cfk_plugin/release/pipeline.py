@@ -134,14 +134,14 @@ class Pipeline(HostOnly):
         except CFKError as error:
             return withheld(query, error)
 
-    def catalogue_entries(self, catalogue: Catalogue) -> Iterator[Entry]:
-        """Yield every entry of the catalogue as it is released, or why it is withheld; a ledger notes it."""
-        for start in range(0, len(catalogue), _AT_ONCE):
+    def catalogue_entries(self, catalogue: Catalogue, which: Rows) -> Iterator[Entry]:
+        """Yield some entries of the catalogue as they are released, or why they are withheld; a ledger notes them."""
+        for start in range(0, len(which), _AT_ONCE):
             with failing_closed():
-                at = np.arange(start, min(start + _AT_ONCE, len(catalogue)))
+                at = which[start : start + _AT_ONCE]
                 intake, own = take_in(catalogue.points.take(at), self.population.encoder), catalogue.labels[at]
                 oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, intake)
-                batch = Batch(intake, at - start, own, None, oracle, self.guarantee.sides.of(own), entries=at)
+                batch = Batch(intake, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own), entries=at)
                 found = [*self._verified(batch)]
             yield from found
 

@@ -451,10 +451,8 @@ class Rerun:
         """Return what the catalogue releases with the region of a group, by asking for each of its entries."""
         if group not in self._offers:
             catalogue = self._anonymizer.guarantee_.catalogue
-            rows = np.empty(0, dtype=np.int64) if catalogue is None else catalogue.rows
-            rows = rows[self._partition.group_of_row[rows] == group]
-            pipeline, frame = self._anonymizer.pipeline_, self._population.rows(rows)
-            answers = pipeline.release(frame, np.arange(len(rows)))[0] if len(rows) else ()
+            at = np.flatnonzero([] if catalogue is None else catalogue.group == group)
+            answers = [] if catalogue is None else self._anonymizer.pipeline_.catalogue_entries(catalogue, at)
             released = [entry.to_dict() for entry in answers if entry.status == "released"]
             self._offers[group] = [_said(entry, self._population) for entry in released]
         return self._offers[group]

@@ -5,7 +5,8 @@ Run it from the repository's root: ``python tests/benchmarks/answers.py --data F
 of the benchmarks. Distance is HEOM summed over all features, to the nearest point of what was released; changes are
 features that differ there; both are beside the nearest unlike training row, which is what `nearest` stands for. True is
 an answer when the model gives the desired outcome at that point. Answers that are withheld count as unanswered and in
-nothing else.
+nothing else. One private row is the share of answers whose private values, as they left, are exactly those of one
+training row.
 """
 
 from __future__ import annotations
@@ -93,6 +94,9 @@ PROTECTED: dict[str, Callable[[Case, int], Found]] = {
     "catalogue": from_catalogue(),
     "catalogue-unmoved": from_catalogue(revert=False),
     "catalogue-explainer": behind("catalogue"),
+    "catalogue-shared": from_catalogue(private_values="shared"),
+    "catalogue-shared-unmoved": from_catalogue(private_values="shared", revert=False),
+    "catalogue-shared-explainer": behind("catalogue", private_values="shared"),
     "reciprocal": behind("reciprocal"),
     "nominal": behind("nominal"),
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from answers import people
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.errors import PolicyError
 
 LEVELS = ["low", "mid", "high"]
 QUASI, PRIVATE = ["age", "city", "grade"], ["pay", "debt", "job"]
@@ -71,7 +74,7 @@ def released(anonymizer: KAnonymizer) -> list[Any]:
     """Return every entry of the catalogue as it is released, or why it is withheld."""
     catalogue = anonymizer.guarantee_.catalogue
     assert catalogue is not None
-    return [*anonymizer.pipeline_.catalogue_entries(catalogue)]
+    return [*anonymizer.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))]
 
 
 @pytest.mark.parametrize("policy", [{}, *FORMS])
@@ -107,3 +110,130 @@ def may_mean(part: Any, value: Any, name: str) -> bool:
         return bool(pd.isna(value) and part.missing)
     is_open = name in BINS and part.low != part.high and part.high < max(BINS[name])  # a bin has its lower edge alone
     return bool(part.low <= value < part.high if is_open else part.low <= value <= part.high)
+
+
+# --- private values that are shared, or nobody's -----------------------------------------------------------------
+
+
+def people_with(train: pd.DataFrame, private: Any) -> int:
+    """Return how many people have exactly some private values."""
+    same = [train[n].isna() if pd.isna(v) else train[n] == v for n, v in dict(private).items()]
+    return int(train["person"][np.logical_and.reduce(same)].nunique())
+
+
+def with_people(seed: int) -> pd.DataFrame:
+    return table(seed, 240).assign(person=np.random.default_rng(seed).integers(0, 200, 280))
+
+
+def shared(train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any) -> KAnonymizer:
+    quasi = {"quasi_identifiers": QUASI, "ordinal": {"grade": LEVELS}, "subject": "person"}
+    rules = PrivacyPolicy(k=K, guarantee="catalogue", private_values="shared", **policy)
+    population = Population.from_frame(train, Schema.from_frame(train, **quasi))
+    return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
+
+
+@pytest.mark.parametrize(("model", "desired"), GOALS)
+def test_shared_private_values_are_those_of_k_people_or_of_nobody(model: Any, desired: Any) -> None:
+    train = with_people(3)
+    entries = released(shared(train, model, desired))
+    assert {entry.status for entry in entries} == {"released"}
+    held = [people_with(train, entry.released) for entry in entries]
+    assert not {*held} & {*range(1, K)}
+    assert len({tuple(entry.released.values()) for entry in entries}) > 10
+    for entry, count in zip(entries, held, strict=True):
+        assert (entry.certificate.private_matches > 0) == (count > 0)
+
+
+@pytest.mark.parametrize("desired", ["yes", "opposite"])
+def test_the_model_is_asked_for_twenty_rows_per_row_to_find_shared_private_values(desired: str) -> None:
+    train = with_people(3)
+    assert shared(train, two, desired).model_.rows <= 20 * len(train)
+
+
+def test_a_numbers_range_is_that_of_the_kth_lowest_and_highest() -> None:
+    """What distances are measured by is said by at least k people, too."""
+    train = with_people(3)
+    catalogue = shared(train).guarantee_.catalogue
+    assert catalogue is not None
+    mine = train[two(train) == "yes"].drop_duplicates("person")
+    entries = pd.Series([entry.released["pay"] for entry in released(shared(train))])
+    low, high = mine["pay"].sort_values().iloc[[K - 1, -K]]
+    assert catalogue.domains["pay"].width == max(high, entries.max()) - min(low, entries.min())
+
+
+@pytest.mark.parametrize("anchored", [False, True])
+def test_no_answer_has_private_values_of_others_but_those_of_entries(anchored: bool) -> None:
+    """Each private value is the query's own, an entry's, or a number on the way from one to the other."""
+    train = with_people(4)
+    anonymizer = shared(train)
+    asks = train[two(train) == "no"].head(25).drop(columns="person").reset_index(drop=True)
+    found = train[two(train) == "yes"].head(25).drop(columns="person").reset_index(drop=True)  # each somebody's row
+    answers = anonymizer.transform(found, asks) if anchored else anonymizer.explain(asks)
+    parts = pd.DataFrame([dict(entry.released) for entry in released(anonymizer)])
+    assert len(answers.released) > 20
+    for entry in answers.released:
+        own = asks.iloc[entry.query]
+        assert entry.released["job"] in {own["job"], *parts["job"]}
+        for name in ("pay", "debt"):
+            value, offered = entry.released[name], parts[name].dropna()
+            low, high = min(offered.min(), own[name]), max(offered.max(), own[name])
+            assert pd.isna(value) or low <= value <= high
+        is_entry = (parts[PRIVATE].astype(object) == pd.Series(dict(entry.released))).all(axis=1).any()
+        assert is_entry or entry.certificate.moved or pd.isna(entry.released["debt"])
+
+
+@pytest.mark.parametrize("form", ["exact", "shared"])
+def test_whose_row_the_private_values_of_an_answer_are_is_counted_after_moves(form: Any) -> None:
+    train = table(9)
+    anonymizer = fitted(train, private_values=form)
+    explanations, found = anonymizer.explain(train[two(train) == "no"]), []
+    assert sum(bool(entry.certificate.moved) for entry in explanations.released) > len(explanations) / 2
+    for entry in explanations.released:
+        same = [train[n].isna() if v is None else train[n] == v for n, v in entry.released.items()]
+        found.append(np.logical_and.reduce(same).sum())
+        assert entry.certificate.private_matches == found[-1]
+    assert float([*people(explanations)][-1]) == pytest.approx(100 * np.mean(np.array(found) == 1), abs=0.05)
+
+
+def test_everybody_in_a_group_is_answered_alike_with_shared_private_values() -> None:
+    train = with_people(5)
+    anonymizer = shared(train)
+    regions, features = anonymizer.regions_of(train), train.drop(columns="person")
+    asks, found = features[two(train) == "no"].head(8), features[two(train) == "yes"].tail(8).reset_index(drop=True)
+    answers = anonymizer.transform(found, asks)
+    assert answers.released
+    for entry in answers.released:
+        mapped = (two(train) == "yes") & [region == entry.region for region in regions]
+        everybody = features[mapped].assign(**entry.released)
+        again = anonymizer.transform(everybody, pd.concat([asks.iloc[[entry.query]]] * len(everybody)))
+        assert {each.region for each in again.released} == {entry.region}
+        assert train["person"][mapped].iloc[[each.query for each in again.released]].nunique() >= K
+
+
+def test_a_sealed_catalogue_of_shared_private_values_answers_the_same(tmp_path: Path) -> None:
+    train = with_people(6)
+    anonymizer, asks = shared(train), train.drop(columns="person").head(20)
+    anonymizer.seal(tmp_path / "sealed.cfk")
+    alone = KAnonymizer().fit(Population.open(tmp_path / "sealed.cfk"), model=two, desired="yes")
+    said = [(getattr(e, "region", None), getattr(e, "released", None)) for e in anonymizer.explain(asks)]
+    assert said == [(getattr(e, "region", None), getattr(e, "released", None)) for e in alone.explain(asks)]
+
+
+def test_shared_private_values_do_not_depend_on_the_order_of_rows() -> None:
+    train = with_people(7)
+    turned = train.sample(frac=1, random_state=0, ignore_index=True)
+    one, other = ([entry.to_dict() for entry in released(shared(each))] for each in (train, turned))
+    assert one == other
+
+
+@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
+def test_shared_private_values_need_a_catalogue(guarantee: Any) -> None:
+    with pytest.raises(PolicyError, match='needs guarantee="catalogue"'):
+        PrivacyPolicy(guarantee=guarantee, private_values="shared")
+
+
+@pytest.mark.parametrize("settings", [{"rare_values": "withhold"}, {"alpha": 0.6}])
+def test_shared_private_values_are_released_in_the_form_that_the_policy_lets_them(settings: dict[str, Any]) -> None:
+    entries = released(shared(with_people(8), min_pureness=0.6, **settings))
+    assert entries
+    assert {entry.status for entry in entries} == {"released"}
