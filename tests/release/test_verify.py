@@ -47,7 +47,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "nominal": {"k": 5, "guarantee": "nominal"},
     "reciprocal": {"k": 5},
     "catalogue": {"k": 5, "guarantee": "catalogue"},
-    "coarse": {"k": 5, "private_values": "bins", "rare_values": "withhold", "alpha": 0.6, "l": 2, "t": 0.9},
+    "coarse": {"k": 5, "private_values": "bins", "rare_values": "withhold", "alpha": 0.6, "l": 2, "t": 0.9}
+    | {"min_pureness": 0.5},  # so that one is less pure than 1
 }
 OTHER_NUMBER = {"a value of a row in its place", "one more", "a bit more", "less", "negative"}
 
