@@ -2,7 +2,7 @@
 
 Run it with ``python tests/benchmarks/users.py`` and, if other figures are wanted, ``--people 3000 --requests 300``. All
 times are CPU seconds, those of requests beside the model's own; medians of several processes, requests and batches.
-``--parts`` chooses among first, requests and detection, ``--many`` says how many people a large table has.
+``--parts`` chooses among first, requests, detection and catalogue, ``--many`` says how many people a large table has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.release.detection import Detector
-from printing import arguments, heading, line
+from printing import arguments, heading, line, peak
 
 LIBRARIES = "import pandas, sklearn.ensemble, numba"
 FIRST = """
@@ -60,11 +60,11 @@ class Timed:
     """A cheap model that counts what it is asked."""
 
     def __init__(self) -> None:
-        self.calls, self.seconds = 0, 0.0
+        self.calls, self.rows, self.seconds = 0, 0, 0.0
 
     def predict(self, rows: pd.DataFrame) -> Any:
         started = time.process_time()
-        self.calls += 1
+        self.calls, self.rows = self.calls + 1, self.rows + len(rows)
         labels = np.where(rows["income"] + 0.3 * rows["age"] + 0.2 * rows["hours"] > 72, "yes", "no")
         self.seconds += time.process_time() - started
         return labels
@@ -149,9 +149,25 @@ def print_detection(count: int, requests: int) -> None:
         print(line(name, *(f"{figure:.1f}" for figure in figures), f"{each:.0f}"), flush=True)
 
 
+def print_catalogue(count: int) -> None:
+    table, model = people(count), Timed()
+    schema = Schema.from_frame(table, quasi_identifiers=["age", "sex", "zip", "hours", "job"])
+    population, fitted = Population.from_frame(table, schema), KAnonymizer(policy=PrivacyPolicy(guarantee="catalogue"))
+    seconds, _ = beside(model, lambda: fitted.fit(population, model, "yes"))
+    asked = f"{model.rows / count:.1f}"
+    print("\n" + heading("catalogue", "combinations", "fit: CPU s", "rows asked per row", "entries", "GB at most"))
+    found = f"{len(population.cells):,}", f"{seconds:.0f}", asked, f"{len(fitted.guarantee_.catalogue or ()):,}"
+    print(line(f"{count:,} people", *found, f"{peak():.1f}"), flush=True)
+
+
 def main() -> None:
     given = arguments(
-        __doc__, people=3000, requests=300, processes=5, many=10**6, parts=["first", "requests", "detection"]
+        __doc__,
+        people=3000,
+        requests=300,
+        processes=5,
+        many=10**6,
+        parts=["first", "requests", "detection", "catalogue"],
     )
     warnings.simplefilter("ignore")
     if "first" in given.parts:
@@ -160,6 +176,8 @@ def main() -> None:
         print_requests(given.people, given.requests)
     if "detection" in given.parts:
         print_detection(given.many, given.requests)
+    if "catalogue" in given.parts:
+        print_catalogue(given.many)
 
 
 if __name__ == "__main__":
