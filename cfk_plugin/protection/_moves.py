@@ -9,7 +9,7 @@ import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.intake import Intake, table_of
-from cfk_plugin.data.model import Mask
+from cfk_plugin.data.model import Labels, Mask
 from cfk_plugin.metrics.heom import HeomCodes, differences
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
@@ -154,7 +154,10 @@ class Probe:
         if which is not None and cells is not None:
             points, entry = points.take(which), entry[which]
             points.at[:, self._quasi] = cells
-        return self.catalogue.judged(lambda some: self._pools.frame(points.take(some)), entry)
+        return self.catalogue.judge(self._said(points), entry)
+
+    def _said(self, points: Points) -> Labels:
+        return self.catalogue.said(lambda some: self._pools.frame(points.take(some)), len(points.at))
 
     def keeps(self, points: Points, entry: Ints, more: list[Codes], which: Ints, tell: Mask | None = None) -> Mask:
         """Say of points whether they have the outcome, here and at few combinations, those that tell most.
@@ -185,14 +188,21 @@ class Probe:
             good[some] &= np.bincount(at, ~held, len(some)) == 0
         return good
 
-    def lost(self, points: Points, entry: Ints) -> list[Codes]:
-        """Return for each point the first few combinations at which its entry's group must have it and it has not."""
-        must = [self.catalogue.must_hold(group) for group in self.catalogue.group_at[entry].tolist()]
-        sizes = np.array([len(each) for each in must], dtype=np.int64)
+    def lost(self, points: Points, entry: Ints) -> tuple[list[Codes], list[Labels]]:
+        """Return for each point the combinations at which its entry's group must have the outcome and it has not.
+
+        Also, what the model says at all combinations of the group's region.
+        """
+        groups = self.catalogue.group_at[entry].tolist()
+        cells = [self.catalogue.combinations(group) for group in groups]
+        sizes = np.array([len(each) for each in cells], dtype=np.int64)
         which = np.repeat(np.arange(len(entry)), sizes)
-        good = self.desired(points, entry, np.concatenate([self.catalogue.no_cells, *must]), which)
-        _, *held = np.split(good, np.cumsum(sizes) - sizes)
-        return [cells[~kept] for cells, kept in zip(must, held, strict=True)]
+        everywhere = points.take(which)
+        everywhere.at[:, self._quasi] = np.concatenate([self.catalogue.no_cells, *cells])
+        labels = self._said(everywhere)
+        _, *good = np.split(self.catalogue.judge(labels, entry[which]), np.cumsum(sizes) - sizes)
+        lost = [each[self.catalogue.holding(g) & ~held] for g, each, held in zip(groups, cells, good, strict=True)]
+        return lost, np.split(labels, np.cumsum(sizes) - sizes)[1:]
 
 
 class Moves:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.model import Mask
+from cfk_plugin.data.model import Labels, Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection._moves import AT_ONCE, TIE, Moves, Points, Pools, Probe, nearest_first, target_of
 from cfk_plugin.protection.axes import Codes, Floats, Ints
@@ -38,6 +38,7 @@ class CatalogueAnswers(NamedTuple):
 
     entry: Ints  # of each query; -1 where none is true for who asks
     private: pd.DataFrame  # the private values of each answer
+    said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
 
 
 class _Pairs(NamedTuple):
@@ -124,14 +125,15 @@ def answer(
                         given.add(results)
     found, private = np.full(len(queries), -1, dtype=np.int64), list(catalogue.partition.population.schema.private)
     if not given.found:
-        return CatalogueAnswers(found, queries.frame.head(0)[private])
+        return CatalogueAnswers(found, queries.frame.head(0)[private], [])
     asker, entry, distance = (np.concatenate(each) for each in list(zip(*given.found, strict=True))[:3])
     line = np.lexsort((np.round(distance / TIE), asker))
     asker = asker[line]
     place = np.argsort(who, kind="stable")[first[asker] + turn[asker] + _turns(asker)[0]]
     found[place] = entry[line]
     rows = pd.concat([each[3] for each in given.found], ignore_index=True)
-    return CatalogueAnswers(found, rows[private].take(line[np.argsort(place)]).reset_index(drop=True))
+    line, said = line[np.argsort(place)], [labels for each in given.found for labels in each[4]]
+    return CatalogueAnswers(found, rows[private].take(line).reset_index(drop=True), [said[i] for i in line.tolist()])
 
 
 def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
@@ -280,7 +282,8 @@ def _results(
         at, moved, distance = found
         distance = distance if asked.anchors is None else pairs.distance[at]
         leaving = given.keys(pools, moved, pairs.entry[at])
-        yield Candidates(pairs.query[at], pairs.entry[at], pools.frame(moved), start[at], leaving, distance)
+        said = [search.said.get(i) for i in at.tolist()]
+        yield Candidates(pairs.query[at], pairs.entry[at], pools.frame(moved), start[at], leaving, distance, said)
 
 
 IsGiven = Callable[[Ints, Points], Mask]
@@ -302,6 +305,7 @@ class _Search:
         self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
         self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
         self._more = [probe.catalogue.no_cells] * len(is_other)
+        self.said: dict[int, Labels] = {}  # by pair, the labels of the combinations of its region
 
     def _before(self, flags: Mask) -> Ints:
         """Return how many of the same query come before each."""
@@ -372,9 +376,13 @@ class _Search:
         if is_given is not None:  # what would become an answer that was given stays as it is
             points = points.either(start.take(chosen), is_given(some[chosen], points))
         asked = np.flatnonzero(self._is_other[some[chosen]] | points.differ(start.take(chosen)))
-        lost = [self._probe.catalogue.no_cells] * len(chosen)
-        for i, cells in zip(asked.tolist(), self._probe.lost(points.take(asked), entry[chosen[asked]]), strict=True):
-            lost[i] = cells
+        lost, at = [self._probe.catalogue.no_cells] * len(chosen), some[chosen].tolist()
+        for i in at:
+            self.said.pop(i, None)
+        for i, cells, labels in zip(
+            asked.tolist(), *self._probe.lost(points.take(asked), entry[chosen[asked]]), strict=True
+        ):
+            lost[i], self.said[at[i]] = cells, labels
         return some[chosen], points, away[chosen], lost
 
     def _learn(self, i: int, cells: Codes) -> None:
@@ -420,6 +428,7 @@ class Candidates(NamedTuple):
     start: Keys  # private values that it began with, before they were moved
     leaving: Keys  # and those that it has now
     distance: Floats
+    said: list[Labels | None]  # see `CatalogueAnswers`
 
 
 class Given:
@@ -448,7 +457,7 @@ class Given:
         self._heom = Heom([*widths], [name for name in schema.features if name not in widths], widths)
         self._numbers = np.zeros((*shape, len(self._heom.numeric)))
         self._codes = np.zeros((*shape, len(self._heom.categorical)), dtype=np.uint64)
-        self.found: list[tuple[Ints, Ints, Floats, pd.DataFrame]] = []
+        self.found: list[tuple[Ints, Ints, Floats, pd.DataFrame, list[Labels | None]]] = []
 
     def has_any(self, asker: Ints) -> Mask:
         """Say of askers whether their queries have an answer."""
@@ -526,4 +535,5 @@ class Given:
         asker = results.asker[at]
         self._count[self._who[asker]] += 1
         self.left[asker] -= 1
-        self.found.append((asker, results.entry[at], results.distance[at], results.rows.take(at)))
+        said = [results.said[i] for i in at.tolist()]
+        self.found.append((asker, results.entry[at], results.distance[at], results.rows.take(at), said))

@@ -15,7 +15,7 @@ from pandas.api import types
 from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import Intake, table_of
-from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Mask, RowOracle, rows_for_cells
+from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Judge, Labels, Mask, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Part, Region, natural, part_of
@@ -106,11 +106,17 @@ class Catalogue(HostOnly):
 
     def judged(self, rows: Callable[[Ints], pd.DataFrame], entry: Ints) -> Mask:
         """Say of rows, which are made as many at a time as the model is asked for, whether they have the outcome."""
-        judge, said = self.goal.judge(None, self.labels), [np.empty(0, dtype=bool)]
-        for start in range(0, len(entry), ASKED):
-            some = np.arange(start, min(start + ASKED, len(entry)))
-            said.append(judge(self.model.ask(rows(some)), entry[some]))
-        return np.concatenate(said)
+        return self.judge(self.said(rows, len(entry)), entry)
+
+    def said(self, rows: Callable[[Ints], pd.DataFrame], count: int) -> Labels:
+        """Return the model's labels of rows, which are made as many at a time as it is asked for."""
+        runs = [np.arange(start, min(start + ASKED, count)) for start in range(0, count, ASKED)]
+        return np.concatenate([np.empty(0, dtype=object), *(self.model.ask(rows(run)) for run in runs)])
+
+    @cached_property
+    def judge(self) -> Judge:
+        """From labels, and the entry each belongs to, to whether they are its outcome."""
+        return self.goal.judge(None, self.labels)
 
     def offers(self, private: Mapping[str, Any], group: int) -> bool:
         """Say whether an answer with a group's region may have been moved to these private values.
@@ -141,7 +147,11 @@ class Catalogue(HostOnly):
         return np.asarray(self._sizes[self.group_at[entry]] > _WIDE)
 
     def must_hold(self, group: int) -> Codes:
-        """Return the combinations of a region at which its weakest entry has its outcome.
+        """Return the combinations of a region at which its weakest entry has its outcome."""
+        return self.combinations(group)[self.holding(group)]
+
+    def holding(self, group: int) -> Mask:
+        """Say of the combinations of a region whether its weakest entry has its outcome there.
 
         They are found out once: of all groups, where these are few enough for one call of the model, else of each when
         it is needed.
@@ -153,14 +163,13 @@ class Catalogue(HostOnly):
             held = self._holding(groups) if self.held is None else self.held[group]
             masks = np.split(held, np.cumsum(sizes[groups].astype(np.int64))[:-1])
             self._known.update(zip(groups.tolist(), masks, strict=True))
-        return self._combinations(group)[self._known[group]]
+        return self._known[group]
 
     @cached_property
     def telling(self) -> tuple[Ints, Ints, Codes]:
         """A few combinations that each group must keep: where they begin, how many, and all of them."""
-        grids = [self._grid(group) for group in range(len(self._groups))]
-        drawn = [spread(grid.size if grid.size <= _WIDE else 0, 2 * _TELLING) for grid in grids]
-        cells = [grid.some(at) if len(at) else self.no_cells for grid, at in zip(grids, drawn, strict=True)]
+        drawn = [spread(grid.size if grid.size <= _WIDE else 0, 2 * _TELLING) for grid in self._grids]
+        cells = [grid.some(at) if len(at) else self.no_cells for grid, at in zip(self._grids, drawn, strict=True)]
         which = np.repeat(np.arange(len(cells)), [*map(len, cells)])
         asked = np.concatenate([self.no_cells, *cells])
         if self.held is None:
@@ -177,20 +186,21 @@ class Catalogue(HostOnly):
     def no_cells(self) -> Codes:
         return np.empty((0, len(self.partition.population.schema.quasi_identifiers)), dtype=np.int32)
 
-    def _combinations(self, group: int) -> Codes:
+    def combinations(self, group: int) -> Codes:
         """Return the combinations of a region; none where there are too many to ask for all of them."""
-        grid = self._grid(group)
+        grid = self._grids[group]
         return grid.all() if grid.size <= _WIDE else self.no_cells
 
     def _holding(self, groups: Ints) -> Mask:
         """Say of the combinations of some groups whether the weakest entry has its outcome there, group by group."""
-        cells, entry = [self._combinations(group) for group in groups.tolist()], self.weakest[groups]
+        cells, entry = [self.combinations(group) for group in groups.tolist()], self.weakest[groups]
         which = np.repeat(np.arange(len(groups)), [len(each) for each in cells])
         return self.is_desired(self.points.take(entry), entry, which, np.concatenate([self.no_cells, *cells]))
 
-    def _grid(self, group: int) -> Grid:
-        region, population = self.partition.regions[self._groups[group]], self.partition.population
-        return Grid.of(region, population, [0] * len(population.schema.quasi_identifiers))
+    @cached_property
+    def _grids(self) -> list[Grid]:
+        population, none = self.partition.population, [0] * len(self.partition.population.schema.quasi_identifiers)
+        return [Grid.of(self.partition.regions[group], population, none) for group in self._groups.tolist()]
 
     def distances(self, queries: Intake, at: Ints, open_to: Mask) -> tuple[Floats, Floats]:
         """Return the distances of some queries to the groups that have entries, and to the entries' private values.
@@ -269,7 +279,7 @@ class Catalogue(HostOnly):
     @cached_property
     def _sizes(self) -> Floats:
         """How many combinations the region of each group has."""
-        return np.array([self._grid(group).size for group in range(len(self._groups))], dtype=np.float64)
+        return np.array([grid.size for grid in self._grids], dtype=np.float64)
 
     @cached_property
     def _offered(self) -> dict[bytes, int]:

@@ -193,7 +193,10 @@ class Pipeline(HostOnly):
             if own is not None:
                 began = Anchors(accepted, catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)))
             if asked is not None:
-                entry, private = answer(catalogue, asked.take(at), open_to, revert=revert, who=query[at], anchors=began)
+                entry, private, said = answer(
+                    catalogue, asked.take(at), open_to, revert=revert, who=query[at], anchors=began
+                )
+                ahead = _told(catalogue, entry[entry >= 0], said)
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
@@ -380,6 +383,18 @@ class Pipeline(HostOnly):
             left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
             verdicts[i] = Certified(region, certificate.counted(k_effective=population.people(left)))
         return verdicts
+
+
+def _told(catalogue: Catalogue, entries: Rows, said: Sequence[Labels | None]) -> Ahead:
+    """Return what the model said of the regions of answers, as verification asks for it."""
+    known = [(i, labels) for i, labels in enumerate(said) if labels is not None and len(labels)]
+    if not known:
+        return Ahead()
+    at = np.array([i for i, _ in known], dtype=np.int64)
+    cells = [catalogue.combinations(group) for group in catalogue.group_at[entries[at]].tolist()]
+    return Ahead(
+        np.repeat(at, [*map(len, cells)]), np.concatenate(cells), np.concatenate([labels for _, labels in known])
+    )
 
 
 def _sound(*intakes: Intake | None) -> Rows:

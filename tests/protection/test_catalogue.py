@@ -429,11 +429,40 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
     for place, i in enumerate(order):
         assert turned[place] == {**whole[i], "query": place}
         assert i % 5 or anonymizer.explain(queries.iloc[[i]])[0].to_dict() == {**whole[i], "query": 0}
+    for module in ("answers", "_moves"):  # how much the model is asked for at once
+        monkeypatch.setattr(f"cfk_plugin.protection.{module}.AT_ONCE", 8)
+    monkeypatch.setattr("cfk_plugin.protection._moves._FEW_ROWS", 8)
     monkeypatch.setattr("cfk_plugin.protection.answers._BLOCK", 50)
     for module in ("catalogue", "entries"):
         monkeypatch.setattr(f"cfk_plugin.protection.{module}.ASKED", 40)
     again = fitted(train.sample(frac=1, random_state=2, ignore_index=True), two, desired)
     assert [entry.to_dict() for entry in again.explain(queries)] == whole
+
+
+@pytest.mark.parametrize("telling", [0, 1])
+def test_no_combination_is_lost_whichever_are_tried_first(telling: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cfk_plugin.protection.catalogue._TELLING", telling)
+    train, queries = table(0), table(50).head(20)
+    anonymizer = fitted(train)
+    catalogue = anonymizer.guarantee_.catalogue
+    assert catalogue is not None
+    for entry in anonymizer.explain(queries).generalized:
+        groups = [g for g, region in enumerate(catalogue.partition.regions) if region == entry.region]
+        own = [tuple(plain(row).values()) for row in catalogue.private[PRIVATE].to_dict("records")]
+        is_entry = tuple(plain(entry.released).values()) in [
+            own[i] for i in np.flatnonzero(np.isin(catalogue.group, groups))
+        ]
+        assert is_entry or any(catalogue.offers(entry.released, g) for g in groups)
+
+
+def test_a_lone_answer_asks_the_model_a_few_times() -> None:
+    train, queries = table(0), table(50).head(10)
+    anonymizer = fitted(train)
+    anonymizer.explain(queries.head(1))  # what is asked once for a fit
+    before = anonymizer.model_.calls
+    for i in range(len(queries)):
+        assert anonymizer.explain(queries.iloc[[i]]).released
+    assert anonymizer.model_.calls - before <= 6 * len(queries)
 
 
 def test_bad_queries_cost_themselves_alone() -> None:
