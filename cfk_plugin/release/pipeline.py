@@ -189,14 +189,12 @@ class Pipeline(HostOnly):
         accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
         if catalogue is not None and len(at):
             open_to = sides.open_to(own, factual, len(at))
-            private, began, revert = None, None, self.policy.reverts
+            private, began, revert = dict[str, Any](), None, self.policy.reverts
             if own is not None:
                 began = Anchors(accepted, catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)))
             if asked is not None:
-                entry, private, said = answer(
-                    catalogue, asked.take(at), open_to, revert=revert, who=query[at], anchors=began
-                )
-                ahead = _told(catalogue, entry[entry >= 0], said)
+                answered = answer(catalogue, asked.take(at), open_to, revert=revert, who=query[at], anchors=began)
+                entry, ahead, private = answered.entry, answered.ahead(catalogue), answered.columns
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
@@ -205,9 +203,8 @@ class Pipeline(HostOnly):
             made = {i: Suppressed(int(query[i]), why[i]) for i in at[~found].tolist()}
             at, entries, factual = at[found], entry[found], None if factual is None else factual[found]
             if len(at):
-                frame = catalogue.points.take(entries)
-                frame = frame if private is None else frame.assign(**{str(n): c.array for n, c in private.items()})
-                accepted, own = take_in(frame, self.population.encoder), catalogue.labels[entries]
+                frame, own = catalogue.points.take(entries).assign(**private), catalogue.labels[entries]
+                accepted = take_in(frame, self.population.encoder)
         if len(at) and own is not None:
             cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's
             judge = self.goal.judge(factual, own)
@@ -383,18 +380,6 @@ class Pipeline(HostOnly):
             left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
             verdicts[i] = Certified(region, certificate.counted(k_effective=population.people(left)))
         return verdicts
-
-
-def _told(catalogue: Catalogue, entries: Rows, said: Sequence[Labels | None]) -> Ahead:
-    """Return what the model said of the regions of answers, as verification asks for it."""
-    known = [(i, labels) for i, labels in enumerate(said) if labels is not None and len(labels)]
-    if not known:
-        return Ahead()
-    at = np.array([i for i, _ in known], dtype=np.int64)
-    cells = [catalogue.combinations(group) for group in catalogue.group_at[entries[at]].tolist()]
-    return Ahead(
-        np.repeat(at, [*map(len, cells)]), np.concatenate(cells), np.concatenate([labels for _, labels in known])
-    )
 
 
 def _sound(*intakes: Intake | None) -> Rows:
