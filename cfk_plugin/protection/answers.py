@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from itertools import count as count_from
 from typing import Any, NamedTuple
 
@@ -13,8 +14,19 @@ from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Ahead, Labels, Mask
-from cfk_plugin.protection._given import Candidates, Given, Keys
-from cfk_plugin.protection._moves import AT_ONCE, TIE, Moves, Points, Pools, Probe, nearest_first, target_of
+from cfk_plugin.protection._moves import (
+    AT_ONCE,
+    TIE,
+    Candidates,
+    Given,
+    Keys,
+    Moves,
+    Points,
+    Pools,
+    Probe,
+    nearest_first,
+    target_of,
+)
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue, spread
 
@@ -40,14 +52,16 @@ class CatalogueAnswers(NamedTuple):
 
     def ahead(self, catalogue: Catalogue) -> Ahead:
         """Return what the model said, as verification asks for it; positions are those of the answers alone."""
-        known = [(i, labels) for i, labels in enumerate(self.said) if labels is not None and len(labels)]
+        at, cells, known = list[int](), list[Codes](), list[Labels]()
+        groups = catalogue.group_at[self.entry[self.entry >= 0]]
+        for i, labels in enumerate(self.said):
+            if labels is not None and len(labels):
+                at.append(i)
+                cells.append(catalogue.combinations(int(groups[i])))
+                known.append(labels)
         if not known:
             return Ahead()
-        at = np.array([i for i, _ in known], dtype=np.int64)
-        entries = self.entry[self.entry >= 0][at]
-        cells = [catalogue.combinations(group) for group in catalogue.group_at[entries].tolist()]
-        which = np.repeat(at, [*map(len, cells)])
-        return Ahead(which, np.concatenate(cells), np.concatenate([labels for _, labels in known]))
+        return Ahead(np.repeat(at, [*map(len, cells)]), np.concatenate(cells), np.concatenate(known))
 
 
 class _Pairs(NamedTuple):
@@ -140,9 +154,10 @@ def answer(
     asker = asker[line]
     place = np.argsort(who, kind="stable")[first[asker] + turn[asker] + _turns(asker)[0]]
     found[place] = entry[line]
-    rows = pd.concat([each[3] for each in given.found], ignore_index=True)
-    line, said = line[np.argsort(place)], [labels for each in given.found for labels in each[4]]
-    return CatalogueAnswers(found, rows[private].take(line).reset_index(drop=True), [said[i] for i in line.tolist()])
+    *_, frames, labels = zip(*given.found, strict=True)
+    line, said = line[np.argsort(place)], list(chain.from_iterable(labels))
+    rows = pd.concat(frames, ignore_index=True)[private].take(line).reset_index(drop=True)
+    return CatalogueAnswers(found, rows, list(map(said.__getitem__, line.tolist())))
 
 
 def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
@@ -273,7 +288,7 @@ def _results(
     if len(new := np.flatnonzero(given.is_new(pairs.query, start))) < len(start):
         pairs, points, is_other, start = pairs.take(new), points.take(new), is_other[new], start[new]
     target = target_of(pools, asked.limits, pairs.query, points) if revert else points
-    several = given.wants_several(pairs.query)
+    several = given.several[pairs.query]
     is_other |= pairs.part != pairs.entry
     search = _Search(Probe(catalogue, pools), pools, pairs, points, target, is_other)
 
@@ -291,7 +306,7 @@ def _results(
         at, moved, distance = found
         distance = distance if asked.anchors is None else pairs.distance[at]
         leaving = given.keys(pools, moved, pairs.entry[at])
-        said = [search.said.get(i) for i in at.tolist()]
+        said = list(map(search.said.get, at.tolist()))
         yield Candidates(pairs.query[at], pairs.entry[at], pools.frame(moved), start[at], leaving, distance, said)
 
 

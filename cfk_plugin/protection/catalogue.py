@@ -182,7 +182,7 @@ class Catalogue(HostOnly):
         first = np.searchsorted(which, np.arange(len(cells)))
         return first, np.bincount(which, minlength=len(cells)), asked
 
-    @property
+    @cached_property
     def no_cells(self) -> Codes:
         return np.empty((0, len(self.partition.population.schema.quasi_identifiers)), dtype=np.int32)
 
