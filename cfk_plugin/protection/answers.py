@@ -128,7 +128,7 @@ def answer(
     Queries of which `who` says that they are the same one are given different answers; see `Given`. Without anchors
     these are diverse, and from near to far; with them one after the other takes what is nearest to it.
     """
-    queries = limits.queries
+    queries, anchors = limits.queries, None if catalogue.is_shared else anchors  # which may be somebody's
     asked, who = _Asked(limits, anchors), np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
     wanted = np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
@@ -186,7 +186,7 @@ def _candidates(
 ) -> Iterator[_Pairs]:
     """Yield what may answer some queries, in rounds from near to far."""
     if asked.anchors is not None:
-        yield _in_own_group(catalogue, asked, pools, asked.anchors, query, open_to, revert=revert)
+        yield _in_own_group(catalogue, asked, asked.anchors, query, revert=revert)
         query = query[given.left[query] > 0]
     if not len(query):
         return
@@ -218,40 +218,17 @@ def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, 
     return limits.only(schema.quasi_identifiers), limits.only(schema.private)
 
 
-def _in_own_group(
-    catalogue: Catalogue, asked: _Asked, pools: Pools, anchors: Anchors, query: Ints, open_to: Mask, *, revert: bool
-) -> _Pairs:
+def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> _Pairs:
     """Return anchors in their own groups: with their private values as they are, and as the entry that they are."""
     groups, nowhere = anchors.groups[query], np.zeros(len(query))
     weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.codes[query], groups)
     kept = _Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
-    kept = _in_place_of(catalogue, asked, pools, kept, open_to) if catalogue.is_shared else kept
     pairs = kept.joined(_Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
     fits = quasi.admits({n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules})
     if not revert:
         fits &= private.admits({n: catalogue.offered(n).take(pairs.part) for n in private.rules})
     return pairs.take(np.flatnonzero(fits))
-
-
-def _in_place_of(catalogue: Catalogue, asked: _Asked, pools: Pools, anchors: _Pairs, open_to: Mask) -> _Pairs:
-    """Return what groups that may have anchors' private values, which may be somebody's, can be given in their place.
-
-    That is all private values of the catalogue, and the query's own, so that it depends on group and query alone. The
-    anchor says which are nearest. So everybody in the group is given the same region.
-    """
-    known = anchors.take(np.flatnonzero(~catalogue.is_wide(anchors.entry)))
-    lost = Probe(catalogue, pools).lost(_points(catalogue, asked, pools, known)[0], known.entry)
-    kept = known.take(np.flatnonzero([not len(cells) for cells in lost]))
-    _, away = catalogue.distances(asked.start, kept.query, open_to)
-    at, entry = np.nonzero(catalogue.group_at[kept.entry][:, None] == catalogue.group_at)
-    part = np.append(_OWN, catalogue.distinct)
-    gaps = pools.gaps(pools.queries.take(kept.query), pools.start.take(kept.query)).sum(axis=1)
-    distance = np.column_stack([gaps, away[:, catalogue.distinct]])
-    query, weakest = (np.repeat(each, len(part)) for each in (kept.query, kept.entry))
-    return _Pairs(kept.query[at], entry, entry, away[at, entry]).joined(
-        _Pairs(query, weakest, np.tile(part, len(kept.query)), distance.ravel())
-    )
 
 
 def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats) -> _Pairs:
@@ -264,7 +241,7 @@ def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regio
             parts[:, catalogue.distinct],
         ]
     )
-    if asked.anchors is None or catalogue.is_shared:  # there is no counterfactual beside the query, or it stays
+    if asked.anchors is None:  # there is no counterfactual beside the query
         part, parts = part[1:], parts[:, 1:]
     group, private = nearest_first(regions, _NEAR), nearest_first(parts, _NEAR)
     total = np.take_along_axis(regions, group, axis=1)[:, :, None] + np.take_along_axis(parts, private, axis=1)[:, None]
