@@ -250,7 +250,7 @@ def test_neighbours_are_one_person_more_or_one_in_the_place_of_another() -> None
         ({"canary": CANARY.drop(columns="age")}, "columns of the table, each once; check age"),
         ({"canary": TABLE.head(1)}, "the canary is a row of the table"),
         ({"canary": CANARY.head(0)}, "at least one row"),
-        ({"runs": 19}, "at least 20"),
+        ({"runs": 19}, ">= 20"),
         ({"claimed": -1.0}, "epsilon must be"),
         ({"claimed": math.inf}, "epsilon must be"),
         ({"delta": 1.0}, "delta must be"),

@@ -158,7 +158,7 @@ def test_the_nearest_point_of_a_region_is_chosen_among_what_is_permitted(case: t
     query, answer = np.nonzero(constraints.admissible(offers, len(answers)))
     for name in schema.quasi_identifiers:
         domain, own = offers[name].domain, queries[name].tolist()
-        points = domain.column(*constraints.nearest(name, offers[name], query, offers[name].of[answer]))
+        points = pd.Series(domain.column(*constraints.nearest(name, offers[name], query, offers[name].of[answer])))
         assert points.dtype == rows[name].dtype
         for q, a, point in zip(query.tolist(), answer.tolist(), points.tolist(), strict=True):
             inside = values_inside(rows, call, name, answers[a][name], own[q])

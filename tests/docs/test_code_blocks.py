@@ -45,7 +45,7 @@ NOT_RUN = {
     "make ": "sets up an environment of its own",
     ".venv/bin/python tests/benchmarks": "runs for minutes, on tables that are not here",
     "pip install": "changes the environment",
-    "export ": "sets the environment of a shell",
+    "export CFK": "sets the environment of a shell",
     "cfk demo": "run by tests/cli/test_demo.py",
     "--jobs 2 -o reproduction": "runs for an hour, on tables that are not here",
     "models:/": "needs a model registry",

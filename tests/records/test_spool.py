@@ -117,7 +117,7 @@ def test_a_run_that_was_made_and_not_noted_is_found_again(
     mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(spool, gone(), explanations().to_record())
-    ends_at(run, "_refuse_other_params", monkeypatch)
+    ends_at(run, "refuse_other_params", monkeypatch)
     output_of("spool flush")
     assert len(mlflow.search_runs(search_all_experiments=True)) == 1
 
