@@ -46,6 +46,7 @@ NOT_RUN = {
     ".venv/bin/python tests/benchmarks": "runs for minutes, on tables that are not here",
     "pip install": "changes the environment",
     "export CFK": "sets the environment of a shell",
+    "export MLFLOW": "does so, too",
     "cfk demo": "run by tests/cli/test_demo.py",
     "--jobs 2 -o reproduction": "runs for an hour, on tables that are not here",
     "models:/": "needs a model registry",
