@@ -207,26 +207,29 @@ def bound(host: str, port: int) -> socket.socket:
         raise InputError(f"cannot listen at {host}:{port} ({error.strerror or type(error).__name__})") from None
 
 
+_ENDS = (signal.SIGINT, signal.SIGTERM)
+
+
 def in_workers(count: int, work: Callable[[], int]) -> int:
     """Do work in so many processes at once, until one of them ends or this one is told to; then end all.
 
     Whoever started the server starts it again: one that goes on with fewer workers would hide that they end.
     """
-    ends, workers, told = (signal.SIGINT, signal.SIGTERM), set[int](), list[int]()
+    workers, told = set[int](), list[int]()
 
     def stop(number: int, _: object) -> None:
         told.append(number)
         for worker in workers:
             os.kill(worker, signal.SIGTERM)
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # who is told to end while workers begin leaves none of them behind
+    for number in _ENDS:  # before the first worker: who is told to end meanwhile leaves none behind
+        signal.signal(number, stop)
     for _ in range(count):
         if not (worker := os.fork()):
-            os._exit(_worked(work, ends))
+            os._exit(_worked(work, told))
         workers.add(worker)
-    for number in ends:
-        signal.signal(number, stop)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
+    if told:
+        stop(told[0], None)  # also those that were not yet among the workers
     worst = 0
     while workers:
         worker, status = os.wait()
@@ -239,10 +242,11 @@ def in_workers(count: int, work: Callable[[], int]) -> int:
     return worst
 
 
-def _worked(work: Callable[[], int], ends: tuple[signal.Signals, ...]) -> int:
+def _worked(work: Callable[[], int], told: list[int]) -> int:
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
-        return work()
+        for number in _ENDS:
+            signal.signal(number, signal.SIG_DFL)
+        return 0 if told else work()  # the signal may have come before it was this process's own
     except CFKError as error:
         _log.error("a worker cannot serve: %s", error)
     except BaseException as error:  # noqa: BLE001 - its text may quote rows

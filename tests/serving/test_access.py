@@ -181,8 +181,18 @@ def test_a_worker_that_ends_takes_the_server_with_it(ended: str, code: int) -> N
             os.kill(workers[0], signal.SIGKILL)
         else:
             process.terminate()
-        assert process.wait(30) == code
+        assert process.wait(60) == code
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def test_a_server_that_is_told_to_end_while_workers_begin_leaves_none_behind() -> None:
+    early = WORKERS.replace(
+        "sys.exit(in_workers",
+        "fork, os.fork = os.fork, lambda: (os.kill(os.getpid(), 15), fork())[1]\nsys.exit(in_workers",
+    )
+    done = subprocess.run([sys.executable, "-c", early], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0
+    assert not any(Path(f"/proc/{worker}").exists() for worker in done.stdout.split())
 
 
 def test_a_worker_that_cannot_begin_says_why() -> None:
