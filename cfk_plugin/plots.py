@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -55,7 +56,7 @@ def nothing(ax: Axes, why: str = "nothing was released") -> Axes:
     return ax
 
 
-class _Display:
+class _Display(ABC):
     """A picture that `plot` draws: on axes ``ax_``, of the figure ``figure_``."""
 
     height = 4.0
@@ -69,8 +70,8 @@ class _Display:
         self._draw(self.ax_)
         return self
 
-    def _draw(self, ax: Axes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _draw(self, ax: Axes) -> None: ...
 
 
 _MOST_BARS = 24

@@ -19,8 +19,6 @@ TIE = 1e-9
 _FEW_ROWS = 4096  # in one call above which a further call is made so that there are fewer
 AT_ONCE = 1024  # rows in one call up to which fewer calls are made by asking for more; what is found is the same
 _HALVINGS = 4
-
-
 _NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
 _RIDGE = 1e-9  # two answers at one point are as alike as can be, and no error
 
