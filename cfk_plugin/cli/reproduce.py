@@ -129,7 +129,6 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
     err, jobs = console(stderr=True), experiment.jobs()
     forecast = Forecast(jobs, experiment.limit, at_once)
     left = {name: sum(job.table == name for job in jobs) for name in experiment.tables}
-    os.environ.setdefault("CFK_PROGRESS", "off")  # here and in every worker: there is one bar
     bar = Progress(
         TextColumn("measuring"),
         BarColumn(),
@@ -149,8 +148,15 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
         if not left[table] and not err.is_terminal:
             err.print(f"{table} is measured; about {_duration(forecast.left)} left")
 
-    with bar:
-        yield on_event
+    said = os.environ.get("CFK_PROGRESS")
+    os.environ["CFK_PROGRESS"] = "off"  # there is one bar
+    try:
+        with bar:
+            yield on_event
+    finally:
+        del os.environ["CFK_PROGRESS"]
+        if said is not None:
+            os.environ["CFK_PROGRESS"] = said
 
 
 def _duration(seconds: float) -> str:

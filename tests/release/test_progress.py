@@ -52,7 +52,8 @@ def seen(script: str, *, terminal: bool = True, **environment: str) -> str:
         return done.stderr
     screen, end = pty.openpty()
     command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, env={**os.environ, **environment}) as process:
+    env = {name: value for name, value in os.environ.items() if name != "CFK_PROGRESS"} | environment
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, env=env) as process:
         os.close(end)
         text = b""
         try:
