@@ -128,6 +128,11 @@ class Offers(HostOnly):
     def __len__(self) -> int:
         return len(self.of)
 
+    @property
+    def is_silent(self) -> Mask:
+        """Whether nothing is said, of each distinct part."""
+        return np.asarray(np.isnan(self.ends[0]) & (self.ends[2] == 0))
+
     def take(self, at: Rows) -> Offers:
         return Offers(self.domain, self.of[at], self.ends, self.inside)
 
@@ -147,7 +152,8 @@ def _ends(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
     ranges = [(p.low, p.high, p.missing) if isinstance(p, Interval) else _single(p) for p in parts]
     values = [nan if end is None else end for low, high, _ in ranges for end in (low, high)]
     missing = [float(is_inside) for *_, is_inside in ranges]
-    return np.vstack([_numbers(domain, *domain.encode_values(values)).reshape(-1, 2).T, missing])
+    low, high = _numbers(domain, *domain.encode_values(values)).reshape(-1, 2).T
+    return np.vstack([np.ceil(low), np.floor(high), missing] if domain.is_whole else [low, high, missing])
 
 
 def _numbers(domain: Domain, codes: Codes, numbers: Numbers) -> Numbers:

@@ -156,7 +156,8 @@ def answer(
     found[place] = entry[line]
     *_, frames, labels = zip(*given.found, strict=True)
     line, said = line[np.argsort(place)], list(chain.from_iterable(labels))
-    rows = pd.concat(frames, ignore_index=True)[private].take(line).reset_index(drop=True)
+    rows = catalogue.private.take(found[found >= 0]) if catalogue.forms else pd.concat(frames)[private].take(line)
+    rows = rows.reset_index(drop=True)
     return CatalogueAnswers(found, rows, list(map(said.__getitem__, line.tolist())))
 
 
@@ -177,7 +178,7 @@ def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups
         away = regions[:, catalogue.group_at] + parts
         least = away.min(axis=1)
         found[at] = np.where(np.isfinite(least), np.argmax(away <= least[:, None] + TIE, axis=1), -1)
-    itself = catalogue.own(counterfactuals.codes, groups)
+    itself = catalogue.own(counterfactuals, groups)
     return np.where(itself >= 0, itself, found)
 
 
@@ -221,7 +222,7 @@ def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, 
 def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> _Pairs:
     """Return anchors in their own groups: with their private values as they are, and as the entry that they are."""
     groups, nowhere = anchors.groups[query], np.zeros(len(query))
-    weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.codes[query], groups)
+    weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.take(query), groups)
     kept = _Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
     pairs = kept.joined(_Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
@@ -404,6 +405,11 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: _Pairs) ->
     changed, is_entry = np.zeros(len(pairs.query), dtype=bool), pairs.part >= 0
     for i, j in enumerate(pools.private.tolist()):
         name = pools.schema.features[j]
+        if catalogue.forms:  # of what stays behind no answer may tell
+            told = catalogue.offered(name).take(pairs.part)
+            near, is_told = limits.nearest(name, told, pairs.query, told.of), ~told.is_silent[told.of]
+            points.at[is_told, j], points.numbers[is_told, j] = near[0][is_told], near[1][is_told]
+            continue
         points.at[is_entry, j] = catalogue.codes[pairs.part[is_entry], i]
         if name in limits.rules:
             domain = population.domains[name]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.constraints import Offers
-from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.domain import Domain, bin_of
 from cfk_plugin.data.intake import Intake, table_of
 from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Judge, Labels, Mask, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -24,7 +24,7 @@ from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import Coarse
 from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
-from cfk_plugin.protection.entries import ASKED, ends_of, equal_work, find_entries, forms_of, private_at
+from cfk_plugin.protection.entries import ASKED, ends_of, equal_work, find_entries, private_at
 from cfk_plugin.protection.partition import Partition
 
 _TELLING = 4  # combinations at which an answer on its way is tried, of those that its group must keep
@@ -55,6 +55,7 @@ class Catalogue(HostOnly):
     policy: PrivacyPolicy
     ends: Mapping[str, pd.Series] = field(default_factory=dict)  # numbers that distances are measured by, besides
     held: Sequence[Mask] | None = None  # where each group's weakest entry has its outcome, as it was sealed
+    forms: Sequence[Coarse] = ()  # in which private values leave, and answers are chosen; none where as they are
 
     _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
 
@@ -67,13 +68,17 @@ class Catalogue(HostOnly):
                 'for another outcome, or choose guarantee="reciprocal"'
             )
         found = find_entries(partition, policy, goal, model)
-        rows, private, consistent, pure = found
+        rows, private, consistent, pure, forms = found
         group, labels = partition.group_of_row[rows], model.labels(rows)
-        unordered = cls(partition, rows, group, labels, private, consistent, pure, goal, model, policy)
-        line = np.lexsort((*unordered.codes.T[::-1], unordered.group_at))  # follows from regions and private values
-        rows, private, consistent, pure = found.take(line)
+        known = rows, group, labels, private, consistent, pure, goal, model, policy
+        unordered = cls(partition, *known, forms=forms)
+        shown = unordered.leaving  # the order follows from regions and from what leaves, each of which there is once
+        line = np.lexsort((*unordered.codes.T[::-1], *shown.T[::-1], unordered.group_at))
+        keys = np.column_stack([group, shown])[line]
+        line = line[np.sort(np.unique(keys, axis=0, return_index=True)[1])]
+        rows, private, consistent, pure, forms = found.take(line)
         known = rows, group[line], labels[line], private, consistent, pure, goal, model, policy
-        return cls(partition, *known, ends_of(partition, policy))
+        return cls(partition, *known, ends_of(partition, policy, forms), forms=forms)
 
     def __len__(self) -> int:
         return len(self.group)
@@ -86,14 +91,19 @@ class Catalogue(HostOnly):
         """Whether no private values leave but those of at least k people or of nobody, and the query's own."""
         return self.policy.private_values == "shared" and bool(self.private_at)
 
-    def own(self, codes: Codes, groups: Ints) -> Ints:
+    def own(self, counterfactuals: Intake, groups: Ints) -> Ints:
         """Return the entry that a counterfactual is itself; -1 where it is none.
 
         It is one when its group offers its private values. Released as that entry, rerunning the release for any other
         member of the group, with the private values received, comes out the same.
         """
-        wanted = np.column_stack([groups, codes[:, self.private_at]])
-        return np.array([self._offered.get(key.tobytes(), -1) for key in wanted], dtype=np.int64)
+        private = self.private_at
+        codes, numbers, found = counterfactuals.codes[:, private], counterfactuals.numbers[:, private], []
+        for form in self._patterns:
+            wanted = np.column_stack([groups, self._left(codes, numbers, form)])
+            found.append([self._offered.get(key.tobytes(), len(self)) for key in wanted])
+        first = np.array(found, dtype=np.int64).reshape(-1, len(codes)).min(axis=0, initial=len(self))
+        return np.where(first < len(self), first, -1)
 
     def is_desired(
         self, rows: pd.DataFrame, entry: Ints, which: Ints | None = None, cells: Codes | None = None
@@ -214,8 +224,25 @@ class Catalogue(HostOnly):
         regions[~open_to[at][:, self.partition.side_of_group[groups]]] = np.inf
         if not self.private_at:
             return regions, np.zeros((len(at), len(self)))
-        own = self._compared(queries.codes[at][:, self.private_at], queries.numbers[at][:, self.private_at])
-        return regions, heom.distances(own, entries) * len(self.private_at)
+        own = queries.codes[at][:, self.private_at], queries.numbers[at][:, self.private_at]
+        if self.forms:
+            return regions, self._outside(*own)
+        return regions, heom.distances(self._compared(*own), entries) * len(self.private_at)
+
+    def _outside(self, codes: Codes, numbers: Floats) -> Floats:
+        """Return how far private values are from what leaves of the entries, as from regions; 1/2 from nothing."""
+        total = np.zeros((len(codes), len(self)))
+        for j, name in enumerate(self.domains):
+            offers, domain = self.offered(name), self.partition.population.domains[name]
+            if domain.is_numeric:
+                (low, high, missing), number = offers.ends, domain.numbers_of(codes[:, j], numbers[:, j])[:, None]
+                away = np.maximum(0, np.maximum(low - number, number - high)) + (high - low) / 2
+                away /= self.private_values[0].ranges[name] or np.inf
+                away = np.where(np.isnan(number), 1 - missing, np.nan_to_num(away, nan=1.0))
+            else:
+                away = ~(offers.inside[:, codes[:, j].clip(min=0)] & (codes[:, j] >= 0)).T
+            total += np.where(offers.is_silent, 0.5, away)[:, offers.of]
+        return total
 
     def offered(self, name: str) -> Offers:
         """Return what entries say of a private attribute, and the groups that have some of a quasi-identifier."""
@@ -225,7 +252,8 @@ class Catalogue(HostOnly):
                 parts: list[Part | None] = [self.partition.regions[group][name] for group in self._groups.tolist()]
             else:
                 values = map(natural, self.private[name])
-                parts = [c[name][0] if name in c else part_of(v) for c, v in zip(self._forms, values, strict=True)]
+                forms = self.forms or [{}] * len(self)
+                parts = [c[name][0] if name in c else part_of(v) for c, v in zip(forms, values, strict=True)]
             self._offers[name] = Offers.build(population.domains[name], parts)
         return self._offers[name]
 
@@ -234,12 +262,33 @@ class Catalogue(HostOnly):
         return {}
 
     @cached_property
-    def _forms(self) -> list[Coarse]:
-        """What each entry's private values leave as, where not as they are: what is withheld must not choose."""
-        if not len(self.rows):  # sealed, and as they are
-            return [{}] * len(self)
-        decided = forms_of(self.partition, self.rows, self.codes, self.policy)
-        return [{} if each is None else each for each in decided]
+    def leaving(self) -> Codes:
+        """What leaves of the private values of each entry: codes, and others for each bin and for nothing."""
+        found, nowhere = self.codes.copy(), np.full((1, len(self.private_at)), np.nan)
+        for i, form in enumerate(self._pattern_of):
+            found[i] = self._left(self.codes[[i]], nowhere, form)[0]
+        return found
+
+    def _left(self, codes: Codes, numbers: Floats, pattern: Sequence[int]) -> Codes:
+        """Return what would leave of private values: by attribute the value (0), its bin (1) or nothing (2)."""
+        found, population = codes.copy(), self.partition.population
+        for j, (name, form) in enumerate(zip(population.schema.private, pattern, strict=True)):
+            domain = population.domains[name]
+            if form == 1:
+                at = [bin_of(domain, number) for number in domain.numbers_of(codes[:, j], numbers[:, j]).tolist()]
+                found[:, j] = [-1 if place is None else domain.size + 1 + place for place in at]
+            elif form:
+                found[:, j] = domain.size
+        return found
+
+    @cached_property
+    def _pattern_of(self) -> list[tuple[int, ...]]:
+        names = self.partition.population.schema.private
+        return [tuple((2 if form[n][0] is None else 1) if n in form else 0 for n in names) for form in self.forms]
+
+    @cached_property
+    def _patterns(self) -> list[tuple[int, ...]]:
+        return [*dict.fromkeys(self._pattern_of)] or [(0,) * len(self.private_at)]
 
     @cached_property
     def private_at(self) -> list[int]:
@@ -269,7 +318,8 @@ class Catalogue(HostOnly):
         population, schema = self.partition.population, self.partition.population.schema
         if not population.has_cells:
             return {name: population.domains[name] for name in schema.private}  # as they were sealed
-        columns = {n: [self.private[n], self.ends[n]] if n in self.ends else [self.private[n]] for n in schema.private}
+        shown = {n: self.private[n][[n not in form for form in self.forms] or slice(None)] for n in schema.private}
+        columns = {n: [shown[n], self.ends[n]] if n in self.ends else [shown[n]] for n in schema.private}
         return {name: Domain.of(pd.concat(both, ignore_index=True), schema[name]) for name, both in columns.items()}
 
     @cached_property
@@ -284,7 +334,7 @@ class Catalogue(HostOnly):
     @cached_property
     def _offered(self) -> dict[bytes, int]:
         """Group and private codes of every entry, to its number."""
-        keys = np.column_stack([self.group, self.codes])
+        keys = np.column_stack([self.group, self.leaving])
         return {key.tobytes(): entry for entry, key in enumerate(keys)}
 
     @cached_property

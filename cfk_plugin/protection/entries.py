@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import pandas as pd
 
 from cfk_plugin.data.domain import mix
 from cfk_plugin.data.intake import table_of
-from cfk_plugin.data.model import Goal, Grid, Mask, RowOracle, rows_for_cells
+from cfk_plugin.data.model import Goal, Grid, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import in_order
@@ -43,20 +43,26 @@ class Entries(NamedTuple):
     private: pd.DataFrame
     consistent: Ints  # members of the group that the model is consistent with
     pure: Floats  # share of what leaves that has the outcome, if only of a sample
+    forms: list[Coarse]  # in which private values leave; none where all leave as they are
 
     def take(self, at: Ints) -> Entries:
-        private = self.private.take(at).reset_index(drop=True)
-        return Entries(self.rows[at], private, self.consistent[at], self.pure[at])
+        private, forms = self.private.take(at).reset_index(drop=True), [self.forms[i] for i in at if self.forms]
+        return Entries(self.rows[at], private, self.consistent[at], self.pure[at], forms)
 
 
-def ends_of(partition: Partition, policy: PrivacyPolicy) -> dict[str, pd.Series]:
-    """Return the k-th lowest and highest number of each private attribute, where entries are centres.
+def ends_of(partition: Partition, policy: PrivacyPolicy, forms: Iterable[Coarse]) -> dict[str, pd.Series]:
+    """Return edges of bins that leave, and the k-th lowest and highest number of attributes whose entries are centres.
 
     Distances are measured between them: the range of centres is narrow, and that of all rows is somebody's.
     """
     population, k = partition.population, policy.k
     grouped = np.flatnonzero(partition.group_of_row >= 0)
     rows, found = grouped[counts_once(population, grouped) == 1], dict[str, pd.Series]()
+    edges = {
+        (name, edge) for form in forms for name, (bin_, _) in form.items() if bin_ for edge in (bin_.low, bin_.high)
+    }
+    for name in {name for name, _ in edges}:
+        found[name] = pd.Series(sorted(edge for of, edge in edges if of == name))
     for name, at in zip(population.schema.private, private_at(population), strict=True):
         domain = population.domains[name]
         known = np.sort(population.codes[rows, at][population.codes[rows, at] < len(domain.values)])
@@ -69,22 +75,12 @@ def find_entries(partition: Partition, policy: PrivacyPolicy, goal: Goal, model:
     """Try private values of every group with its region; the model is asked in large batches."""
     tried = _Tried.of(partition, policy)
     consistent = tried.consistent_members(goal, model)
-    tried, consistent = tried.take(consistent >= policy.k), consistent[consistent >= policy.k]
+    kept = np.flatnonzero(consistent >= policy.k)
+    tried, consistent = tried.take(kept), consistent[kept]
     share, low = tried.pureness(goal, model)
     kept = np.flatnonzero(low >= policy.least_pureness)
     _tell_of_groups_without(partition, tried.rows[kept])
-    return Entries(tried.rows[kept], tried.private.take(kept), consistent[kept], share[kept])
-
-
-def forms_of(partition: Partition, rows: Ints, codes: Codes, policy: PrivacyPolicy) -> list[Coarse | None]:
-    """Return in which form private values leave with the regions of some rows' groups; None for not at all."""
-    population, judge = partition.population, PrivateRelease(partition.population, policy)
-    if judge.is_exact:
-        return [{}] * len(rows)
-    every, nowhere = population.codes[rows], np.full(population.codes.shape[1], np.nan)
-    every[:, private_at(population)] = codes
-    members = [partition.rows_mapped_to(partition.regions[group]) for group in partition.group_of_row[rows]]
-    return [judge.decide(each, nowhere, alike) for each, alike in zip(every, members, strict=True)]
+    return Entries(tried.rows, tried.private, consistent, share, tried.forms).take(kept)
 
 
 def private_at(population: Population) -> list[int]:
@@ -232,6 +228,7 @@ class _Tried(HostOnly):
     partition: Partition
     rows: Ints  # a training row of the group of each
     codes: Codes  # of the private values
+    forms: list[Coarse]  # that they leave in; none where all leave as they are
     axes: Sequence[Sequence[Codes]]  # what each private attribute leaves as; none where all leave as they are
     members: Ints  # shape (n, 2): group and cell, group by group
     people: Ints  # how many are there
@@ -259,16 +256,20 @@ class _Tried(HostOnly):
         cost = np.diff(start) + np.array(drawn, dtype=np.float64)
         at = _affordable(partition.group_of_row[rows], cost, spent)
         rows, codes = rows[at], codes[at]
-        forms, every = forms_of(partition, rows, codes, policy), population.codes[rows]
+        if judge.is_exact:
+            return cls(partition, rows, codes, [], [()] * len(rows), members, people, start, grids, sample)
+        every, nowhere = population.codes[rows], np.full(population.codes.shape[1], np.nan)
         every[:, private_at(population)] = codes
-        axes = [() if form is None or judge.is_exact else _axes(judge, each, form)
-                for each, form in zip(every, forms, strict=True)]  # fmt: skip
-        found = cls(partition, rows, codes, axes, members, people, start, grids, sample)
-        return found.take(np.array([form is not None for form in forms], dtype=bool))
+        alike = [partition.rows_mapped_to(partition.regions[group]) for group in partition.group_of_row[rows]]
+        decided = [judge.decide(each, nowhere, members) for each, members in zip(every, alike, strict=True)]
+        kept = np.array([i for i, form in enumerate(decided) if form is not None], dtype=np.int64)
+        forms = [form for form in decided if form is not None]
+        axes = [_axes(judge, each, form) for each, form in zip(every[kept], forms, strict=True)]
+        return cls(partition, rows[kept], codes[kept], forms, axes, members, people, start, grids, sample)
 
-    def take(self, kept: Mask) -> _Tried:
-        axes = [each for each, is_kept in zip(self.axes, kept.tolist(), strict=True) if is_kept]
-        return replace(self, rows=self.rows[kept], codes=self.codes[kept], axes=axes)
+    def take(self, kept: Ints) -> _Tried:
+        axes, forms = [self.axes[i] for i in kept], [self.forms[i] for i in kept if self.forms]
+        return replace(self, rows=self.rows[kept], codes=self.codes[kept], axes=axes, forms=forms)
 
     @property
     def private(self) -> pd.DataFrame:

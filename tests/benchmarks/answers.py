@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import KAnonymizer, PrivacyPolicy, protect
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.audit.result import measure_roc
 from cfk_plugin.frontier import nearest_points
 from cfk_plugin.metrics.heom import Heom
@@ -72,6 +72,21 @@ def from_catalogue(**settings: Any) -> Callable[[Case, int], Found]:
     return found
 
 
+def binned(**settings: Any) -> Callable[[Case, int], Found]:
+    """Do so with private numbers as one of five bins of equal width."""
+
+    def found(table: Case, k: int) -> Found:
+        population, bins = table.population, dict[str, list[float]]()
+        for name in population.schema.private:
+            if (domain := population.domains[name]).is_numeric and domain.width:
+                bins[name] = np.linspace(domain.values[0], domain.values[-1], 6).tolist()
+        schema = Schema.from_frame(population.frame, quasi_identifiers=population.schema.quasi_identifiers, bins=bins)
+        with_bins = replace(table, population=Population.from_frame(population.frame, schema))
+        return from_catalogue(private_values="bins", **settings)(with_bins, k)
+
+    return found
+
+
 def behind(guarantee: str, **settings: Any) -> Callable[[Case, int], Found]:
     def found(table: Case, k: int) -> Found:
         explainer = NearestUnlikeNeighbour(table.population.frame, table.model, desired=table.desired)
@@ -94,6 +109,8 @@ PROTECTED: dict[str, Callable[[Case, int], Found]] = {
     "catalogue": from_catalogue(),
     "catalogue-unmoved": from_catalogue(revert=False),
     "catalogue-explainer": behind("catalogue"),
+    "catalogue-bins": binned(),
+    "catalogue-rare": from_catalogue(rare_values="withhold"),
     "catalogue-shared": from_catalogue(private_values="shared"),
     "catalogue-shared-unmoved": from_catalogue(private_values="shared", revert=False),
     "catalogue-shared-explainer": behind("catalogue", private_values="shared"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ import pytest
 
 from answers import people
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.data.constraints import Constraints
+from cfk_plugin.data.intake import take_in
 from cfk_plugin.errors import PolicyError
+from cfk_plugin.frontier import nearest_points
+from cfk_plugin.protection.answers import answer
 
 LEVELS = ["low", "mid", "high"]
 QUASI, PRIVATE = ["age", "city", "grade"], ["pay", "debt", "job"]
@@ -110,6 +115,80 @@ def may_mean(part: Any, value: Any, name: str) -> bool:
         return bool(pd.isna(value) and part.missing)
     is_open = name in BINS and part.low != part.high and part.high < max(BINS[name])  # a bin has its lower edge alone
     return bool(part.low <= value < part.high if is_open else part.low <= value <= part.high)
+
+
+def others_alike(anonymizer: KAnonymizer, seed: int) -> pd.DataFrame:
+    """Return the entries' private values, each other one of the same bin, or any where nothing of it leaves."""
+    catalogue, random = anonymizer.guarantee_.catalogue, np.random.default_rng(seed)
+    assert catalogue is not None
+    found, every = catalogue.private.copy(), anonymizer.population_.frame
+    for i, entry in enumerate(released(anonymizer)):
+        for name in {*PRIVATE} - {name for name in PRIVATE if not isinstance(entry.parts().get(name), Interval)}:
+            if (part := entry.parts()[name]).low != part.high:
+                inside = [v for v in every[name] if may_mean(part, v, name)]
+                found.loc[i, name] = random.choice(np.array(inside, dtype=found[name].dtype))
+        for name in {*PRIVATE} - {*entry.parts()}:
+            found.loc[i, name] = random.choice(every[name].to_numpy())
+    return found
+
+
+@pytest.mark.parametrize("policy", FORMS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_values_that_stay_behind_decide_on_no_answer(
+    policy: dict[str, Any], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything of the population but what leaves of the entries is replaced or out of reach: the same answers."""
+    anonymizer, asked = fitted(table(seed), **policy), table(seed + 20).head(60)
+    catalogue, other = anonymizer.guarantee_.catalogue, others_alike(anonymizer, seed)
+    assert catalogue is not None
+    assert (other.astype(str) != catalogue.private.astype(str)).to_numpy().any()
+    queries, sides = Constraints(take_in(asked, anonymizer.population_.encoder), {}), np.ones((60, 1), dtype=bool)
+    before = answer(catalogue, queries, sides, revert=False).entry
+    for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
+        monkeypatch.setattr(Population, read, None)
+    assert (answer(replace(catalogue, private=other), queries, sides, revert=False).entry == before).all()
+    assert (before >= 0).any()
+
+
+def away(query: Any, entry: Any, train: pd.DataFrame, entries: list[Any]) -> float:
+    """Return how far the nearest point of all that leaves is, and half of how much that is, value by value."""
+    total = entry.certificate.ncp * len(QUASI) / 2
+    for name in (*QUASI, *PRIVATE):
+        part, value = entry.parts().get(name), query[name]
+        if part is None:
+            total += 0.5
+        elif not isinstance(part, Interval) or part.levels is not None:
+            total += (None if pd.isna(value) else value) not in part
+        elif pd.isna(value) or part.low is None:
+            total += not (pd.isna(value) and part.missing)
+        else:
+            told = [p for each in entries if isinstance(p := each.parts().get(name), Interval)]
+            ends = [end for each in told if each.low is not None for end in (each.low, each.high)]
+            width = (max(ends) - min(ends) or max(ends)) if name in PRIVATE else np.ptp(train[name])
+            own = (part.high - part.low) / 2 if name in PRIVATE else 0
+            total += (max(part.low - value, value - part.high, 0) + own) / width
+    return float(total)
+
+
+@pytest.mark.parametrize("policy", FORMS)
+def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_of_that(policy: dict[str, Any]) -> None:
+    train, asked = table(3), table(23).head(60)
+    anonymizer, given = fitted(train, **policy), 0
+    entries = released(anonymizer)
+    for found, query in zip(anonymizer.explain(asked), asked.to_dict("records"), strict=True):
+        points = nearest_points(entries, [query] * len(entries), anonymizer.population_)
+        true = two(points.astype(train.dtypes)) == "yes"
+        offers = [
+            (away(query, entry, train, entries), entry) for entry, fits in zip(entries, true, strict=True) if fits
+        ]
+        if not offers:
+            assert (found.status, getattr(found, "reason", "")) == ("suppressed", "infeasible")
+            continue
+        nearest = min(distance for distance, _ in offers)
+        best = [(e.region, e.released) for distance, e in offers if distance <= nearest + 1e-9]
+        assert (found.region, found.released) in best
+        given += 1
+    assert given > 10
 
 
 # --- private values that are shared, or nobody's -----------------------------------------------------------------
