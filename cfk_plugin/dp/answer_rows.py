@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy.special
 from numpy.typing import NDArray
 
-from cfk_plugin.data.model import Goal, LabelModel
-from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
+from cfk_plugin.data.model import Goal
+from cfk_plugin.dp.domain import PublicDomain, PublicEncoder, numbers_of
+from cfk_plugin.dp.forest import Likelihood
 from cfk_plugin.errors import ModelError, quiet
-from cfk_plugin.metrics.heom import Heom, HeomCodes
+from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
 
+_PARTS = np.arange(1, 8) / 8
 _MOST = 10_000  # rows of an outcome that prototypes are sought among
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
 _LISTS = (list, tuple, set, frozenset)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 _LIBRARIES = frozenset({"builtins", "math", "operator", "numpy", "scipy", "sklearn", "pandas"})
 _GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
+
+Met = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.bool_]]
+Keeps = Callable[["_Points", NDArray[np.int64]], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -71,39 +76,119 @@ class ServedRows:
         return out
 
 
-def revert_rows(
-    rows: pd.DataFrame,
-    queries: pd.DataFrame,
-    model: LabelModel,
-    goal: Goal,
-    factual_labels: NDArray[Any] | None,
-    heom: Heom,
-) -> pd.DataFrame:
-    """Return rows with as many features as possible taken from their queries: sparser answers, which tell of the model.
+class _Points(NamedTuple):
+    """Rows as codes and, of numeric columns, numbers."""
 
-    Each turn, every row takes over the feature that brings it nearest among those that keep the outcome desired.
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float64]
+
+    def take(self, at: NDArray[np.int64]) -> _Points:
+        return _Points(self.codes[at], self.numbers[at])
+
+    def either(self, others: _Points, is_other: NDArray[np.bool_]) -> _Points:
+        return _Points(np.where(is_other, others.codes, self.codes), np.where(is_other, others.numbers, self.numbers))
+
+    def put(self, at: NDArray[np.int64], others: _Points) -> None:
+        self.codes[at], self.numbers[at] = others
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Mover:
+    """Moves rows towards who asks while the outcome stays desired, by what was drawn and the model's answers alone.
+
+    The better row has the lower L1 distance to its query less `weight` times its log-probability.
     """
-    names = [*heom.numeric, *heom.categorical]
-    moved, asked = rows.reset_index(drop=True), queries.reset_index(drop=True)
-    waiting = np.arange(len(moved))
-    while len(waiting):
-        gains = heom.parts(moved.take(waiting), asked.take(waiting))
-        at, feature = np.nonzero(gains > 0)
-        if not len(at):
-            break
-        tried = moved.take(waiting[at]).reset_index(drop=True)
-        for j in np.unique(feature):
-            these = np.flatnonzero(feature == j)
-            tried.loc[these, names[j]] = asked[names[j]].take(waiting[at[these]]).to_numpy()
-        own = None if factual_labels is None else factual_labels[waiting[at]]
-        met = goal.met(model(tried).astype(object), own)
-        gain = np.where(met, gains[at, feature], 0.0)
-        order = np.lexsort((-gain, at))
-        best = order[np.unique(at, return_index=True)[1]]  # of each row the largest gain, as `at` ascends
-        best = best[gain[best] > 0]
-        moved.loc[waiting[at[best]]] = tried.take(best).set_axis(waiting[at[best]])
-        waiting = waiting[at[best]]
-    return moved.set_axis(rows.index)
+
+    domain: PublicDomain
+    likelihood: Likelihood
+    weight: float
+
+    def move(self, rows: pd.DataFrame, labels: NDArray[Any], asked: pd.DataFrame, met: Met) -> pd.DataFrame:
+        """Return the rows, whose outcomes are `labels`, with what is better of their queries' declared values.
+
+        ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
+        """
+        names = rows.columns.tolist()
+        rest = {name: labels for name in self.domain.names if name not in rows}  # a surrogate's target stays as it is
+        points, own = (self._points(frame.assign(**rest)) for frame in (rows, asked))
+        own = points.either(own, own.codes >= 0)
+
+        def keeps(trial: _Points, which: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return met(self._frame(trial, names), which)
+
+        self._take_over(points, own, keeps)
+        for j, column in enumerate(self.domain.columns):
+            if column.is_numeric:
+                self._approach(points, own, j, keeps)
+        return self._frame(points, names)
+
+    def _points(self, frame: pd.DataFrame) -> _Points:
+        numbers = np.zeros((len(frame), len(self.domain.columns)))
+        for j, column in enumerate(self.domain.columns):
+            if column.is_numeric:
+                numbers[:, j] = column.rounded(numbers_of(frame[column.name]))
+        return _Points(self.domain.codes(frame), numbers)
+
+    def _frame(self, points: _Points, names: list[str]) -> pd.DataFrame:
+        columns = enumerate(self.domain.columns)
+        return pd.DataFrame(
+            {c.name: c.restore(points.codes[:, j], points.numbers[:, j]) for j, c in columns if c.name in names}
+        )
+
+    def _gaps(self, points: _Points, own: _Points) -> NDArray[np.float64]:
+        widths = np.array([column.width if column.is_numeric else 0.0 for column in self.domain.columns])
+        return np.where(widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes)
+
+    def _take_over(self, points: _Points, own: _Points, keeps: Keeps) -> None:
+        """Take over own values, the best first: trials are as many as are better, and the last one that holds stays.
+
+        The value that it lacks is not taken over any more, and what is better without it is tried again.
+        """
+        gaps, waiting = self._gaps(points, own), np.arange(len(points.codes))
+        while len(waiting):
+            order = self._order(points.take(waiting), own.take(waiting), gaps[waiting])
+            which, turn = np.nonzero(order >= 0)
+            if not len(which):
+                break
+            rank = np.full((len(waiting), gaps.shape[1] + 1), gaps.shape[1])
+            np.put_along_axis(rank, order, np.broadcast_to(np.arange(order.shape[1]), order.shape), axis=1)
+            rank = rank[:, :-1]  # of each column its place in the order
+            trial = points.take(waiting[which]).either(own.take(waiting[which]), rank[which] <= turn[:, None])
+            good, held = keeps(trial, waiting[which]), np.zeros(len(waiting), dtype=np.int64)
+            np.maximum.at(held, which[good], turn[good] + 1)
+            points.put(waiting, points.take(waiting).either(own.take(waiting), rank < held[:, None]))
+            gaps[waiting] = np.where(rank <= held[:, None], 0.0, gaps[waiting])
+            waiting = waiting[held < (order >= 0).sum(axis=1)]
+
+    def _order(self, points: _Points, own: _Points, gaps: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return columns in the order in which own values are better, and -1 after them."""
+        codes, gaps = points.codes.copy(), gaps.copy()
+        order: list[NDArray[np.int64]] = []
+        while True:
+            gain = np.where(gaps > 0, gaps + self.weight * self.likelihood.gains(codes, own.codes), 0.0)
+            best = np.where(gain.max(axis=1) > TIE, gain.argmax(axis=1), -1)
+            if not len(some := np.flatnonzero(best >= 0)):
+                return np.array(order, dtype=np.int64).reshape(len(order), len(codes)).T
+            order.append(best)
+            codes[some, best[some]], gaps[some, best[some]] = own.codes[some, best[some]], 0.0
+
+    def _approach(self, points: _Points, own: _Points, j: int, keeps: Keeps) -> None:
+        """Take one number part of the way, by eighths: the best of them that holds."""
+        column = self.domain.columns[j]
+        at = np.flatnonzero(np.isfinite(points.numbers[:, j] - own.numbers[:, j]) & (self._gaps(points, own)[:, j] > 0))
+        which = np.repeat(at, len(_PARTS))
+        trial, before = points.take(which), points.take(which)
+        trial.numbers[:, j] += (own.numbers[which, j] - trial.numbers[:, j]) * np.tile(_PARTS, len(at))
+        trial.numbers[:, j] = column.rounded(trial.numbers[:, j])
+        trial.codes[:, j] = column.codes(pd.Series(trial.numbers[:, j]))
+        gain = np.abs(trial.numbers[:, j] - before.numbers[:, j]) / column.width
+        gain += self.weight * self.likelihood.gains(before.codes, trial.codes)[:, j]
+        some = np.flatnonzero(gain > TIE)
+        if len(some):
+            gain[some[~keeps(trial.take(some), which[some])]] = 0.0
+            best = gain.reshape(-1, len(_PARTS)).argmax(axis=1) + np.arange(len(at)) * len(_PARTS)
+            best = best[gain[best] > TIE]
+            points.put(which[best], trial.take(best))
 
 
 def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:

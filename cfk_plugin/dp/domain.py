@@ -113,6 +113,13 @@ class PublicColumn:
             numbers = low + random.random(len(at)) * (high - low)
         return self.to_dtype(pd.Series(numbers).mask(pd.Series(missing)))
 
+    def rounded(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.rint(numbers) if self.is_whole else numbers
+
+    def restore(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> pd.Series:
+        """Return values in their declared type, numbers as they are."""
+        return self.to_dtype(pd.Series(numbers)) if self.is_numeric else self.pick(codes)
+
     def pick(self, at: NDArray[np.integer[Any]]) -> pd.Series:
         """Return declared values by their place (a missing one after the last), in their declared type."""
         dtype = self.attribute.dtype

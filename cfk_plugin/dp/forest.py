@@ -38,6 +38,29 @@ class Edge:
         return (self.first, self.counts) if column == self.second else (self.second, self.counts.T)
 
 
+class Likelihood:
+    """Log-probabilities of rows, as a sum over columns: of each code given that of the column it depends on."""
+
+    def __init__(self, parents: NDArray[np.int64], tables: Sequence[Counts]) -> None:
+        self._parents, self._flat = parents, np.concatenate([table.ravel() for table in tables])
+        sizes = np.array([table.shape[1] for table in tables])
+        self._first = np.cumsum([0, *(table.size for table in tables)])[:-1]
+        self._stride = np.where(parents < 0, 0, sizes)
+        self._children = (parents[:, None] == np.arange(len(tables))).astype(np.float64)
+
+    def of(self, codes: NDArray[np.int32]) -> Counts:
+        """Return the log-probability of each row."""
+        return np.asarray(self._at(codes, codes).sum(axis=1))
+
+    def gains(self, codes: NDArray[np.int32], others: NDArray[np.int32]) -> Counts:
+        """Return how much likelier each row were with a single column as in another one, for each column."""
+        now = self._at(codes, codes)
+        return np.asarray(self._at(codes, others) - now + (self._at(others, codes) - now) @ self._children)
+
+    def _at(self, given: NDArray[np.int32], codes: NDArray[np.int32]) -> Counts:
+        return np.asarray(self._flat[self._first + given[:, self._parents] * self._stride + codes])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
     """Noised counts of single columns and of some pairs that form no cycle. Everything here is post-processed noise."""
@@ -104,20 +127,27 @@ class Forest:
                 part_of = [part_of[a] if part == part_of[b] else part for part in part_of]
         return chosen
 
-    def sample(self, n: int, random: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Draw codes of rows; also return the log-probability of each row."""
+    def sample(self, n: int, random: np.random.Generator) -> NDArray[np.int32]:
+        """Draw codes of rows."""
         groups = np.zeros((n, len(self.single)), dtype=np.int32)
         codes = np.zeros_like(groups)
-        log_probability = np.zeros(n)
         for parent, column, conditional in self._walk():
             given = np.zeros(n, dtype=np.int32) if parent is None else groups[:, parent]
             groups[:, column] = _draw(conditional, given, random)
-            log_probability += np.log(conditional[given, groups[:, column]])
         for column, merged in enumerate(self.merged):
-            members = _within(self.single[column], merged)
-            codes[:, column] = _draw(members, groups[:, column], random)
-            log_probability += np.log(members[groups[:, column], codes[:, column]])
-        return codes, log_probability
+            codes[:, column] = _draw(_within(self.single[column], merged), groups[:, column], random)
+        return codes
+
+    def likelihood(self) -> Likelihood:
+        """Return the log-probabilities of codes, ready to be looked up."""
+        parents, tables = np.full(len(self.single), -1), [np.empty((0, 0))] * len(self.single)
+        for parent, column, conditional in self._walk():
+            merged = self.merged[column]
+            alone = np.log(_within(self.single[column], merged)[merged, np.arange(len(merged))])
+            given = np.zeros(1, dtype=np.int32) if parent is None else self.merged[parent]
+            parents[column] = -1 if parent is None else parent
+            tables[column] = np.log(conditional)[np.ix_(given, merged)] + alone
+        return Likelihood(parents, tables)
 
     def _walk(self) -> list[tuple[int | None, int, Counts]]:
         """Return columns so that each comes after the one it depends on, with its probabilities for each code there."""

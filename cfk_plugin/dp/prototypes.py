@@ -20,7 +20,7 @@ from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.provenance import declarations_of, environment_of
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp.answer_rows import ServedRows, check_unfitted, fit_surrogate, medoids, revert_rows
+from cfk_plugin.dp.answer_rows import Mover, ServedRows, check_unfitted, fit_surrogate, medoids
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.noise import PrivateRows, SeededRows
@@ -45,7 +45,10 @@ from cfk_plugin.release.results import (
 )
 
 _log = logging.getLogger("cfk_plugin")
-_REVERTS = "revert=True asks the model how near a row may come to the query: answers tell more of the model then"
+_REVERTS = (
+    "revert=True moves rows towards the query as far as the model's outcomes allow, and the model is private: answers "
+    "tell more of it then, which no epsilon covers"
+)
 
 
 def explanations_of(
@@ -106,8 +109,10 @@ class DPPrototypes:
         Number of prototypes of each outcome.
     plausibility : float
         Weight of a row's negative log-probability against its distance to the query (in features). 0: nearest alone.
-    revert : bool
-        Move the row towards the query as far as the outcome stays desired; this leaks.
+    revert : bool, optional
+        Whether a row takes over the query's own values, or numbers nearer to them, while the outcome stays desired and
+        it does not lose more in plausibility than it gains in distance. That costs no budget, and tells more of the
+        model. Default: unless `model_access` is "private", as nothing covers it then.
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model: "public" (or not trained on these people), "dp" (trained with a budget),
         "private", or "surrogate": an unfitted estimator is fitted here on the drawn rows, its target's domain public.
@@ -152,7 +157,7 @@ class DPPrototypes:
     serve: Literal["rows", "prototypes"] = "rows"
     prototypes: int = 64
     plausibility: float = 0.2
-    revert: bool = False
+    revert: bool | None = None
     model_access: ModelAccess = "private"
     model_epsilon: float | None = None
     model_delta: float | None = None
@@ -196,7 +201,7 @@ class DPPrototypes:
         Warns
         -----
         PrivacyLeakWarning
-            If the noise is seeded, a domain was read from rows, or rows are reverted.
+            If the noise is seeded, a domain was read from rows, or rows are moved though the model is private.
         """
         self._check_settings()
         check_population(population)
@@ -216,7 +221,7 @@ class DPPrototypes:
         asked = PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
         forest = Forest.measure(asked, domain.sizes)
         random = np.random.default_rng(self.seed)
-        codes, log_probability = forest.sample(self.rows, random)
+        codes, self._mover = forest.sample(self.rows, random), Mover(domain, forest.likelihood(), self.plausibility)
         drawn = domain.draw(codes, random)
         frame = drawn[features]
         if self.model_access == "surrogate":
@@ -224,7 +229,7 @@ class DPPrototypes:
         self.model_ = LabelModel(model, features, fractions=callable(self.goal_.desired))
         labels = self.model_(frame).astype(object)
         self.goal_.check(self.model_, labels)
-        cost = -self.plausibility * log_probability / len(features)
+        cost = -self.plausibility * self._mover.likelihood.of(codes) / len(features)
         served = ServedRows.of(domain, frame, labels, cost - cost.min())
         self.served_ = served if self.serve == "rows" else served.take(medoids(served, self.prototypes))
         self.forest_, self.certificate_ = forest, self._certificate(asked, domain)
@@ -275,8 +280,12 @@ class DPPrototypes:
         if self.certificate_.reverted and answered.any():  # as certified, whatever was set since
             which = np.flatnonzero(answered)
             own = None if labels is None else labels[which]
-            moved = revert_rows(rows.loc[which], frame.loc[which], self.model_, self.goal_, own, served.heom)
-            rows.loc[which] = moved
+
+            def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
+                return self.goal_.met(self.model_(some).astype(object), None if own is None else own[of])
+
+            moved = self._mover.move(rows.loc[which], served.labels[at[which]], frame.loc[which], met)
+            rows.loc[which] = moved.set_axis(which)
         return rows, answered
 
     def _fitted(self) -> DPPrototypes:
@@ -311,6 +320,8 @@ class DPPrototypes:
         weight = self.plausibility
         if not isinstance(weight, (int, float)) or isinstance(weight, bool) or not 0 <= weight < math.inf:
             raise PolicyError(f"plausibility must be a finite number >= 0, got {weight!r}")
+        if self.revert not in (None, False, True):
+            raise PolicyError(f"revert must be True, False or None, got {type(self.revert).__name__}")
         if self.seed is not None and not isinstance(self.seed, (int, np.integer)):
             raise PolicyError(f"seed must be a whole number or None, got {type(self.seed).__name__}")
 
@@ -320,7 +331,7 @@ class DPPrototypes:
             said.append("the noise is seeded: whoever knows the seed takes it off, and nothing is guaranteed")
         if domain.inferred:
             said.append(f"domains of {', '.join(domain.inferred)} were read from the rows: nothing is guaranteed")
-        if self.revert:
+        if self.revert and self.model_access == "private":
             said.append(_REVERTS)
         for text in said:
             warnings.warn(text, PrivacyLeakWarning, stacklevel=3)
@@ -341,7 +352,7 @@ class DPPrototypes:
             model_delta=self.model_delta,
             seeded=rows.seeded,
             inferred=domain.inferred,
-            reverted=self.revert,
+            reverted=self.model_access != "private" if self.revert is None else self.revert,
             fit=secrets.token_hex(8),
         )
 

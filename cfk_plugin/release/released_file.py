@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
@@ -188,7 +188,8 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
         and not certificate.inferred,
         "unit or neighbours are not those of the policy": (certificate.unit, certificate.neighbours)
         != (claim if published else unit),
-        "covers is not what its other fields come to": certificate.covers != said["covers"],
+        "covers is not what its other fields come to": said["covers"]
+        not in (certificate.covers, replace(certificate, reverted=False).covers),  # older files say no more
         "mechanism is not the policy's": mechanism.startswith("functional mechanism") != published
         or mechanism.startswith("seeded noise") != (certificate.seeded and policy.method == "dp")
         or (drawn and ("Gaussian" in mechanism) != (policy.delta > 0)),

@@ -42,6 +42,8 @@ _MODEL: Mapping[str, str] = {
 }
 """What epsilon covers, by what may be known of the model."""
 
+_MOVED = "; rows are moved towards who asks, which "
+
 MOST_DELTA = 1e-6
 """Largest delta where the number of people is not declared."""
 
@@ -165,7 +167,7 @@ class PrototypeCertificate:
     seeded, inferred : bool, tuple of str
         Whether the noise can be repeated, and columns whose domain was read from rows: either guarantees nothing.
     reverted : bool
-        Whether rows were moved towards the query, which tells more of the model.
+        Whether rows were moved towards the query, which tells more of the model; `covers` says what holds of that.
     fit : str
         Random name of the fit, of which all answers share one budget.
 
@@ -218,7 +220,10 @@ class PrototypeCertificate:
     @property
     def covers(self) -> str:
         """What is guaranteed, in words."""
-        return "nothing is guaranteed; see audit" if self.guarantee == "none" else _MODEL[self.model_access]
+        if self.guarantee == "none":
+            return "nothing is guaranteed; see audit"
+        told = "tells more of its outcomes" if self.model_access == "private" else "that covers"
+        return _MODEL[self.model_access] + (_MOVED + told if self.reverted else "")
 
     @property
     def threat_models(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ class PlainTree:
         domain = PublicDomain.of(population)
         rows = PrivateRows(domain.codes(population.frame), self.epsilon, self.delta, shares(len(domain.columns)))
         tree, random = measure(rows, domain.sizes), np.random.default_rng()
-        codes, _ = tree.sample(20_000, random)
+        codes = tree.sample(20_000, random)
         drawn = domain.draw(codes, random)
         self.served = ServedRows.of(domain, drawn, model.predict(drawn), np.zeros(len(drawn)))
         self.goal = Goal(desired)

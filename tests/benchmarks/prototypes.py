@@ -68,7 +68,7 @@ def declared(name: str, frame: pd.DataFrame, about: dict[str, Any]) -> Schema:
         quasi_identifiers=about["quasi_identifiers"],
         bounds={n: ends for n, ends in numeric.items() if n not in bins},
         bins=bins,
-        categories={n: columns[n].get("levels") or sorted(frame[n].dropna().unique()) for n in texts},
+        categories={n: [*map(str, columns[n].get("levels") or sorted(frame[n].dropna().unique()))] for n in texts},
         nullable=[n for n in columns if frame[n].isna().any()],
     )
 

@@ -153,7 +153,9 @@ def test_with_hardly_any_noise_the_counts_are_those_of_the_rows() -> None:
 
 
 def test_probabilities_of_all_rows_add_up_to_one_and_are_the_frequencies_of_what_is_drawn() -> None:
-    codes, log_probability = measured(linked(), 1.0).sample(100_000, np.random.default_rng(0))
+    forest = measured(linked(), 1.0)
+    codes = forest.sample(100_000, np.random.default_rng(0))
+    log_probability = forest.likelihood().of(codes)
     known = {tuple(row): value for row, value in zip(codes.tolist(), np.exp(log_probability), strict=True)}
     assert set(known) <= set(product(*map(range, SIZES)))
     assert sum(known.values()) == pytest.approx(1.0, abs=4e-3)  # rows of tiny probability may not have been drawn
@@ -165,12 +167,24 @@ def test_probabilities_of_all_rows_add_up_to_one_and_are_the_frequencies_of_what
     assert error[often].max() < 7
 
 
+def test_gains_are_differences_of_log_probabilities_with_one_code_changed() -> None:
+    random = np.random.default_rng(0)
+    forest = measured(np.column_stack([linked(), random.integers(0, 40, 4000)]).astype(np.int32), 5.0, (*SIZES, 40))
+    codes, others = forest.sample(50, random), forest.sample(50, random)
+    likelihood = forest.likelihood()
+    gains = likelihood.gains(codes, others)
+    for j in range(codes.shape[1]):
+        changed = codes.copy()
+        changed[:, j] = others[:, j]
+        assert gains[:, j] == pytest.approx(likelihood.of(changed) - likelihood.of(codes))
+
+
 def test_rare_codes_are_counted_together_and_drawn_one_by_one() -> None:
     random = np.random.default_rng(0)
     rare = np.where(random.random(20_000) < 0.6, 0, random.integers(1, 200, 20_000))
     found = measured(np.column_stack([rare, rare == 0]).astype(np.int32), 1.0, (200, 2))
     assert len(np.unique(found.merged[0])) < 20
-    codes, _ = found.sample(20_000, random)
+    codes = found.sample(20_000, random)
     assert len(np.unique(codes[:, 0])) > 100
     assert ((codes[:, 0] == 0) == (codes[:, 1] == 1)).mean() > 0.95
 
@@ -180,7 +194,7 @@ def test_shares_are_the_whole_budget_and_a_single_column_needs_no_pairs() -> Non
     assert [sum(shares(columns)) for columns in (1, 2, 12)] == pytest.approx([1.0] * 3)
     found = measured(linked()[:, :1], 1.0, (4,))
     assert found.edges == ()
-    assert found.sample(100, np.random.default_rng(0))[0].shape == (100, 1)
+    assert found.sample(100, np.random.default_rng(0)).shape == (100, 1)
 
 
 @settings(max_examples=25)

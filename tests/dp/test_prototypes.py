@@ -26,7 +26,7 @@ from cfk_plugin import (
     Suppressed,
     protect,
 )
-from cfk_plugin.dp import infer_domains
+from cfk_plugin.dp import PublicDomain, infer_domains
 from cfk_plugin.errors import (
     AdapterError,
     BudgetError,
@@ -107,7 +107,7 @@ def test_every_answer_is_a_declared_row_with_the_desired_outcome_and_the_certifi
 
 
 def test_the_answer_is_the_nearest_row_when_plausibility_is_not_weighed() -> None:
-    one = fitted(plausibility=0.0)
+    one = fitted(plausibility=0.0, revert=False)
     rows, _ = one.generate(QUERIES)
     served = one.served_.frame[one.served_.labels == "yes"]
 
@@ -154,14 +154,71 @@ def test_where_no_row_has_the_outcome_or_the_model_fails_answers_are_suppressed(
     assert reasons(fitted(model=moody, desired="opposite").explain(QUERIES)) == {"model_failed"}
 
 
-def test_reverting_warns_and_brings_answers_nearer_with_the_outcome_kept() -> None:
-    with pytest.warns(PrivacyLeakWarning, match="tell more of the model"):
+# --- moves towards who asks -------------------------------------------------------------------------------------------
+
+
+def test_rows_are_moved_unless_the_model_is_private_and_then_with_a_warning_where_that_is_asked_for() -> None:
+    for settings, moved in (({}, False), ({"model_access": "public"}, True), ({"revert": False}, False)):
+        with warnings.catch_warnings(action="error", category=PrivacyLeakWarning):
+            one = fitted(**{"model_access": "public", **settings} if settings else {})
+        rows, _ = one.generate(QUERIES)
+        assert one.certificate_.reverted == moved
+        assert rows.isin(one.served_.frame[["pay"]].squeeze().tolist())["pay"].all() != moved
+        assert ("moved towards who asks, which that covers" in one.certificate_.covers) == moved
+    with pytest.warns(PrivacyLeakWarning, match="no epsilon covers"):
         one = fitted(revert=True)
+    assert one.certificate_.covers.endswith("which tells more of its outcomes")
+
+
+def test_without_plausibility_own_values_are_taken_over_and_numbers_come_within_an_eighth_of_the_border() -> None:
+    one = fitted(plausibility=0.0, model_access="public")
+    at = one.served_.nearest(QUERIES, one.goal_, None)
     rows, _ = one.generate(QUERIES)
     assert (rich(rows) == "yes").all()
-    assert (rows[["age", "town", "member"]] == QUERIES[["age", "town", "member"]]).all(axis=None)
-    assert (rows["pay"] != QUERIES["pay"]).all()
-    assert one.certificate_.reverted
+    assert rows[["age", "town", "member"]].equals(QUERIES[["age", "town", "member"]])
+    way = one.served_.frame["pay"].take(at).to_numpy() - QUERIES["pay"]
+    assert (rows["pay"] - 2500 <= way / 8 + 1).all()
+    assert (rows["pay"] <= QUERIES["pay"] + way).all()
+
+
+def test_no_move_makes_a_row_worse_by_distance_and_plausibility_together() -> None:
+    one = fitted(50.0, plausibility=0.3, model_access="public", rows=300)
+    start = one.served_.frame.take(one.served_.nearest(QUERIES, one.goal_, None)).reset_index(drop=True)
+    likelihood, domain = one.forest_.likelihood(), PublicDomain.of(PEOPLE)
+
+    def loss(rows: pd.DataFrame) -> np.ndarray:
+        return one.served_.heom.parts(rows, QUERIES).sum(axis=1) - 0.3 * likelihood.of(domain.codes(rows))
+
+    moved = one.generate(QUERIES)[0]
+    assert (loss(moved) <= loss(start) + 1e-9).all()
+    assert (loss(moved) < loss(start) - 1e-9).any()
+
+
+def test_moves_take_as_many_calls_of_the_model_for_many_queries_as_for_few_and_repeat() -> None:
+    calls: list[int] = []
+
+    def counted(rows: pd.DataFrame) -> np.ndarray:
+        calls.append(len(rows))
+        return rich(rows)
+
+    one = fitted(model=counted, model_access="public")
+    asked = ASKED[rich(ASKED) == "no"]
+    first = {}
+    for n in (1, len(asked)):
+        calls.clear()
+        first[n] = one.generate(asked.head(n))[0]
+        assert len(calls) <= 2 * len(asked.columns)
+        assert sum(calls) <= n * 8 * len(asked.columns)
+    pd.testing.assert_frame_equal(first[len(asked)].head(1), first[1])
+
+
+def test_own_values_that_are_not_declared_are_not_taken_over() -> None:
+    asked = QUERIES.assign(town="Paris", age=np.r_[np.inf, [30.5] * (len(QUERIES) - 1)])
+    rows, answered = fitted(model_access="public", plausibility=0.0).generate(asked)
+    assert answered.all()
+    assert rows["town"].isin(TOWNS).all()
+    assert rows["age"].between(18, 90).all()
+    assert rows.dtypes.tolist() == patients().dtypes.tolist()
 
 
 # --- what is guaranteed ----------------------------------------------------------------------------------------------
@@ -298,7 +355,7 @@ def test_what_is_fitted_holds_no_row_of_the_table_and_can_be_pickled() -> None:
 def test_what_is_set_after_a_fit_changes_no_answer_and_no_claim() -> None:
     one = fitted(model_access="public")
     before = one.generate(QUERIES)[0]
-    one.revert = True
+    one.revert = False
     pd.testing.assert_frame_equal(one.generate(QUERIES)[0], before)
     one.epsilon = 0.01
     with pytest.raises(InputError):
@@ -320,6 +377,7 @@ def test_what_is_set_after_a_fit_changes_no_answer_and_no_claim() -> None:
         {"serve": "anything"},
         {"plausibility": -1},
         {"model_access": "open"},
+        {"revert": "yes"},
         {"model_epsilon": 1.0},
         {"model_delta": 1e-6},
         {"seed": "x"},
