@@ -122,8 +122,12 @@ class PluginManager:
             kind = f"{type(explainer).__module__}.{type(explainer).__qualname__}"
             known = ", ".join(info.name for info in self.infos) or "none"
             raise AdapterError(
-                f"no adapter knows an explainer of type {kind} (plugins loaded: {known}); "
-                "pass a callable, an object with an explain method, or an adapter in plugins=[...]"
+                f"no adapter knows an explainer of type {kind} (plugins loaded: {known}). Give a function that asks "
+                "it:\n"
+                "    def explain(queries):  # a DataFrame\n"
+                "        rows = explainer.METHOD(queries.to_numpy())  # one per query, as yours is asked\n"
+                "        return pd.DataFrame(rows, columns=queries.columns, index=queries.index)\n"
+                "For several answers, none, or methods of its own, see docs/how-to/write-an-adapter.md"
             )
         if not is_source:
             raise PluginError(f"an adapter returned {type(source).__name__}, which is no CounterfactualSource")

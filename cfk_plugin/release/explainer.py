@@ -326,7 +326,8 @@ class _Wrapped(HostOnly):
         frame = require_features(queries, features, "queries")
         call = replace(Request.of(queries, self.groups), candidates=self.m)
         asked, source = select(frame, features, renumber=False).copy(deep=True), self.source
-        rules = self._rules(constraints_of(options)) if options else self.anonymizer.rules_
+        said = constraints_of(options) if options else {}
+        rules = self._rules(said) if said else self.anonymizer.rules_
         failed = None
         try:
             with quiet(_RAISED, ExplainerError, let=CFKError), protecting():
@@ -341,6 +342,8 @@ class _Wrapped(HostOnly):
         if failed:
             _log.warning("%s: %s", self.name, failed)
             return self._withheld(np.arange(len(frame)), "explainer_failed", call)
+        if isinstance(batch, CounterfactualBatch) and batch.constraints != said:  # the explainer's own settings
+            rules = self._rules({**said, **batch.constraints})
         release = self._release if self.m == 1 else self._release_best
         return release(batch, select(frame, features), call, rules, progress)
 

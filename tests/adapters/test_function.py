@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,8 +127,14 @@ def test_exception_loses_text_and_context() -> None:
 def test_class_is_refused_and_the_rest_is_not_known() -> None:
     with pytest.raises(AdapterError, match=r"forgotten the \(\)"):
         source_of(pd.DataFrame)
-    with pytest.raises(AdapterError, match="no adapter knows"):
+    with pytest.raises(AdapterError, match="no adapter knows") as unknown:
         source_of(4711)
+    lines = str(unknown.value).splitlines()[1:-1]
+    found: dict[str, Any] = {"pd": pd, "explainer": SimpleNamespace(METHOD=lambda rows: rows[::-1])}
+    exec(dedent("\n".join(lines)), found)  # what the message says works as it stands
+    assert len(lines) == 3
+    assert ask(found["explain"]).frame["age"].tolist() == [40, 30, 20]
+    assert "docs/how-to/write-an-adapter.md" in str(unknown.value)
 
 
 def test_instance_based_is_what_the_explainer_says() -> None:

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = {"cfk_plugin": REPOSITORY / "cfk_plugin", "cfk_adapters": REPOSITORY / "adapters" / "cfk_adapters"}
 MODULES = sorted(path for folder in PACKAGES.values() for path in folder.rglob("*.py"))
 
-ADAPTERS = ("dice", "nice", "nearest", "function")
+ADAPTERS = ("dice", "nice", "shapes", "nearest", "function")
 LONGEST_MODULE = 400
 LONGEST_FUNCTION = 60
 LARGEST_ROOM = 12

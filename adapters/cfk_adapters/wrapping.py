@@ -1,0 +1,283 @@
+"""What sources of other libraries have in common: how rows get into arrays and back, and how a library is called."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.hookspecs import (
+    CounterfactualBatch,
+    ask,
+    constraints_of,
+    desired_of,
+    released_cells,
+    without_constraints,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.release.explanations import Explanations
+
+    Options = dict[str, Any]
+
+_NOISE = 1e-4  # from a whole number: what scaling back and forth leaves
+
+
+@dataclass(frozen=True, repr=False)
+class Encoded:
+    """An explainer that takes rows in another form than the population has them, and what turns one into the other.
+
+    Parameters
+    ----------
+    explainer : object
+        Of a library that takes arrays of numbers: alibi, cfnow, FAT-Forensics, ProtoDash.
+    encoder : object
+        Has ``transform`` (from a DataFrame of the features to an array or DataFrame that the explainer takes) and
+        ``inverse_transform`` (back), as scalers and encoders of scikit-learn have.
+    """
+
+    explainer: Any
+    encoder: Any
+
+
+class LibrarySource(ABC):
+    """An explainer of a library as a source of counterfactuals, and its results rebuilt from what is released.
+
+    Each call works on a shallow copy of the explainer, as most keep the last answer on themselves. Where the explainer
+    takes numbers, text goes through an encoder. Single precision is read as the decimal number that it stands for. The
+    explainers know no constraints of a call: what is released is held to them.
+
+    Parameters
+    ----------
+    explainer : object
+    context : AdaptContext
+    encoder : object, optional
+        See `Encoded`.
+    """
+
+    library: str
+    kinds: Mapping[str, str]
+    """Names of the classes or functions that this source is for, and where their answers are."""
+    method = "explain"
+    one_by_one = True
+    counts_classes = True
+    instance_based = False
+
+    def __init__(self, explainer: Any, context: AdaptContext, encoder: Any = None) -> None:
+        self._explainer, self._features = explainer, list(context.features)
+        self._classes = None if context.classes is None else np.asarray(context.classes).tolist()
+        self._encoder = encoder or Places(self._features)
+        self._kind, kind = next((self.kinds[name], name) for _, name in line_of(explainer) if name in self.kinds)
+        self.name = f"{self.library}:{kind}"
+
+    def __repr__(self) -> str:
+        """Name the explainer."""
+        return f"{type(self).__name__}({self.name})"
+
+    def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
+        """Ask for counterfactuals of the queries; options are those of the library's own method, and constraints."""
+        if missing := [name for name in self._features if name not in queries.columns]:
+            raise AdapterError(f"the queries have no column {', '.join(missing)}")
+        rows = queries[self._features]
+        said, told = self._said(options, rows)
+        parts = [rows.iloc[i : i + 1] for i in range(len(rows))] if self.one_by_one else [rows]
+        answers = [answer for part in parts for answer in self._found(self._ask(self._given(part), told), part)]
+        return self._batch(answers, rows, said)
+
+    @property
+    def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, Any, pd.DataFrame]]]:
+        """The library's own method, called as it is without protection."""
+        called = self._explainer if self.method == "__call__" else getattr(self._explainer, self.method)
+        signature = inspect.signature(called)
+        first = next(iter(signature.parameters))
+
+        def own(*args: Any, **named: Any) -> tuple[CounterfactualBatch, Any, pd.DataFrame]:
+            options = dict(signature.bind(*args, **named).arguments)
+            options |= options.pop("kwargs", {})
+            rows = self._rows(options.pop(first))
+            said, told = self._said(options, rows)
+            native = self._ask(self._given(rows), told)
+            return self._batch(self._found(native, rows), rows, said), native, rows
+
+        return {"explain" if self.method == "__call__" else self.method: own}
+
+    @abstractmethod
+    def restore(self, native: Any, explanations: Explanations) -> Any:
+        """Build the library's result anew from released cells."""
+
+    @abstractmethod
+    def _found(self, native: Any, rows: pd.DataFrame) -> list[Any]:
+        """Return what an answer has for each of some queries: rows as the explainer has them, or None."""
+
+    def _goal(self, options: Options) -> Any:
+        """Return the outcome that a call names, and leave in the options what the library takes."""
+        return desired_of(options, self._classes)
+
+    def _limits(self, options: Options, rows: pd.DataFrame) -> dict[str, Any]:  # noqa: ARG002 - some need them
+        """Return what the explainer's own settings say may change."""
+        return {}
+
+    def _given(self, rows: pd.DataFrame) -> Any:
+        """Return queries as the explainer takes them."""
+        return self._encode(rows)
+
+    def _rows(self, given: Any) -> pd.DataFrame:
+        """Return queries from what a caller gave to the library's own method."""
+        return self._decode(np.atleast_2d(np.asarray(given)))
+
+    def _ask(self, given: Any, options: Options) -> Any:
+        working = ask(lambda: _working_copy(self._explainer))
+        return ask(lambda: (working if self.method == "__call__" else getattr(working, self.method))(given, **options))
+
+    def _said(self, options: Mapping[str, Any], rows: pd.DataFrame) -> tuple[dict[str, Any], Options]:
+        """Return goal and constraints of a call, and the arguments that the library gets."""
+        told: Options = without_constraints(options)
+        limits = self._limits(told, rows) | constraints_of(options)
+        return {"desired": self._goal(told), "constraints": limits}, told
+
+    def _batch(self, answers: Sequence[Any], rows: pd.DataFrame, said: Mapping[str, Any]) -> CounterfactualBatch:
+        frames = [None if answer is None or not len(answer) else self._decode(answer, rows) for answer in answers]
+        query = np.repeat(np.arange(len(rows)), [1 if frame is None else len(frame) for frame in frames])
+        there = [frame for frame in frames if frame is not None]
+        found = pd.concat(there, ignore_index=True) if there else pd.DataFrame(columns=self._features)
+        slots = np.flatnonzero(np.isin(query, [i for i, frame in enumerate(frames) if frame is not None]))
+        return CounterfactualBatch(found, slots, query, said["desired"], said["constraints"])
+
+    def _encode(self, rows: pd.DataFrame) -> Any:
+        return ask(lambda: self._encoder.transform(rows.copy()))
+
+    def _decode(self, values: Any, like: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return rows of the explainer's as the population has them, in the queries' kinds of numbers."""
+        encoder = self._encoder.like(like) if isinstance(self._encoder, Places) and like is not None else self._encoder
+        found = ask(lambda: encoder.inverse_transform(values))
+        if not isinstance(found, pd.DataFrame):
+            if np.ndim(found) != 2 or np.shape(found)[1] != len(self._features):
+                raise AdapterError(f"{self.name} has rows of shape {np.shape(found)}, not one column per feature")
+            found = pd.DataFrame(found, columns=self._features).infer_objects()
+        if missing := [name for name in self._features if name not in found]:
+            raise AdapterError(f"the answer of {self.name} has no column {', '.join(missing)}")
+        columns = {name: settled(found[name], None if like is None else like[name]) for name in self._features}
+        return pd.DataFrame(columns, columns=self._features).reset_index(drop=True)
+
+    def _cells(self, entries: Any) -> np.ndarray[Any, Any]:
+        """Return released cells, one row per entry; None in a row that is withheld."""
+        table = np.full((len(entries), len(self._features)), None, dtype=object)
+        for i, cells in enumerate(released_cells(entries)):
+            if cells is not None:
+                table[i] = [cells[name] for name in self._features]
+        return table
+
+    def _labels(self, entries: Any) -> list[Any]:
+        """Return the outcomes that were certified, of libraries that count classes as positions; None if withheld."""
+        outcomes = [entry.outcome for entry in entries if entry.status == "released"]
+        known = self._classes if self.counts_classes and self._classes else []
+        found = iter([None if o.is_other else known.index(o.label) if o.label in known else o.label for o in outcomes])
+        return [next(found) if entry.status == "released" else None for entry in entries]
+
+    def _label_at(self, places: Any, argument: str) -> Any:
+        """Return the label at the one position that an argument names for all queries; None without one."""
+        if places is None:
+            return None
+        named = np.unique(np.asarray(places))
+        if len(named) == 1 and named.dtype.kind == "f" and named[0] % 1 == 0:
+            named = named.astype(int)
+        if len(named) != 1:
+            raise AdapterError(f"{argument} names several outcomes; explanations are certified for one: name one")
+        return desired_of({"target_class": named[0].item()}, self._classes)
+
+
+class Places:
+    """Rows as arrays of numbers: a category that is text is its position in a list that the explainer has.
+
+    Parameters
+    ----------
+    features : list of str
+    categories : mapping of int to sequence, optional
+        Values of the columns at some positions.
+    """
+
+    def __init__(self, features: list[str], categories: Mapping[int, Sequence[Any]] | None = None) -> None:
+        self._features = features
+        self._lists = {features[int(j)]: list(values) for j, values in (categories or {}).items()}
+
+    def like(self, rows: pd.DataFrame) -> Places:
+        """Return the one for rows of which only some columns are text."""
+        other = copy.copy(self)
+        other._lists = {name: each for name, each in self._lists.items() if not is_number(rows[name])}
+        return other
+
+    def transform(self, rows: pd.DataFrame) -> np.ndarray[Any, Any]:
+        """Return an array; a category that the list does not have is an error, and so is text without a list."""
+        texts = [name for name in self._features if not is_number(rows[name])]
+        if unknown := [name for name in texts if name not in self._lists]:
+            raise AdapterError(
+                f"columns {', '.join(unknown)} are text, and the explainer takes numbers: give Encoded(explainer, "
+                "encoder), which turns rows into what it takes and back; see docs/how-to/wrap-other-explainers.md"
+            )
+        coded = rows.copy()
+        for name in texts:
+            coded[name] = pd.Index(self._lists[name]).get_indexer(pd.Index(rows[name].astype(object)))
+        if strange := [name for name in texts if (coded[name] < 0).any()]:
+            raise AdapterError(f"the queries have categories that the explainer does not know, in {', '.join(strange)}")
+        return coded.to_numpy(dtype=float)
+
+    def inverse_transform(self, values: Any) -> pd.DataFrame:
+        """Return a table with the listed categories."""
+        table = pd.DataFrame(values, columns=self._features)
+        for name, known in self._lists.items():
+            places = table[name].astype(float).round().astype(int).clip(0, len(known) - 1)
+            table[name] = pd.Series(known, dtype=object).to_numpy()[places]
+        return table.infer_objects()
+
+
+def is_number(column: pd.Series[Any]) -> bool:
+    """Say whether a column holds numbers."""
+    return bool(pd.api.types.is_numeric_dtype(column))
+
+
+def settled(column: pd.Series[Any], like: pd.Series[Any] | None) -> pd.Series[Any]:
+    """Return a column of an answer without the noise of single precision; whole where it is so, and the query's is."""
+    if column.dtype in (np.float32, np.float16):
+        column = pd.Series([_decimal(value) for value in column.tolist()], column.index, float)
+    if like is None or not is_number(column) or column.isna().any():
+        return column
+    if pd.api.types.is_bool_dtype(like):
+        return column.astype(float) > 1 / 2
+    is_whole = pd.api.types.is_integer_dtype(like) and np.allclose(column, column.round(), rtol=0, atol=_NOISE)
+    return column.round().astype("int64") if is_whole else column
+
+
+def _decimal(value: float) -> float:
+    """Return the number of six digits that a number in single precision stands for, or itself."""
+    short = float(f"{value:.6g}")
+    return short if abs(short - value) <= abs(value) * 2 * np.finfo(np.float32).eps else float(str(np.float32(value)))
+
+
+def line_of(explainer: Any) -> list[tuple[str, str]]:
+    """Return library and name of the explainer's class and those it derives from, or of the function that it is."""
+    found = getattr(explainer, "func", explainer)
+    kinds = [found] if isinstance(found, FunctionType) else type(found).__mro__
+    return [(kind.__module__.split(".")[0], kind.__qualname__) for kind in kinds]
+
+
+def _working_copy(explainer: Any) -> Any:
+    """Copy an explainer and the answers that it keeps, but share models and training rows with it."""
+    if isinstance(explainer, partial):
+        return explainer
+    working = object.__new__(type(explainer))  # `copy` would ask OmniXAI's, which copy all that they hold, and fail
+    vars(working).update(vars(explainer))
+    for name in ("return_dict", "instance_dict"):  # alibi writes into these
+        if name in vars(working):
+            setattr(working, name, copy.deepcopy(getattr(working, name)))
+    return working
