@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 import scipy.special
 from numpy.typing import NDArray
 
+from cfk_plugin.data.domain import mix
 from cfk_plugin.data.model import Goal
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder, numbers_of
 from cfk_plugin.dp.forest import Likelihood
 from cfk_plugin.errors import ModelError, quiet
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
+from cfk_plugin.protection.kernels import scan_rows
 
 _PARTS = np.arange(1, 8) / 8
 _MOST = 10_000  # rows of an outcome that prototypes are sought among
@@ -31,7 +35,55 @@ Met = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.bool_]]
 Keeps = Callable[["_Points", NDArray[np.int64]], NDArray[np.bool_]]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Answers:
+    """The rows of some outcomes, and which of them is nearest to others: to the last bit as `Heom.nearest`.
+
+    All are scanned in single precision; those that can be the nearest are compared as `Heom` does.
+    """
+
+    def __init__(self, heom: Heom, codes: HeomCodes, cost: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
+        kept = codes.take(rows)
+        equal = mix(np.column_stack([kept.numbers.view(np.uint64), kept.codes, cost[rows].view(np.uint64)]))
+        first = np.sort(np.unique(equal, return_index=True)[1])  # of equal rows the first answers
+        kept, self._rows = kept.take(first), rows[first]
+        self._heom, self._codes, self._cost = heom, codes, cost
+        self._widths = np.array([heom.ranges[name] or np.inf for name in heom.numeric])
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a column may be all missing
+            ends = np.nanmin(kept.numbers, axis=0), np.nanmax(kept.numbers, axis=0)
+        self._ends = np.nan_to_num(ends)
+        self._has_gaps = np.isnan(kept.numbers).any(axis=0)
+        coded = [pd.factorize(column) for column in kept.codes.T]
+        self._code_of = [{token: code for code, token in enumerate(tokens.tolist())} for _, tokens in coded]
+        numbers = (kept.numbers - self._ends[0]) / self._widths
+        self._scanned = np.array([*numbers.T, *(own for own, _ in coded)], dtype=np.float32)
+        self._dear = (cost[self._rows] * len(self._scanned)).astype(np.float32)
+
+    def nearest(self, asked: HeomCodes) -> NDArray[np.int64]:
+        """Return the nearest row to each; distances that `heom.TIE` calls the same go to the first row."""
+        size, numbers = len(self._scanned), len(self._widths)
+        clipped = np.clip(asked.numbers, *self._ends)
+        # How much farther away all rows with a number are; no more than single precision holds.
+        beyond = np.nan_to_num(np.abs(asked.numbers - clipped) / self._widths).clip(max=1e30)
+        places = np.empty((len(asked), size), dtype=np.float32)
+        places[:, :numbers] = (clipped - self._ends[0]) / self._widths
+        for j, code_of in enumerate(self._code_of):
+            places[:, numbers + j] = [code_of.get(token, -1) for token in asked.codes[:, j].tolist()]
+        slack = 1e-6 * size + 1e-12 * beyond.sum(axis=1) + 1e-6 * beyond[:, self._has_gaps].sum(axis=1)
+        gaps = (1 - beyond).astype(np.float32, order="C")
+        who, rows = scan_rows(self._scanned, self._dear, places, gaps, numbers, slack, 1e-6 * size)
+        order = np.lexsort((rows, who))
+        who, rows = who[order], self._rows[rows[order]]
+        away = self._heom.pairs(asked.take(who), self._codes.take(rows)) + self._cost[rows]
+        least = np.minimum.reduceat(away, np.searchsorted(who, np.arange(len(asked))))
+        near = np.flatnonzero(away <= least[who] + TIE)
+        return rows[near[np.unique(who[near], return_index=True)[1]]]
+
+
+_ANSWERS: WeakKeyDictionary[ServedRows, dict[Hashable, tuple[Goal, _Answers]]] = WeakKeyDictionary()
+_KEPT = 8  # goals, or outcomes of those who ask, for which the rows are kept ready
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
 class ServedRows:
     """Rows to answer with. They come from noised counts alone, so they may be looked at."""
 
@@ -63,17 +115,24 @@ class ServedRows:
     def nearest(self, queries: pd.DataFrame, goal: Goal, factual_labels: NDArray[Any] | None) -> NDArray[np.int64]:
         """Return, per query, the nearest row with a desired outcome, or -1; `factual_labels` are for "opposite"."""
         asked = self.heom.encode(queries)
-        out = np.full(len(queries), -1, dtype=np.int64)
         if factual_labels is None:
-            turns = [(np.ones(len(queries), dtype=bool), goal.met(self.labels))]
-        else:
-            turns = [(factual_labels == label, self.labels != label) for label in pd.unique(factual_labels)]
-        for which, met in turns:
-            rows = np.flatnonzero(met)
-            if len(rows):
-                found, _ = self.heom.nearest(asked.take(which), self.codes.take(rows), cost=self.cost[rows])
-                out[which] = rows[found[:, 0]]
+            return self._nearest(asked, goal, None)
+        out = np.empty(len(queries), dtype=np.int64)
+        for label in pd.unique(factual_labels):
+            which = np.flatnonzero(factual_labels == label)
+            out[which] = self._nearest(asked.take(which), goal, label)
         return out
+
+    def _nearest(self, asked: HeomCodes, goal: Goal, own: Any) -> NDArray[np.int64]:
+        ready, key = _ANSWERS.setdefault(self, {}), (id(goal), own)
+        if key not in ready:
+            rows = np.flatnonzero(goal.met(self.labels) if own is None else self.labels != own)
+            if not len(rows):
+                return np.full(len(asked), -1, dtype=np.int64)
+            while len(ready) >= _KEPT:
+                ready.pop(next(iter(ready)))
+            ready[key] = goal, _Answers(self.heom, self.codes, self.cost, rows)
+        return ready[key][1].nearest(asked)
 
 
 class _Points(NamedTuple):

@@ -18,6 +18,7 @@ _BLOCK = 1 << 18  # distances held at once; 2 MB stay in a core's cache
 TIE = 1e-12  # distances closer than this are the same: sums of the same terms in another order are
 _MISSING = np.uint64(0)
 _WIDE = 100  # columns; fewer are read faster one by one
+_FEW = 256  # rows; of more, each distinct category is hashed once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,10 +101,7 @@ class Heom:
         """Prepare the rows of a table for many comparisons; the columns may be in any order."""
         if lost := [name for name in (*self.numeric, *self.categorical) if name not in frame.columns]:
             raise InputError(f"missing column {', '.join(lost)}")
-        codes = np.empty((len(frame), len(self.categorical)), dtype=np.uint64, order="F")
-        for j, name in enumerate(self.categorical):
-            codes[:, j] = _hash(frame[name])
-        return HeomCodes(_numbers(frame, self.numeric), codes)
+        return HeomCodes(_numbers(frame, self.numeric), _hashes(frame, self.categorical))
 
     def distances(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
         """Return the distance of every row of `a` to every row of `b`, shape (len(a), len(b))."""
@@ -166,7 +164,12 @@ class Heom:
 
     def pairs(self, a: HeomCodes, b: HeomCodes) -> NDArray[np.float64]:
         """Return the distance of row i of `a` to row i of `b`: to the last bit that of `distances`."""
-        return self._apart(a.numbers, a.codes, b)
+        total = np.zeros(len(a))
+        for column in differences(a.numbers, b.numbers, np.array([*self.ranges.values()])).T:
+            total += column
+        total += (a.codes != b.codes).sum(axis=1)
+        total /= max(len(self.numeric) + len(self.categorical), 1)
+        return total
 
     def _apart(self, numbers: NDArray[np.float64], codes: NDArray[np.uint64], b: HeomCodes) -> NDArray[np.float64]:
         shape = np.broadcast_shapes(numbers.shape[:-1], (len(b),))
@@ -221,9 +224,18 @@ def _smallest(block: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     return order
 
 
-def _hash(column: pd.Series) -> NDArray[np.uint64]:
-    codes, distinct = pd.factorize(column.astype(object), use_na_sentinel=True)
-    return hashes_of([to_text(value) for value in distinct])[codes]
+def _hashes(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.uint64]:
+    codes = np.empty((len(frame), len(names)), dtype=np.uint64, order="F")
+    if len(frame) <= _FEW and names:  # all columns at once
+        places = [*map(frame.columns.tolist().index, names)]
+        values = frame.to_numpy(dtype=object)[:, places].T.ravel()
+        hashes = np.where(pd.isna(values), _MISSING, hashes_of([*map(to_text, values.tolist())])[:-1])
+        codes[:] = hashes.reshape(len(names), len(frame)).T
+        return codes
+    for j, name in enumerate(names):
+        at, distinct = pd.factorize(frame[name].astype(object), use_na_sentinel=True)
+        codes[:, j] = hashes_of([to_text(value) for value in distinct])[at]
+    return codes
 
 
 def hashes_of(texts: Sequence[str]) -> NDArray[np.uint64]:

@@ -6,7 +6,7 @@ included, searched, then excluded. A hull is visited once: what an excluded cell
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from cfk_plugin.protection.hull import SET, Hull, Local, engulfs, extend, first_
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Singles: TypeAlias = "NDArray[np.float32]"
 
 
 # Lower bounds: what any completion of a partial region must cost.
@@ -446,3 +448,84 @@ def nearest_rows(
             if away > slack or not exclude_same:
                 _insert(best, away)
     return found[:size], apart[:size], best[k - 1] + slack
+
+
+# Nearest rows of many features: where a tree would tell few rows apart, all are scanned in single precision.
+
+_AT_ONCE = 4096  # rows whose sums stay in a core's cache
+
+
+@inner
+def _add_apart(total: Singles, row: Singles, x: Any, from_missing: Any) -> None:
+    for i in range(total.size):
+        away = abs(row[i] - x)
+        total[i] += from_missing if np.isnan(away) else away
+
+
+@inner
+def _add_present(total: Singles, row: Singles) -> None:
+    for i in range(total.size):
+        total[i] += np.float32(not np.isnan(row[i]))
+
+
+@inner
+def _add_other(total: Singles, row: Singles, x: Any) -> None:
+    for i in range(total.size):
+        total[i] += np.float32(row[i] != x)
+
+
+@inner
+def _within(total: Singles, limit: Any, at: Ints) -> int:
+    """Note which numbers are not above the limit, and return how many; blocks without any are passed quickly."""
+    few = np.int32(0)
+    for i in range(total.size):
+        few += np.int32(total[i] <= limit)
+    found = 0
+    for i in range(total.size if few else 0):
+        if total[i] <= limit:
+            at[found] = i
+            found += 1
+    return found
+
+
+@jit
+def scan_rows(
+    rows: Singles, cost: Singles, places: Singles, from_missing: Singles, numbers: int, slack: Floats, rounding: float
+) -> tuple[Ints, Ints]:
+    """Find all rows that can be nearest to some places, where sums are right within the slack and their rounding.
+
+    `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at ``places[i, j]`` is
+    ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair.
+    """
+    best, total, at = np.empty(len(places)), np.empty(_AT_ONCE, np.float32), np.empty(_AT_ONCE, np.int64)
+    who, found, apart, size = np.empty(256, np.int64), np.empty(256, np.int64), np.empty(256), 0
+    for start in range(0, cost.size, _AT_ONCE):
+        stop = min(start + _AT_ONCE, cost.size)
+        near = total[: stop - start]
+        for i in range(len(places)):
+            near[:] = cost[start:stop]
+            for j in range(len(rows)):
+                row, x = rows[j, start:stop], places[i, j]
+                if j >= numbers:
+                    _add_other(near, row, x)
+                elif np.isnan(x):
+                    _add_present(near, row)
+                else:
+                    _add_apart(near, row, x, from_missing[i, j])
+            if start == 0:
+                best[i] = near.min()
+            limit = np.float32(best[i] + abs(best[i]) * rounding + slack[i])
+            few = _within(near, limit, at)
+            for r in at[:few]:
+                if size == who.size:
+                    who, found, apart = longer(who), longer(found), longer(apart)
+                who[size], found[size], apart[size] = i, start + r, near[r]
+                best[i] = min(best[i], near[r])
+                size += 1
+    kept = 0
+    for s in range(size):
+        i = who[s]
+        if apart[s] <= best[i] + abs(best[i]) * rounding + slack[i]:
+            who[kept], found[kept] = i, found[s]
+            kept += 1
+    return who[:kept], found[:kept]

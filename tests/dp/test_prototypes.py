@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
@@ -26,7 +28,9 @@ from cfk_plugin import (
     Suppressed,
     protect,
 )
+from cfk_plugin.data.model import Goal
 from cfk_plugin.dp import PublicDomain, infer_domains
+from cfk_plugin.dp.answer_rows import ServedRows
 from cfk_plugin.errors import (
     AdapterError,
     BudgetError,
@@ -38,6 +42,7 @@ from cfk_plugin.errors import (
     PrivacyLeakWarning,
     SchemaError,
 )
+from cfk_plugin.metrics.heom import Heom
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 TOWNS = ["Antwerp", "Ghent", "Namur"]
@@ -117,6 +122,56 @@ def test_the_answer_is_the_nearest_row_when_plausibility_is_not_weighed() -> Non
 
     for (_, query), (_, answer) in zip(QUERIES.iterrows(), rows.iterrows(), strict=True):
         assert away(query, answer) == pytest.approx(away(query, served).min())
+
+
+def compared_with_all(served: ServedRows, queries: pd.DataFrame, goal: Goal, own: Any) -> list[int]:
+    found = []
+    for i in range(len(queries)):
+        rows = np.flatnonzero(goal.met(served.labels) if own is None else served.labels != own[i])
+        asked = served.heom.encode(queries.iloc[[i]])
+        at, _ = served.heom.nearest(asked, served.codes.take(rows), cost=served.cost[rows])
+        found.append(int(rows[at[0, 0]]) if len(rows) else -1)
+    return found
+
+
+NUMBER = st.sampled_from([0.0, 0.1, 0.2, 0.30000000000000004, 1.0, None])
+DRAWN = st.tuples(NUMBER, NUMBER, st.sampled_from(["a", "b", None]), st.booleans(), st.sampled_from([0.0, 0.1, 1e-13]))
+QUERY = st.tuples(NUMBER | st.floats(-1e30, 1e30), NUMBER, st.sampled_from(["a", "c", None]), st.booleans())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(DRAWN, min_size=1, max_size=12), st.lists(QUERY, min_size=1, max_size=4), st.randoms())
+def test_answers_are_to_the_last_bit_those_of_comparing_with_all_rows_with_ties_in_order(
+    drawn: list[Any], asked: list[Any], random: Any
+) -> None:
+    frame, queries = (
+        pd.DataFrame([row[:4] for row in rows], columns=[*"xyct"]).astype({"x": float, "y": float})
+        for rows in (drawn, asked)
+    )
+    labels, own = (np.array([random.choice("nm") for _ in rows], dtype=object) for rows in (drawn, asked))
+    heom = Heom(["x", "y"], ["c", "t"], {"x": random.choice([1.0, 0.3, 0.0]), "y": 7e-5})
+    served = ServedRows(frame, labels, np.array([row[4] for row in drawn]), heom, heom.encode(frame))
+    for goal, factual in ((Goal("n"), None), (Goal(lambda found: found == "n"), None), (Goal("opposite"), own)):
+        assert served.nearest(queries, goal, factual).tolist() == compared_with_all(served, queries, goal, factual)
+
+
+@pytest.mark.parametrize("numeric", [0, 4, 23])
+def test_so_are_those_of_many_rows_and_features_lone_or_in_batches(numeric: int) -> None:
+    random = np.random.default_rng(numeric)
+    values = np.hstack([random.random((9000, numeric)), random.integers(0, 3, (9000, 23 - numeric))]).round(1)
+    frame = pd.DataFrame(values[:, random.permutation(23)], columns=[f"x{j}" for j in range(23)])
+    frame["x3"] = frame["x3"].mask(random.random(9000) < 0.2)
+    drawn, queries = frame.head(8900), frame.tail(100).reset_index(drop=True) * 1.1
+    is_number = [name for name in frame if frame[name].nunique() > 4]
+    heom = Heom(is_number, [name for name in frame if name not in is_number], dict.fromkeys(is_number, 0.9))
+    cost = random.random(8900).round(3) / 10
+    served = ServedRows(drawn, random.choice([1, 2, 3], 8900).astype(object), cost, heom, heom.encode(drawn))
+    expected, own = compared_with_all(served, queries, Goal(2), None), np.arange(100) % 5
+    assert served.nearest(queries, Goal(2), None).tolist() == expected
+    lone = [served.nearest(queries.iloc[[i]], Goal(2), None)[0] for i in range(20)]
+    assert lone == expected[:20]
+    opposite = Goal("opposite")
+    assert served.nearest(queries, opposite, own).tolist() == compared_with_all(served, queries, opposite, own)
 
 
 @ignored
@@ -301,9 +356,9 @@ def test_a_delta_that_lets_somebodys_row_leave_is_refused(settings: dict[str, An
 
 def test_the_tables_own_number_of_people_does_not_decide_on_delta() -> None:
     for people in (PEOPLE, population(patients(5))):
-        for settings in ({"delta": 1e-6}, {"delta": 1e-3, "people": 900}):
-            one = DPPrototypes(1.0, rows=100, **settings).fit(people, rich, "yes")  # type: ignore[arg-type]
-            assert one.certificate_.delta == settings["delta"]
+        for allowed in ({"delta": 1e-6}, {"delta": 1e-3, "people": 900}):
+            one = DPPrototypes(1.0, rows=100, **allowed).fit(people, rich, "yes")  # type: ignore[arg-type]
+            assert one.certificate_.delta == allowed["delta"]
 
 
 def test_a_surrogate_learns_from_the_rows_and_the_private_model_is_never_asked() -> None:

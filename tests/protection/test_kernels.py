@@ -116,6 +116,9 @@ LATER = """
 import numpy as np, pandas as pd, sys, warnings
 from numba.core import event
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.data.model import Goal
+from cfk_plugin.dp.answer_rows import ServedRows
+from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.protection import partition
@@ -157,6 +160,12 @@ for settings, method in cases:
         anonymizer.transform(table[table["pay"] > 50].head(3), table[table["pay"] <= 50].head(3))
     if settings.get("guarantee") == "catalogue":
         anonymizer.explain(table[table["pay"] <= 50].head(3))
+heom = Heom.fit(table[["age", "zip", "pay"]])
+labels = (table["pay"] > 50).to_numpy().astype(object)
+served = ServedRows(table, labels, np.zeros(n), heom, heom.encode(table))
+for asked in (table, table.head(1)):
+    served.nearest(asked, Goal(True), None)
+    served.nearest(asked, Goal("opposite"), np.zeros(len(asked), dtype=bool).astype(object))
 print(Count.compiled, [kernel.py_func.__name__ for kernel in KERNELS if len(kernel.signatures) > 1])
 """
 
