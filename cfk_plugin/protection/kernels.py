@@ -495,10 +495,11 @@ def scan_rows(
     """Find all rows that can be nearest to some places, where sums are right within the slack and their rounding.
 
     `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at ``places[i, j]`` is
-    ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair.
+    ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair,
+    and of some that cannot.
     """
     best, total, at = np.empty(len(places)), np.empty(_AT_ONCE, np.float32), np.empty(_AT_ONCE, np.int64)
-    who, found, apart, size = np.empty(256, np.int64), np.empty(256, np.int64), np.empty(256), 0
+    who, found, size = np.empty(256, np.int64), np.empty(256, np.int64), 0
     for start in range(0, cost.size, _AT_ONCE):
         stop = min(start + _AT_ONCE, cost.size)
         near = total[: stop - start]
@@ -518,14 +519,8 @@ def scan_rows(
             few = _within(near, limit, at)
             for r in at[:few]:
                 if size == who.size:
-                    who, found, apart = longer(who), longer(found), longer(apart)
-                who[size], found[size], apart[size] = i, start + r, near[r]
+                    who, found = longer(who), longer(found)
+                who[size], found[size] = i, start + r
                 best[i] = min(best[i], near[r])
                 size += 1
-    kept = 0
-    for s in range(size):
-        i = who[s]
-        if apart[s] <= best[i] + abs(best[i]) * rounding + slack[i]:
-            who[kept], found[kept] = i, found[s]
-            kept += 1
-    return who[:kept], found[:kept]
+    return who[:size], found[:size]

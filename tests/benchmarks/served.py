@@ -1,4 +1,4 @@
-"""What it takes to answer from the drawn rows of `DPPrototypes`: CPU times of a fit and of queries beside the model.
+"""What it takes to find answers among the drawn rows of `DPPrototypes`: CPU times of fits and queries, without moves.
 
     .venv/bin/python tests/benchmarks/served.py --data ../shared/data --tables adult german numbers
 
@@ -61,7 +61,7 @@ def main() -> None:
         one = made_up(name) if name in ("numbers", "codes") else case(name, Path(asked.data), 200)
         for serve in kinds:
             started = process_time()
-            made = DPPrototypes(asked.epsilon, serve=serve, model_access="public")  # type: ignore[arg-type]
+            made = DPPrototypes(asked.epsilon, serve=serve, model_access="public", revert=False)  # type: ignore[arg-type]
             made.fit(one.population, one.model, one.desired)
             fitted, served = process_time() - started, made.served_
             may = np.flatnonzero(made.goal_.met(served.labels))
