@@ -349,6 +349,7 @@ def distances(name: str, n_train: int, *, with_any_outcome: bool, seed: int = 0)
     return measure_roc(*found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["raw", "reciprocal", "catalogue", "catalogue-reverted"])
 def test_rows_and_regions_say_nothing_beside_the_outcome_until_they_are_moved_to_the_border(name: str) -> None:
     """Over several splits: the interval of one knows that people were drawn, and not that they were divided."""

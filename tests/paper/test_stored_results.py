@@ -243,15 +243,6 @@ def stored(name: str) -> dict[str, str]:
     return found
 
 
-def test_of_some_settings_of_a_generated_table() -> None:
-    table, people, settings = generated(), generated(subject=True), {**FIXED, **GENERATED}
-    found = {**of_searches(table, (5,)), **of_searches(table, (20,), ("exact-pureness", "grasp-ncp", "mondrian"))}
-    found |= {**of_groups(table, (5,), settings), **dict(sealed(table, 2, 20))}
-    of_people = of_groups(people, (8,), {name: settings[name] for name in ("reciprocal", "catalogue-private")})
-    found |= {f"people-{name}": value for name, value in of_people.items()}
-    assert found.items() <= stored("generated").items()
-
-
 def test_of_one_size_of_a_small_published_table(shared_data: Path) -> None:
     table = published("heart", shared_data)
     assert {**of_searches(table, (10,)), **of_groups(table, (10,), FIXED)}.items() <= stored("heart").items()

@@ -170,6 +170,7 @@ print(Count.compiled, [kernel.py_func.__name__ for kernel in KERNELS if len(kern
 """
 
 
+@pytest.mark.slow
 def test_after_warm_up_a_new_process_compiles_nothing() -> None:
     warm = subprocess.run(
         [sys.executable, "-m", "cfk_plugin.cli", "warm-up"], capture_output=True, text=True, check=True

@@ -223,6 +223,7 @@ def least_loss(population: Population, k: int) -> float:
     return best[-1] / n
 
 
+@pytest.mark.slow
 @pytest.mark.full_search
 def test_the_loss_is_near_the_least_of_all_partitions_of_a_few_people() -> None:
     ratios = []

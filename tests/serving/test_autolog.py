@@ -243,6 +243,7 @@ def test_an_answer_that_cannot_be_counted_is_a_call(
     assert "what is" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_library_that_is_imported_later_is_observed(tmp_path: Path, mlflow_store: str) -> None:
     code = """
 import sys
