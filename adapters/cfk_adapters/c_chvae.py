@@ -10,7 +10,7 @@ from cfk_adapters.encoding import Encoding, Points
 from cfk_adapters.recourse import Recourse
 from cfk_adapters.shells import Spheres, l1_shell
 from cfk_adapters.slopes import Vectors
-from cfk_adapters.vae import Vae
+from cfk_adapters.vae import Latent
 from cfk_plugin.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -85,45 +85,23 @@ class CChvae(Recourse):
         self.latent, self.hidden, self.steps, self.batch, self.rate = latent, hidden, steps, batch, rate
         self.within_ranges = within_ranges
         self._spheres = Spheres(samples, start, growth, limit, is_distance=False)
-        self._vae: Vae | None = None
-        self._centre, self._spread = np.zeros(0), np.ones(0)
+        self._latent: Latent | None = None
 
     def _search(
         self, encoding: Encoding, points: Points, own: Labels, random: np.random.Generator
     ) -> tuple[Points, Mask]:
-        vae, vectors = self._trained(), Vectors(encoding)
-        codes, samples = vae.encode(self._standardised(vectors.of(points))), self._spheres.samples
+        if self._latent is None:
+            sizes = {"latent": self.latent, "hidden": self.hidden, "steps": self.steps, "batch": self.batch}
+            rows = self.encoding.encode(self._train)
+            self._latent = Latent(self.encoding, rows, self.seed, rate=self.rate, **sizes)
+        learned, vectors, samples = self._latent, Vectors(encoding), self._spheres.samples
+        codes = learned.encode(vectors.of(points))
 
         def draw(rows: NDArray[np.int64], low: Matrix, high: Matrix) -> tuple[Points, Matrix, Mask]:
             queries = points.take(np.repeat(rows, samples))
             drawn = np.repeat(codes[rows], samples, axis=0) + l1_shell(low, high, samples, self.latent, random)
-            decoded = self._decoded(vectors, vae.decode(drawn), queries)
+            decoded = vectors.settled(learned.decode(drawn)[0], queries, within_ranges=self.within_ranges)
             flips = self._flips(encoding, decoded, np.repeat(own[rows], samples))
             return decoded, encoding.distance(decoded, queries), flips
 
         return self._spheres.search(points, len(vectors.inputs), draw)
-
-    def _trained(self) -> Vae:
-        """Train the autoencoder, at the first use."""
-        if self._vae is None:
-            random = np.random.default_rng(self.seed)
-            points = self.encoding.encode(self._train)
-            self._centre, deviation = points.numbers.mean(axis=0), points.numbers.std(axis=0)
-            self._spread = np.where(deviation > 0, deviation, 1.0)
-            x = self._standardised(Vectors(self.encoding).of(points))
-            vae = Vae(len(self.encoding.numeric), self.encoding.sizes, self.latent, self.hidden, random)
-            vae.train(x, random, steps=self.steps, batch=self.batch, rate=self.rate)
-            self._vae = vae
-        return self._vae
-
-    def _standardised(self, vectors: Matrix) -> Matrix:
-        n = len(self._centre)
-        return np.hstack([(vectors[:, :n] - self._centre) / self._spread, vectors[:, n:]])
-
-    def _decoded(self, vectors: Vectors, decoded: Matrix, queries: Points) -> Points:
-        """Return the rows that decoded vectors stand for: numbers in their own units, the likeliest categories."""
-        n = len(self._centre)
-        numbers = decoded[:, :n] * self._spread + self._centre
-        bounds = vectors.encoding.bounds(queries.numbers, within_ranges=self.within_ranges)
-        codes = vectors.points(np.hstack([numbers, decoded[:, n:]]), queries).codes
-        return Points(vectors.encoding.settled(numbers, queries.numbers, bounds), codes)

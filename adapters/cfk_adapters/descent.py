@@ -1,25 +1,90 @@
-"""Descent from queries towards a desired prediction, at a price for the distance; all queries at once."""
+"""Explainers that follow gradients, and their descent towards a desired prediction; all queries at once."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit
 
-from cfk_adapters.encoding import Points
-from cfk_plugin.dp.gradients import Adam
+from cfk_adapters.encoding import Encoding, Points
+from cfk_adapters.recourse import Recourse
+from cfk_adapters.slopes import GivenSlope, Slope, Vectors, slope_of
+from cfk_plugin.dp.gradients import Adam, check_gradient
+from cfk_plugin.errors import AdapterError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
     from numpy.typing import NDArray
 
-    from cfk_adapters.slopes import Slope, Vectors
+    from cfk_adapters.recourse import Labels, Mask
 
     Matrix = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
 
 _HALVINGS = 20  # leave a millionth of the way
+_ENTRIES = 1 << 21  # numbers searched at once; 16 MB, a few times over
+
+
+class GradientRecourse(Recourse):
+    """Base of explainers that follow the gradient of the model, or of a function that stands for it; see `Scfe`.
+
+    A subclass has one method, `_follow`.
+    """
+
+    def __init__(
+        self,
+        train: pd.DataFrame,
+        model: Any,
+        desired: Any = "opposite",
+        features: Sequence[str] | None = None,
+        *,
+        seed: int,
+        gradient: Callable[[Matrix], tuple[Matrix, Matrix]] | None,
+        within_ranges: bool,
+    ) -> None:
+        super().__init__(train, model, desired, features, seed=seed)
+        self.within_ranges = within_ranges
+        self._slope: Slope
+        if gradient is None:
+            self._slope = slope_of(model, self.encoding, self.encoding.encode(self._train))
+            self._classes = np.asarray(model.classes_)
+        elif isinstance(desired, str) and desired == "opposite":
+            raise AdapterError("a `gradient` knows one desired outcome: give `desired` as a label or function")
+        else:
+            self._slope = GivenSlope(check_gradient(gradient))
+
+    @abstractmethod
+    def _follow(self, vectors: Vectors, queries: Points, desired: Mask, own: Labels) -> tuple[Points, Mask]:
+        """Return an answer for each query, of whose model's classes some are `desired`, and for which there is one."""
+
+    def _search(
+        self,
+        encoding: Encoding,
+        points: Points,
+        own: Labels,
+        random: np.random.Generator,  # noqa: ARG002 - nothing is drawn
+    ) -> tuple[Points, Mask]:
+        desired, vectors = self._desired_classes(own), Vectors(encoding)
+        possible = np.flatnonzero(desired.any(axis=1) & ~desired.all(axis=1))
+        answers, found = Points(points.numbers.copy(), points.codes.copy()), np.zeros(len(points), dtype=bool)
+        block = max(1, _ENTRIES // len(vectors.inputs))
+        for first in range(0, len(possible), block):
+            rows = possible[first : first + block]
+            part, found[rows] = self._follow(vectors, points.take(rows), desired[rows], own[rows])
+            answers.numbers[rows], answers.codes[rows] = part.numbers, part.codes
+        return answers, found
+
+    def _desired_classes(self, own: Labels) -> Mask:
+        """Say for each query which of the model's classes are desired."""
+        if isinstance(self._slope, GivenSlope):
+            return np.tile([False, True], (len(own), 1))
+        classes = self._classes
+        each = np.array([self._is_desired(classes, np.repeat(label, len(classes))) for label in classes], dtype=bool)
+        return np.asarray(each[(own[:, None] == classes).argmax(axis=1)])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -51,11 +116,23 @@ class Descent:
 
     def steepest(self) -> Matrix:
         """Return the least price at which the moves of each query stay 0, shape (n,)."""
-        pull = self._pull(self.own)[1]
+        pull = self.pull()
         return np.asarray(np.abs(pull).max(axis=1) if self.norm == "l1" else np.sqrt((pull**2).sum(axis=1)))
 
-    def run(self, moves: Matrix, price: Matrix, steps: int) -> tuple[Points, Mask]:
-        """Take steps down, changing the moves in place.
+    def pull(self) -> Matrix:
+        """Return the gradient of the cross entropy at the queries, by moves, shape (n, n_inputs)."""
+        return self._pull(self.own)[1]
+
+    def run(self, moves: Matrix, price: Matrix, steps: int, free: Mask | None = None) -> tuple[Points, Mask]:
+        """Take steps down, changing the moves in place; without a price no further than to where all have flipped.
+
+        Parameters
+        ----------
+        moves : array, shape (n, n_inputs)
+        price : array, shape (n,)
+        steps : int
+        free : bool array, shape (n, n_inputs), optional
+            Which entries may move. Default: all.
 
         Returns
         -------
@@ -65,6 +142,8 @@ class Descent:
         start = self.vectors.of(self.own)
         low, high = self.vectors.bounds(start, within_ranges=self.within_ranges)
         limits = (low - start) / self.vectors.units, (high - start) / self.vectors.units
+        if free is not None:
+            limits = np.where(free, limits[0], 0), np.where(free, limits[1], 0)
         best, nearest = Points(self.own.numbers.copy(), self.own.codes.copy()), np.full(len(self.own), np.inf)
         adam = Adam(moves, self.rate)
         for _ in range(steps):
@@ -74,6 +153,8 @@ class Descent:
             better = (margin > 0) & (distance < nearest)
             best.numbers[better], best.codes[better] = here.numbers[better], here.codes[better]
             nearest[better] = distance[better]
+            if not price.any() and np.isfinite(nearest).all():
+                break
             if self.norm == "l1":
                 sizes = adam.step(pull)
                 moves[:] = np.sign(moves) * np.maximum(np.abs(moves) - sizes * price[:, None], 0)
@@ -105,8 +186,7 @@ class Descent:
         return margin, -expit(-margin)[:, None] * gradient * self.vectors.units
 
     def _settled(self, vectors: Matrix) -> Points:
-        points = self.vectors.points(vectors, self.own)
-        return Points(self._settled_numbers(points.numbers), points.codes)
+        return self.vectors.settled(vectors, self.own, within_ranges=self.within_ranges)
 
     def _settled_numbers(self, numbers: Matrix) -> Matrix:
         bounds = self.vectors.encoding.bounds(self.own.numbers, within_ranges=self.within_ranges)

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_adapters.c_chvae import CChvae
+    from cfk_adapters.cadex import Cadex
     from cfk_adapters.face import Face
     from cfk_adapters.growing_spheres import GrowingSpheres
     from cfk_adapters.libraries import DiceRows, NiceRows
     from cfk_adapters.nearest import NearestUnlikeNeighbour
+    from cfk_adapters.revise import Revise
     from cfk_adapters.scfe import Scfe
 
     Labels = NDArray[Any]
@@ -66,6 +68,20 @@ def scfe(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposi
     from cfk_adapters.scfe import Scfe
 
     return Scfe(train, model, desired, seed=seed)
+
+
+def cadex(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Cadex:
+    """Make CADEX; the model must be one whose gradients are known."""
+    from cfk_adapters.cadex import Cadex
+
+    return Cadex(train, model, desired, seed=seed)
+
+
+def revise(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Revise:
+    """Make REVISE, whose autoencoder is trained at the first query; the model must be one whose gradients are known."""
+    from cfk_adapters.revise import Revise
+
+    return Revise(train, model, desired, seed=seed)
 
 
 def growing_spheres(

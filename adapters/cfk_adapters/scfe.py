@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cfk_adapters.descent import Descent
-from cfk_adapters.encoding import Encoding, Points
+from cfk_adapters.descent import Descent, GradientRecourse
+from cfk_adapters.encoding import Points
 from cfk_adapters.linear import least_l1_move, least_l2_move
-from cfk_adapters.recourse import Recourse
-from cfk_adapters.slopes import GivenSlope, Slope, Vectors, slope_of
-from cfk_plugin.dp.gradients import check_gradient
 from cfk_plugin.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -21,14 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_adapters.recourse import Labels, Mask
+    from cfk_adapters.slopes import Vectors
 
     Matrix = NDArray[np.float64]
 
-_ENTRIES = 1 << 21  # numbers searched at once; 16 MB, a few times over
 _PAST = 1e-6  # logits that an exact answer goes past the boundary, and this share of those that were missing
 
 
-class Scfe(Recourse):
+class Scfe(GradientRecourse):
     """Explain by the minimum of loss and distance that gradients lead to (Wachter et al. 2018; score counterfactual).
 
     What is minimised is the binary cross entropy between the model's probability of the desired outcome at x' and 1,
@@ -101,51 +98,18 @@ class Scfe(Recourse):
         steps: int = 100,
         rounds: int = 10,
     ) -> None:
-        super().__init__(train, model, desired, features, seed=seed)
+        super().__init__(train, model, desired, features, seed=seed, gradient=gradient, within_ranges=within_ranges)
         if norm not in ("l1", "l2"):
             raise AdapterError("norm must be l1 or l2")
         if not (weight > 0 and rate > 0 and steps >= 1 and rounds >= 1):
             raise AdapterError("weight and rate must be above 0, steps and rounds at least 1")
-        self.norm, self.exact_linear, self.within_ranges = norm, exact_linear, within_ranges
+        self.norm, self.exact_linear = norm, exact_linear
         self.weight, self.rate, self.steps, self.rounds = weight, rate, steps, rounds
-        self._slope: Slope
-        if gradient is None:
-            self._slope = slope_of(model, self.encoding, self.encoding.encode(self._train))
-            self._classes = np.asarray(model.classes_)
-        elif isinstance(desired, str) and desired == "opposite":
-            raise AdapterError("a `gradient` knows one desired outcome: give `desired` as a label or function")
-        else:
-            self._slope = GivenSlope(check_gradient(gradient))
 
-    def _search(
-        self,
-        encoding: Encoding,
-        points: Points,
-        own: Labels,
-        random: np.random.Generator,  # noqa: ARG002 - nothing is drawn
-    ) -> tuple[Points, Mask]:
-        desired, vectors = self._desired_classes(own), Vectors(encoding)
-        possible = np.flatnonzero(desired.any(axis=1) & ~desired.all(axis=1))
-        exact = self.exact_linear and self._slope.linear and encoding.is_fine
-        answers, found = Points(points.numbers.copy(), points.codes.copy()), np.zeros(len(points), dtype=bool)
-        block = max(1, _ENTRIES // len(vectors.inputs))
-        for first in range(0, len(possible), block):
-            rows = possible[first : first + block]
-            queries = points.take(rows)
-            if exact:
-                part, found[rows] = self._closed_form(vectors, queries, desired[rows])
-            else:
-                part, found[rows] = self._descend(vectors, queries, desired[rows], own[rows])
-            answers.numbers[rows], answers.codes[rows] = part.numbers, part.codes
-        return answers, found
-
-    def _desired_classes(self, own: Labels) -> Mask:
-        """Say for each query which of the model's classes are desired."""
-        if isinstance(self._slope, GivenSlope):
-            return np.tile([False, True], (len(own), 1))
-        classes = self._classes
-        each = np.array([self._is_desired(classes, np.repeat(label, len(classes))) for label in classes], dtype=bool)
-        return np.asarray(each[(own[:, None] == classes).argmax(axis=1)])
+    def _follow(self, vectors: Vectors, queries: Points, desired: Mask, own: Labels) -> tuple[Points, Mask]:
+        if self.exact_linear and self._slope.linear and vectors.encoding.is_fine:
+            return self._closed_form(vectors, queries, desired)
+        return self._descend(vectors, queries, desired, own)
 
     def _closed_form(self, vectors: Vectors, queries: Points, desired: Mask) -> tuple[Points, Mask]:
         start = vectors.of(queries)

@@ -47,6 +47,7 @@ class Vectors:
         self.inputs = [*map(str, encoding.numeric), *(f"{name}={i}" for name, size in named for i in range(size))]
         self.units = np.concatenate([encoding.scale, np.full(sum(encoding.sizes), 2.0)])
         self._blocks = list(pairwise(accumulate(encoding.sizes, initial=self._n)))
+        self._feature = np.repeat(np.arange(self._n + len(encoding.sizes)), [*[1] * self._n, *encoding.sizes])
 
     def of(self, points: Points) -> Matrix:
         """Return vectors, shape (n, n_inputs); a category that no training row has is 0 everywhere."""
@@ -63,6 +64,36 @@ class Vectors:
             keeps = (own.codes[:, j] >= stop - start) & (block.max(axis=1) <= 1 / 2)
             codes[:, j] = np.where(keeps, own.codes[:, j], block.argmax(axis=1))
         return Points(vectors[:, : self._n], codes)
+
+    def settled(self, vectors: Matrix, own: Points, *, within_ranges: bool) -> Points:
+        """Return the rows that vectors stand for, as an answer in the place of each of some rows can be."""
+        points, bounds = self.points(vectors, own), self.encoding.bounds(own.numbers, within_ranges=within_ranges)
+        return Points(self.encoding.settled(points.numbers, own.numbers, bounds), points.codes)
+
+    def steepest(self, pull: Matrix, own: Points, most: int, *, within_ranges: bool) -> Mask:
+        """Say which entries belong to the features that can lower something most, shape (n, n_inputs).
+
+        Parameters
+        ----------
+        pull : array, shape (n, n_inputs)
+            Its gradient, by moves in units; a number that has no room downhill counts 0.
+        own : Points
+        most : int
+            How many features; a category is one.
+        """
+        start = self.of(own)
+        low, high = self.bounds(start, within_ranges=within_ranges)
+        room = np.where(pull > 0, start > low, start < high)
+        gains = [np.abs(pull[:, : self._n]) * room[:, : self._n]]
+        for codes, (begin, end) in zip(own.codes.T, self._blocks, strict=True):
+            block = pull[:, begin:end]
+            has = np.where(codes < end - begin, block[np.arange(len(block)), np.minimum(codes, end - begin - 1)], 0)
+            gains.append(((has - block.min(axis=1)) / 2)[:, None])  # one entry falls, another rises: half a unit each
+        gain = np.hstack(gains)
+        order = np.argsort(-gain, axis=1, kind="stable")[:, :most]
+        chosen = np.zeros(gain.shape, dtype=bool)
+        np.put_along_axis(chosen, order, np.take_along_axis(gain, order, axis=1) > 0, axis=1)
+        return np.asarray(chosen[:, self._feature])
 
     def bounds(self, own: Matrix, *, within_ranges: bool) -> tuple[Matrix, Matrix]:
         """Return the least and largest allowed entries in the place of each vector's own."""

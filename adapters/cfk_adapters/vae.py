@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import log_softmax, softmax
 
+from cfk_adapters.slopes import Vectors
 from cfk_plugin.dp.gradients import Adam, Layer, propagate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from cfk_adapters.encoding import Encoding, Points
 
     Matrix = NDArray[np.float64]
 
@@ -62,12 +65,20 @@ class Vae:
         """Return the means of the codes, shape (n, latent)."""
         return propagate(self._encoder, x)[0][:, : self._latent]
 
-    def decode(self, code: Matrix) -> Matrix:
-        """Return means of numbers, then probabilities of categories, shape (n, n_inputs)."""
-        out = propagate(self._decoder, code)[0]
+    def decode(self, code: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
+        """Return means of numbers, then probabilities of categories, shape (n, n_inputs); and how gradients go back."""
+        out, through = propagate(self._decoder, code)
         for start, stop in self._blocks:
             out[:, start:stop] = softmax(out[:, start:stop], axis=1)
-        return out
+
+        def backward(gradient: Matrix) -> Matrix:
+            slope = gradient.copy()
+            for start, stop in self._blocks:
+                chance, part = out[:, start:stop], gradient[:, start:stop]
+                slope[:, start:stop] = chance * (part - (chance * part).sum(axis=1, keepdims=True))
+            return through(slope)[0]
+
+        return out, backward
 
     def loss_and_gradient(self, x: Matrix, noise: Matrix) -> tuple[float, Matrix]:
         """Return the mean loss of some rows, and its gradient by the parameters.
@@ -108,3 +119,52 @@ class Vae:
             loss -= float((true * log_chance).sum())
             slope[:, start:stop] = np.exp(log_chance) * true.sum(axis=1, keepdims=True) - true
         return loss, slope
+
+
+class Latent:
+    """An autoencoder that has learned the rows of a table, from vectors in their own units to codes and back.
+
+    Parameters
+    ----------
+    encoding : Encoding
+    rows : Points
+        What is learned.
+    seed : int
+    latent, hidden, steps, batch, rate
+        See `Vae`.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        rows: Points,
+        seed: int,
+        *,
+        latent: int,
+        hidden: int,
+        steps: int,
+        batch: int,
+        rate: float,
+    ) -> None:
+        random, deviation = np.random.default_rng(seed), rows.numbers.std(axis=0)
+        rest = sum(encoding.sizes)
+        self._center = np.append(rows.numbers.mean(axis=0), np.zeros(rest))
+        self._spread = np.append(np.where(deviation > 0, deviation, 1.0), np.ones(rest))
+        self._vae = Vae(len(encoding.numeric), encoding.sizes, latent, hidden, random)
+        self._vae.train(self._standardized(Vectors(encoding).of(rows)), random, steps=steps, batch=batch, rate=rate)
+
+    def __repr__(self) -> str:
+        """Show the size."""
+        return f"Latent({self._vae!r})"
+
+    def encode(self, vectors: Matrix) -> Matrix:
+        """Return the means of the codes, shape (n, latent)."""
+        return self._vae.encode(self._standardized(vectors))
+
+    def decode(self, codes: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
+        """Return decoded vectors, and how a gradient by them goes back to one by the codes."""
+        decoded, backward = self._vae.decode(codes)
+        return decoded * self._spread + self._center, lambda gradient: backward(gradient * self._spread)
+
+    def _standardized(self, vectors: Matrix) -> Matrix:
+        return np.asarray((vectors - self._center) / self._spread)

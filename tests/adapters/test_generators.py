@@ -109,8 +109,8 @@ def test_which_answers_are_training_rows_is_said() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no generator 'revise'; installed are .*growing-spheres, nearest"):
-        generator("revise")
+    with pytest.raises(InputError, match=r"no generator 'revised'; installed are .*growing-spheres, nearest"):
+        generator("revised")
 
 
 def test_none_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

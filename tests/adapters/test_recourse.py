@@ -14,25 +14,29 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from cfk_adapters.c_chvae import CChvae
+from cfk_adapters.cadex import Cadex
 from cfk_adapters.encoding import Encoding, Points
 from cfk_adapters.face import Face
 from cfk_adapters.growing_spheres import GrowingSpheres
 from cfk_adapters.nearest import NearestUnlikeNeighbour
+from cfk_adapters.revise import Revise
 from cfk_adapters.scfe import Scfe
 from cfk_adapters.shells import l1_shell
-from cfk_adapters.vae import Vae
+from cfk_adapters.slopes import Vectors
+from cfk_adapters.vae import Latent, Vae
 from cfk_plugin.dp.gradients import propagate
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.metrics.heom import Heom
 from loan_table import CANARY, Linear, loans, model_of_loans, numbers, regression
 
-METHODS: list[type[Any]] = [Scfe, GrowingSpheres, Face, CChvae]
+METHODS: list[type[Any]] = [Scfe, GrowingSpheres, Face, CChvae, Cadex, Revise]
 TRAIN = loans(250)
 MODEL = model_of_loans(TRAIN)
 QUERIES = loans(18, seed=1)
 
 
 QUICK: dict[type[Any], dict[str, Any]] = {GrowingSpheres: {"samples": 60}, CChvae: {"samples": 40, "steps": 100}}
+QUICK[Revise] = {"train_steps": 300, "steps": 100}
 
 
 @pytest.fixture(params=METHODS, ids=lambda method: method.__name__)
@@ -114,6 +118,10 @@ def test_tables_of_categories_alone_are_answered(method: type[Any]) -> None:
         (GrowingSpheres, {"samples": 0}, "samples must be at least 1"),
         (GrowingSpheres, {"start": 0.0}, "samples must be at least 1"),
         (GrowingSpheres, {"growth": 1.0}, "samples must be at least 1"),
+        (Cadex, {"changes": 0}, "changes and steps must be at least 1"),
+        (Cadex, {"rate": 0.0}, "changes and steps must be at least 1"),
+        (Revise, {"rounds": 0}, "must be at least 1, rates and weight above 0"),
+        (Revise, {"weight": 0.0}, "must be at least 1, rates and weight above 0"),
         (CChvae, {"latent": 0}, "must be at least 1 and rate above 0"),
         (CChvae, {"steps": 0}, "must be at least 1 and rate above 0"),
         (CChvae, {"rate": 0.0}, "must be at least 1 and rate above 0"),
@@ -425,7 +433,7 @@ def test_the_loss_is_the_negative_evidence_bound() -> None:
     random = np.random.default_rng(1)
     vae, x = Vae(3, [2], latent=2, hidden=5, random=random), rows_as_vectors(random, 6)[:, :5]
     code, noise = vae.encode(x), np.zeros((6, 2))
-    out, coded = vae.decode(code), propagate(vae._encoder, x)[0]
+    out, coded = vae.decode(code)[0], propagate(vae._encoder, x)[0]
     errors = ((x - out)[:, :3] ** 2).sum(axis=1) / (2 * 0.5**2)
     chances = -np.log((out[:, 3:] * x[:, 3:]).sum(axis=1))
     divergence = 0.5 * (np.exp(coded[:, 2:]) + code**2 - 1 - coded[:, 2:]).sum(axis=1)
@@ -459,3 +467,61 @@ def test_a_category_that_no_training_row_has_can_be_asked_with() -> None:
     answers = CChvae(train, model, samples=50, steps=200).explain(queries)
     assert (model.predict(answers) == "yes").all()
     assert set(answers["job"].dropna()) <= {*train["job"].dropna(), "pilot"}
+
+
+# --- CADEX and REVISE ----------------------------------------------------------------------------------------------
+
+
+def changed(answers: pd.DataFrame, queries: pd.DataFrame) -> pd.Series:
+    same = (answers == queries) | (answers.isna() & queries.isna())
+    return (~same).sum(axis=1)
+
+
+def test_cadex_changes_one_feature_where_that_flips_and_twice_as_many_where_not() -> None:
+    train = numbers(60, 4)
+    model = LogisticRegression().fit(train, (train.sum(axis=1) > 0).astype(int))
+    queries = train[model.predict(train) == 0]
+    once = Cadex(train, model, desired=1).explain(queries)
+    change, found = changed(once, queries), once.notna().all(axis=1)
+    assert found.all()
+    assert set(change) <= {1, 2, 3, 4}
+    assert (change == 1).any()
+    for index in change.index[change > 1]:  # for these the steepest alone does not suffice, whatever it is
+        steepest = np.abs(model.coef_[0] * np.ptp(train.to_numpy(), axis=0)).argmax()
+        tried = queries.loc[[index]].copy()
+        tried.iloc[0, steepest] = train.iloc[:, steepest].agg("max" if model.coef_[0, steepest] > 0 else "min")
+        assert model.predict(tried) == [0]
+    assert changed(Cadex(train, model, desired=1, changes=4).explain(queries), queries).max() == 4
+
+
+def test_the_steepest_features_are_those_that_lower_most_and_a_category_is_one() -> None:
+    train = pd.DataFrame({"a": [0.0, 10.0], "b": [0.0, 1.0], "job": ["x", "y"]})
+    vectors = Vectors(Encoding(train))
+    own = vectors.encoding.encode(train.head(1))
+    pull = np.array([[3.0, -1.0, 4.0, -4.0]])  # `a` has no room downhill; another job gains 4, `b` gains 1
+    assert vectors.steepest(pull, own, 1, within_ranges=True).tolist() == [[False, False, True, True]]
+    assert vectors.steepest(pull, own, 3, within_ranges=True).tolist() == [[False, True, True, True]]
+
+
+def test_gradients_go_back_through_the_decoder() -> None:
+    encoding = Encoding(TRAIN)
+    points = encoding.encode(TRAIN)
+    latent = Latent(encoding, points, 0, latent=3, hidden=5, steps=20, batch=32, rate=0.01)
+    codes = latent.encode(Vectors(encoding).of(points.take(slice(4))))
+    decoded, backward = latent.decode(codes)
+    by_vectors = np.random.default_rng(0).normal(size=decoded.shape)
+    found, step = backward(by_vectors), 1e-6
+    for j in range(3):
+        moved = codes + step * np.eye(3)[j]
+        expected = ((latent.decode(moved)[0] - decoded) * by_vectors).sum(axis=1) / step
+        np.testing.assert_allclose(found[:, j], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_revise_answers_with_what_its_autoencoder_decodes() -> None:
+    explainer = Revise(TRAIN, MODEL, desired="yes", **QUICK[Revise])
+    queries = refused(QUERIES)
+    answers = explainer.explain(queries)
+    assert answers.notna().any(axis=1).all()
+    assert (answers["income"] != queries["income"]).all()
+    assert not answers.merge(TRAIN, how="inner").shape[0]
+    assert "parameters)" in repr(explainer._latent)
