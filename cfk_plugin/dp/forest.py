@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
 
-SPLIT = (0.2, 0.2, 0.6)
-"""Shares of the budget: counts of single columns, choice of pairs, counts of pairs."""
+SINGLE, CHOICE = 0.35, 0.1
+"""Shares of the budget: counts of single columns, and choice of pairs; the rest is for counts of pairs."""
 
+_CLEAR = 0.03  # of the rows: so much noise may be on the scores of a choice, or fewer pairs are chosen
 _RARE = 0.005  # share of the rows; codes that are rarer are counted together in pairs
-_FLOOR = 1e-3  # pseudo-count per value, so that what was not counted is unlikely and not impossible
+_DOUBT = 0.3  # pseudo-count of a cell, in standard deviations of noise, or in what is expected there if that is less
+_FLOOR = 1e-3  # pseudo-count per value where nothing is known
 
 
 def shares(columns: int) -> list[float]:
-    """Return the share of each question that `Forest.measure` asks."""
-    single, choice, pair = SPLIT
-    pairs = columns - 1
-    return [single, *([choice / pairs] * pairs), pair] if pairs else [1.0]
+    """Return the shares of the questions that `Forest.measure` begins with."""
+    return [SINGLE, 1 - SINGLE] if columns > 1 else [1.0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,23 +72,38 @@ class Forest:
 
     @classmethod
     def measure(cls, rows: PrivateRows, sizes: Sequence[int]) -> Forest:
-        """Ask the rows: single columns first, then which pairs, then their counts."""
-        single_share, _, pair_share = SPLIT if len(sizes) > 1 else (1.0, 0.0, 0.0)
-        own = [np.arange(size, dtype=np.int32) for size in sizes]
-        noised = rows.counts([Marginal([j], [codes]) for j, codes in enumerate(own)])
-        people = _people(noised)
-        spread = rows.deviation(rows.scale(len(sizes), single_share))
-        single = tuple(_shrink(noised, [np.full(len(counts), people / len(counts)) for counts in noised], spread))
+        """Ask the rows: single columns, which pairs, as many as can be told, and their counts; or singles once more."""
+        own = tuple(np.arange(size, dtype=np.int32) for size in sizes)
+        singles, share = [Marginal([j], [codes]) for j, codes in enumerate(own)], shares(len(sizes))[0]
+        rest, noised, scale = 1 - share - CHOICE, rows.counts(singles), rows.scale(len(sizes), share)
+        alone = cls.of_singles(own, noised, rows.deviation(scale))
         if len(sizes) == 1:
-            return cls(people, single, tuple(own))
-        expected = rows.magnitude(rows.scale(len(sizes) - 1, pair_share))
-        alone = cls(people, single, tuple(_merge_rare(counts, max(expected, _RARE * people)) for counts in single))
-        if not (chosen := alone.choose_pairs(rows, expected)):
             return alone
-        counted = rows.counts([alone.pair(*pair) for pair in chosen])
-        spread = rows.deviation(rows.scale(len(chosen), pair_share))
-        shrunk = _shrink(counted, [alone.independent(*pair) for pair in chosen], spread)
-        return replace(alone, edges=tuple(Edge(*pair, counts) for pair, counts in zip(chosen, shrunk, strict=True)))
+        clear = [k for k in range(1, len(sizes)) if rows.choice_scale(CHOICE / k) <= _CLEAR * alone.people]
+        if clear:
+            rows.divide([*[CHOICE / clear[-1]] * clear[-1], rest])
+            expected = rows.magnitude(rows.scale(clear[-1], rest))
+            least = max(expected, _RARE * alone.people)
+            merging = replace(alone, merged=tuple(_merge_rare(counts, least) for counts in alone.single))
+            if chosen := merging.choose_pairs(rows, expected, clear[-1]):
+                return merging.with_pairs(rows, chosen, rest)
+        other = rows.scale(len(sizes), rest if clear else 1 - share)
+        weight = other**2 / (scale**2 + other**2)  # of two measurements of the same, each by its precision
+        noised = [weight * a + (1 - weight) * b for a, b in zip(noised, rows.counts(singles), strict=True)]
+        return cls.of_singles(own, noised, rows.deviation(scale * math.sqrt(weight)))
+
+    @classmethod
+    def of_singles(cls, own: tuple[NDArray[np.int32], ...], noised: Sequence[Counts], deviation: float) -> Forest:
+        people = _people(noised)
+        even = [np.full(len(counts), people / len(counts)) for counts in noised]
+        return cls(people, tuple(_shrink(noised, even, deviation)), own)
+
+    def with_pairs(self, rows: PrivateRows, chosen: Sequence[tuple[int, int]], share: float) -> Forest:
+        """Count pairs at a share of the budget."""
+        counted = rows.counts([self.pair(*pair) for pair in chosen])
+        deviation = rows.deviation(rows.scale(len(chosen), share))
+        shrunk = _shrink(counted, [self.independent(*pair) for pair in chosen], deviation)
+        return replace(self, edges=tuple(Edge(*pair, counts) for pair, counts in zip(chosen, shrunk, strict=True)))
 
     def pair(self, a: int, b: int) -> Marginal:
         return Marginal([a, b], [self.merged[a], self.merged[b]])
@@ -98,7 +113,7 @@ class Forest:
         first, second = (np.bincount(self.merged[j], weights=self.single[j]) for j in (a, b))
         return np.asarray(np.outer(first, second) / self.people)
 
-    def choose_pairs(self, rows: PrivateRows, expected: float) -> list[tuple[int, int]]:
+    def choose_pairs(self, rows: PrivateRows, expected: float, turns: int) -> list[tuple[int, int]]:
         """Return the pairs to count: each time the one that differs most from independence, beyond its noise, or none.
 
         A pair's score is the L1 distance of its counts to the product of its single columns, less the expected noise;
@@ -110,7 +125,7 @@ class Forest:
         references = {pair: self.independent(*pair) for pair in tables}
         known: dict[tuple[int, int], float] = {}
 
-        for _ in range(len(self.single) - 1):
+        for _ in range(turns):
             open_pairs = [(a, b) for a, b in tables if part_of[a] != part_of[b]]
 
             def scores(codes: NDArray[np.int32], pairs: list[tuple[int, int]] = open_pairs) -> list[float]:
@@ -195,17 +210,17 @@ def _merge_rare(counts: Counts, least: float) -> NDArray[np.int32]:
 def _shrink(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float) -> list[Counts]:
     """Shrink noised counts towards bases, as far as noise explains the difference, and make them counts again.
 
-    Nothing of the difference is kept where all tables together differ no more than noise does: less than two standard
-    deviations above the mean of a sum of squares of Laplace noise, whose variance is 5 deviation^4 a cell.
+    The positive-part rule of James and Stein says which share of a difference is kept. What is 0 or less then may have
+    been as much as noise hides.
     """
-    gaps = [counts - base for counts, base in zip(noised, bases, strict=True)]
-    cells = sum(gap.size for gap in gaps)
-    explained = deviation**2 * (cells + 2 * math.sqrt(5 * cells))
-    tells = sum(float((gap**2).sum()) for gap in gaps) > explained
-    # The positive-part rule of James and Stein says which share of a difference is kept.
-    lost = [deviation**2 * max(gap.size - 2, 1) / max(float((gap**2).sum()), 1e-12) for gap in gaps]
-    kept = [max(0.0, 1 - share) if tells else 0.0 for share in lost]
-    return [_on_simplex(b + k * g, float(b.sum())) for b, k, g in zip(bases, kept, gaps, strict=True)]
+    found = []
+    for counts, base in zip(noised, bases, strict=True):
+        gap, total = counts - base, float(base.sum())
+        lost = deviation**2 * max(gap.size - 2, 1) / max(float((gap**2).sum()), 1e-12)
+        kept = _on_simplex(base + max(0.0, 1 - lost) * gap, total)
+        kept += _DOUBT * deviation * base / (base + deviation)
+        found.append(kept * (total / kept.sum()))
+    return found
 
 
 def _on_simplex(counts: Counts, total: float) -> Counts:

@@ -80,11 +80,22 @@ class PrivateRows(HostOnly):
         self.answers += found
         return [answer.counts for answer in found]
 
+    def choice_scale(self, share: float) -> float:
+        """Return the scale of the noise on each score of a choice that costs a share of the budget."""
+        part = share * self._total
+        return 2 * self.person / (math.sqrt(8 * part) if self._concentrated else part)
+
     def best(self, scores: Scores) -> int:
         """Return which score is about the highest; each changes by at most 1 with a row. One question."""
-        part = self._next()
-        scale = 2 * self.person / (math.sqrt(8 * part) if self._concentrated else part)
-        return self._noised_best(scores, scale * (1 + _ROOM))
+        return self._noised_best(scores, self.choice_scale(self._next() / self._total) * (1 + _ROOM))
+
+    def divide(self, shares: Sequence[float]) -> None:
+        """Make several questions of the last one: what was answered before may decide of how many, and which shares."""
+        if len(self._left) != 1 or sum(shares) * self._total > self._left[0] * (1 + _EXACT):
+            raise BudgetError("only the last question is divided, into shares that are not more than its own")
+        whole = self._next() * (1 - _ROOM)
+        self._left = [share / sum(shares) * whole for share in shares]
+        self._divide()
 
     def _next(self) -> float:
         if not self._left:
@@ -94,8 +105,8 @@ class PrivateRows(HostOnly):
     def _open(self, codes: NDArray[np.int32], epsilon: float, delta: float) -> None:
         dp = _opendp()
         self._space = dp.user_domain("coded rows", lambda rows: isinstance(rows, np.ndarray)), dp.symmetric_distance()
-        measure = dp.zero_concentrated_divergence() if self._concentrated else dp.max_divergence()
-        composed = dp.c.make_adaptive_composition(*self._space, measure, d_in=self.person, d_mids=self._left)
+        self._measure = dp.zero_concentrated_divergence() if self._concentrated else dp.max_divergence()
+        composed = dp.c.make_adaptive_composition(*self._space, self._measure, d_in=self.person, d_mids=self._left)
         if self._concentrated:
             loss = dp.c.make_zCDP_to_approxDP(composed).map(self.person).epsilon(delta)
         else:
@@ -104,6 +115,12 @@ class PrivateRows(HostOnly):
         if not epsilon * (1 - _EXACT) <= self.epsilon <= epsilon:
             raise BudgetError(f"the questions compose to epsilon = {self.epsilon:.6g}, declared is {epsilon:.6g}")
         self._queryable = composed(codes)
+
+    def _divide(self) -> None:
+        dp = _opendp()
+        self._queryable = self._queryable(
+            dp.c.make_adaptive_composition(*self._space, self._measure, d_in=self.person, d_mids=self._left)
+        )
 
     def _noised_counts(self, count: Counting, tables: int, scale: float) -> Counts:
         dp = _opendp()
@@ -124,7 +141,6 @@ class PrivateRows(HostOnly):
 
     def _noised_best(self, scores: Scores, scale: float) -> int:
         dp = _opendp()
-        measure = dp.zero_concentrated_divergence() if self._concentrated else dp.max_divergence()
         scoring = dp.t.make_user_transformation(
             *self._space,
             dp.vector_domain(dp.atom_domain(T=float, nan=False)),
@@ -132,7 +148,7 @@ class PrivateRows(HostOnly):
             lambda rows: [float(score) for score in scores(rows)],
             float,
         )
-        return int(self._queryable(scoring >> dp.m.then_noisy_max(measure, scale=scale)))
+        return int(self._queryable(scoring >> dp.m.then_noisy_max(self._measure, scale=scale)))
 
 
 class NoisedCounts(NamedTuple):
@@ -207,6 +223,9 @@ class SeededRows(PrivateRows):
 
     def _open(self, codes: NDArray[np.int32], epsilon: float, delta: float) -> None:
         self._codes, self.epsilon, self.delta = codes, epsilon, delta
+
+    def _divide(self) -> None:
+        pass
 
     def _noised_counts(self, count: Counting, tables: int, scale: float) -> Counts:  # noqa: ARG002 - the scale has it
         exact = count(self._codes)

@@ -14,7 +14,7 @@ from cfk_plugin import Population
 from cfk_plugin.data.model import Goal
 from cfk_plugin.dp import PublicDomain
 from cfk_plugin.dp.answer_rows import ServedRows
-from cfk_plugin.dp.forest import Edge, Forest, _on_simplex, shares
+from cfk_plugin.dp.forest import Edge, Forest, _on_simplex
 from cfk_plugin.dp.noise import Marginal, PrivateRows
 
 
@@ -26,7 +26,9 @@ class PlainTree:
 
     def fit(self, population: Population, model: Any, desired: Any) -> PlainTree:
         domain = PublicDomain.of(population)
-        rows = PrivateRows(domain.codes(population.frame), self.epsilon, self.delta, shares(len(domain.columns)))
+        turns = len(domain.columns) - 1
+        shares = [0.2, *[0.2 / turns] * turns, 0.6]
+        rows = PrivateRows(domain.codes_to_count(population, 1), self.epsilon, self.delta, shares)
         tree, random = measure(rows, domain.sizes), np.random.default_rng()
         codes = tree.sample(20_000, random)
         drawn = domain.draw(codes, random)
