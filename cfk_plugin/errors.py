@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import warnings
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -92,6 +94,24 @@ class NominalGuaranteeWarning(UserWarning):
 
 class PrivacyLeakWarning(UserWarning):
     """Something that a differentially private release takes for public was learned from protected rows."""
+
+
+def _is_of_result(record: logging.LogRecord) -> bool:
+    return record.module != "entries"  # which says who is in a group without one
+
+
+@contextmanager
+def refitting() -> Iterator[None]:
+    """Fit to measure, and not to release: what a fit warns of was said when what is measured was fitted."""
+    log = logging.getLogger("cfk_plugin")
+    log.addFilter(_is_of_result)
+    try:
+        with warnings.catch_warnings():
+            for kind in (NominalGuaranteeWarning, PrivacyLeakWarning):
+                warnings.simplefilter("ignore", kind)
+            yield
+    finally:
+        log.removeFilter(_is_of_result)
 
 
 def require(name: str, value: object, kind: type[T], instead: str, error: type[CFKError] = InputError) -> T:

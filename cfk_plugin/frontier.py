@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,7 +19,7 @@ from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Interval, Part, part_contains
-from cfk_plugin.errors import InputError, NominalGuaranteeWarning
+from cfk_plugin.errors import InputError, refitting
 from cfk_plugin.metrics import Estimate, wilson
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.metrics.intervals import mean_of
@@ -109,8 +108,7 @@ def frontier(
 
     def released(asked: PrivacyPolicy, how: str | Protector) -> tuple[KAnonymizer, NDArray[Any] | None, list[Entry]]:
         anonymizer = KAnonymizer(policy=replace(asked, on_infeasible="suppress"), method=how, seed=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NominalGuaranteeWarning)
+        with refitting():
             anonymizer.fit(population, model, desired)
         labels = anonymizer.factual_labels(facts) if facts is not None and anonymizer.goal_.is_opposite else None
         rules = anonymizer.rules_for(facts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from cfk_plugin.audit.setting import Setting
 from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
 from cfk_plugin.audit.targets import DESIRED, ExplainerFactory, Kept, ProtectedOwner, Sample, Target, adapted, fitted
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import CFKError, InputError, NominalGuaranteeWarning
+from cfk_plugin.errors import CFKError, InputError, refitting
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.anonymizer import KAnonymizer
 
@@ -140,8 +139,7 @@ def _linkage(task: AuditTask, *, seed: int, progress: Progress | None, **_: Any)
     schema = owner.schema_of(table)
     batch = adapted(task.scope.explainer, table, model, seed, tuple(schema.features)).generate(queries)
     anonymizer = KAnonymizer(policy=owner.rules, method=owner.method, seed=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NominalGuaranteeWarning)  # for who releases; here it is measured
+    with refitting():
         anonymizer.fit(Population.from_frame(table.X, schema), model=model, desired=DESIRED)
     answered = queries.take(batch.query[batch.slot]).reset_index(drop=True)
     setting = Setting(anonymizer, batch.frame, answered, outside.X, seed=seed, limit=task.explained)

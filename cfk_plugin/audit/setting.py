@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ from cfk_plugin.data.intake import require_features, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, NotFittedError, require
+from cfk_plugin.errors import HostOnly, InputError, NotFittedError, refitting, require
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
@@ -396,8 +395,7 @@ def variant(anonymizer: KAnonymizer, *, seed: int | None = None, policy: Privacy
         other.seed = seed
     if policy is not None:
         other.policy = policy
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NominalGuaranteeWarning)  # said when the original was fitted
+    with refitting():
         return other.fit(anonymizer.population_, anonymizer.model_, anonymizer.goal_.desired)
 
 

@@ -27,15 +27,7 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform, to_number
 from cfk_plugin.dp.domain import infer_domains
 from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
-from cfk_plugin.errors import (
-    HostOnly,
-    InputError,
-    ModelError,
-    NominalGuaranteeWarning,
-    PrivacyLeakWarning,
-    quiet,
-    require,
-)
+from cfk_plugin.errors import HostOnly, InputError, ModelError, quiet, refitting, require
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Progress
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -340,9 +332,7 @@ class _ModelOwner(ABC):
     def train(self, people: Sample, seed: int) -> TrainedTarget:
         """Train on these people and return what can be asked."""
         model = fitted(self.model, people, seed)
-        with warnings.catch_warnings():  # for who releases; here it is measured
-            warnings.simplefilter("ignore", NominalGuaranteeWarning)
-            warnings.simplefilter("ignore", PrivacyLeakWarning)
+        with refitting():
             answer = self._answers(model, people, seed)
         return Trained(model, lambda queries: answer(queries.reset_index(drop=True), queries))
 
@@ -440,8 +430,7 @@ def measured_schema(people: Sample, quasi_identifiers: Sequence[str]) -> Schema:
     All tables of an attack are drawn from the sample, so that domains are the same whoever is trained on. But they are
     read from rows: what is fitted with this schema certifies that nothing is guaranteed.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyLeakWarning)  # the certificates say so
+    with refitting():  # the certificates say that domains were read
         return infer_domains(people.X, Schema.from_frame(people.X, quasi_identifiers=quasi_identifiers))
 
 

@@ -321,6 +321,7 @@ def audit_all(
     only: Annotated[str | None, typer.Option(help="Audits to run, commas between; see the docs. Default: all.")] = None,
     policy: opt.Policy = None,
     k: opt.K = None,
+    objective: opt.Objective = None,
     epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-reverted.", min=0)] = 1.0,
     jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
     seed: opt.Seed = 0,
@@ -341,7 +342,7 @@ def audit_all(
 
     files.check_report(output)
     seconds, wanted, who = seconds_of(budget), _names("--only", only, AUDITS), _names("--against", against, _AGAINST)
-    rules = files.read_policy(policy, {"k": k})
+    rules = files.read_policy(policy, {"k": k, "objective": objective})
     explain = files.load_function(explainer) if ":" in explainer else generator(explainer)
     table = files.read_table(people)
     roles = files.read_schema(schema, table)
@@ -353,6 +354,7 @@ def audit_all(
     planned = plan(owners, sample, scope, seconds, audits=wanted, n_jobs=jobs, seed=seed)
     _say_plan(planned, owners, sample, scope)
     given = {"desired": desired, "target": target, "model": model, "explainer": explainer, "against": ""}
+    given |= {} if objective is None else {"objective": objective}
     # Kept results know who answers by name alone: other settings have a folder of their own.
     kept = None if keep is None else Kept(keep / _fingerprint(schema, given, policy, k, epsilon))
     found = []
@@ -364,8 +366,7 @@ def audit_all(
         files.write_report(output, _text(budget, planned, found))
     if track or experiment:
         _log(found, experiment or "cfk-audits")
-    _show_all(found)
-    return 0
+    return _show_all(found)
 
 
 def _owner(
@@ -471,7 +472,7 @@ def _log(found: Found, experiment: str) -> None:
             _say(f"{owner}: logged to MLflow run {runs[owner]}", stderr=True)
 
 
-def _show_all(found: Found) -> None:
+def _show_all(found: Found) -> int:
     from rich import box
 
     shown: dict[str, list[AuditResult]] = {}
@@ -480,3 +481,4 @@ def _show_all(found: Found) -> None:
     for owner, results in shown.items():
         _show(results, lambda _: _KEYS_OF_ALL, title=owner, box=box.SIMPLE_HEAD)
     _explain([result for results in shown.values() for result in results])
+    return 0

@@ -56,7 +56,7 @@ class RiskProfile:
 
 _NOBODYS_PLACE = "a sealed catalogue does not say who is where; ask the population that it was sealed from"
 _SHOWN_K = 5, 10, 20
-_NO_ROWS = "a population needs a pandas DataFrame with at least one row"
+_NO_ROWS = "a population needs a table (pandas, polars or pyarrow) with at least one row"
 _PROCESS_KEY = secrets.token_bytes(32)  # where there is no key, fingerprints are comparable within this process
 
 

@@ -255,13 +255,17 @@ class Phrase:
         if not isinstance(said, Phrase) or not all(map(_can_be_filled, (said.more, said.less, said.equal))):
             raise SchemaError(
                 f'column {name!r}: a phrase is a text such as "lived in {{}}", or an object with more, less and equal, '
-                "whose texts have no braces but {} and {year|years}"
+                "whose texts have {} where the value goes, and no braces but that and {year|years}"
             )
         return said
 
 
 def _can_be_filled(text: object) -> bool:
-    return isinstance(text, str) and not {*"{}"} & {*_NUMBERED.sub("", text).replace("{}", "")}
+    """Say whether a value has its place in a text, or the text is empty, as of what is not said of a kind of column."""
+    if not isinstance(text, str):
+        return False
+    bare = _NUMBERED.sub("", text)
+    return (not text or "{}" in bare) and not {*"{}"} & {*bare.replace("{}", "")}
 
 
 def sentence(

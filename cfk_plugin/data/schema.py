@@ -128,7 +128,7 @@ def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
 
 def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
     if not isinstance(frame, pd.DataFrame) or frame.empty:
-        raise SchemaError("a schema needs a pandas DataFrame with at least one row and one column")
+        raise SchemaError("a schema needs a table (pandas, polars or pyarrow) with at least one row and one column")
     if not frame.columns.is_unique:
         raise SchemaError("the table has two columns of the same name; rename one")
     if not all(isinstance(c, str) for c in frame.columns):

@@ -129,6 +129,7 @@ def recount_table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table
         **{f"ncp.{name}": pa.float64() for record in records for name in record.quasi_identifiers},
     }
     rows = [row for record in records for row in record.recount or [{}] * len(record.rows)]
+    types |= {"true": pa.bool_()} if any("true" in row for row in rows) else {}
     return _in_steps(rows, first_step, types)
 
 

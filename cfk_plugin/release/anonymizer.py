@@ -227,7 +227,8 @@ class KAnonymizer(HostOnly):
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
         self._check_cells("transform()")
-        call, (frame, query) = Request(), as_table(counterfactuals, self.population_.schema.features)
+        call = Request(is_for_people=factuals is not None)
+        frame, query = as_table(counterfactuals, self.population_.schema.features)
         facts = None if factuals is None else require_features(factuals, self.population_.schema.features, "factuals")
         if facts is not None and len(facts) != len(frame):
             raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")

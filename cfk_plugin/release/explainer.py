@@ -217,8 +217,7 @@ class ProtectedExplainer(HostOnly):
         -------
         Explanations
             One entry per counterfactual asked for, in the order of the queries (of candidates one per query, the
-            best); all suppressed if the explainer raises, whose text is not repeated, as it may quote rows.
-            Called with `options`, which may be what it refuses, that is an error.
+            best).
 
         Raises
         ------
@@ -226,7 +225,8 @@ class ProtectedExplainer(HostOnly):
             If `queries` is no table with every feature, or lacks the column of groups, or a constraint names no
             feature, is empty, or is outside of what is declared.
         AdapterError
-            If the explainer's answer cannot be read, or does not belong to the queries; if it raises on `options`.
+            If the explainer raises, whose text is not repeated, as it may quote rows; if its answer cannot be read, or
+            does not belong to the queries.
         """
         return _WRAPPED[self].explain(queries, progress, options)
 
@@ -337,11 +337,8 @@ class _Wrapped(HostOnly):
                     batch = source.generate(asked, **options)
         except ExplainerError as error:
             failed = str(error)  # holds the class of the exception alone
-        if failed and options:
-            raise self._refused("explain", options, failed)
         if failed:
-            _log.warning("%s: %s", self.name, failed)
-            return self._withheld(np.arange(len(frame)), "explainer_failed", call)
+            raise self._refused("explain", options, failed)
         if isinstance(batch, CounterfactualBatch) and batch.constraints != said:  # the explainer's own settings
             rules = self._rules({**said, **batch.constraints})
         release = self._release if self.m == 1 else self._release_best

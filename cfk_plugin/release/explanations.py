@@ -55,10 +55,11 @@ class Request:
     labels: tuple[str, ...] = ()  # one per query
     started: float = field(default_factory=time.perf_counter)
     candidates: int = 1  # asked for per query, of which one was chosen
+    is_for_people: bool = False  # whether it is known who asks
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:
-        request = cls(attribute)
+        request = cls(attribute, is_for_people=True)
         if attribute is None:
             return request
         queries = as_pandas(queries)
@@ -89,10 +90,12 @@ class ResultContext:
     seconds: float | None = None  # of the call, per entry
     attribute: str | None = None  # what the groups are groups of
     groups: tuple[str, ...] = ()  # of whoever asked, one per entry; empty without an attribute
+    is_for_people: bool = False
 
     def of_call(self, call: Request, queries: Sequence[int]) -> Self:
         """Return the same with what is known of a call; `queries` says which query each entry answers."""
-        timed = replace(self, seconds=(time.perf_counter() - call.started) / max(len(queries), 1))
+        seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
+        timed = replace(self, seconds=seconds, is_for_people=call.is_for_people)
         return timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
 
     def grouped(self, attribute: str, labels: Sequence[str], queries: Sequence[int]) -> Self:
@@ -443,6 +446,8 @@ class Explanations(HostOnly, Sequence[Entry]):
             row: dict[str, Any] = {}
             if not isinstance(self.policy, PrototypePolicy) and not isinstance(entry, PrototypeCounterfactual):
                 row = {"finding": finding, **entry.audit_row(quasi)}
+                if self.about.is_for_people and row.get("k_consistent") and self.policy.guarantee == "catalogue":
+                    row["true"] = True
             row |= {"seconds": seconds, "group": group}
             rows.append({name: value for name, value in row.items() if value is not None})
         return rows

@@ -88,7 +88,8 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     yield _of_people(data)
     yield _of_risk(data)
     figure, interval = _apart(data.metric("pureness_mean"), "share")
-    least, true = shown(data.metric("pureness_min"), "share"), _beside(data, "true for who asks")[0]
+    least, true = shown(data.metric("pureness_min"), "share"), data.metric("true_rate")
+    true = true if true.measured else _beside(data, "true for who asks")[0]
     told = f"of the combinations in a range keep the promise, on average{interval}; at least {least}."
     yield Tile("Truth (pureness)", figure, (told, f"True for the person who asks: {_apart(true, 'share')[0]}."))
     figure, interval = _apart(data.metric("ncp_mean"), "share")

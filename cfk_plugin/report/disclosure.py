@@ -33,7 +33,7 @@ _FIGURES: Mapping[tuple[Kind, Unit], str] = {
     ("requests", "count"): "asked released exact generalised prototypes suppressed untracked ledger_again "
     "ledger_refused native_leak",
     ("share_of_requests", "share"): "suppressed_rate native_rate near_native_rate native_qi_rate at_risk_009 "
-    "at_risk_020 flips cm optimal_rate",
+    "at_risk_020 flips true_rate cm optimal_rate",
     ("class_size", "count"): "k_min k_p05 k_median k_desired_min k_desired_median k_consistent_min k_effective_min "
     "k_private_min private_matches_min k_intersection_min k_intersection refused_k verification",
     ("class_size", "number"): "k_mean",

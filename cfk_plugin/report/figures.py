@@ -146,6 +146,8 @@ def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     yield _figure("pureness_min", VALIDITY, "exact, or Clopper–Pearson, 95 %", **least, n=len(pureness))
     yield _figure("pureness_low", VALIDITY, "mean of lower ends", value=_over(low, np.mean), n=len(low))
     yield _share("flips", int((pureness > 0.5).sum()), len(pureness), VALIDITY)
+    if len(true := pooled.of_all("true")):
+        yield _share("true_rate", int(true.sum()), len(true), VALIDITY)
     people = latest_population(evidence).get("people")
     known = len(k) > 0 and (isinstance(people, int) or not len(pooled.suppressed))
     cost = float(k.sum() + (people if isinstance(people, int) else 0) * len(pooled.suppressed)) if known else None

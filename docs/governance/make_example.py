@@ -22,7 +22,7 @@ from cfk_plugin.report.inputs import HumanInputs
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "example-report.json", HERE / "example-report.html"
 EXPERIMENT = "diabetes progression"
-POLICY = PrivacyPolicy(k=12, guarantee="reciprocal", anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
+POLICY = PrivacyPolicy(k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
 INPUTS = HumanInputs(
     answers={
         "system": "diabetes progression, random forest, release 1",

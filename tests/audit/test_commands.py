@@ -152,6 +152,14 @@ def test_what_a_guarantee_promises_holds_and_the_same_command_gives_the_same_rep
     assert again == found
 
 
+def test_people_in_groups_without_an_entry_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    train, random = pd.read_csv("train.csv"), np.random.default_rng(0)
+    noise = DecisionTreeClassifier(random_state=0).fit(train[FEATURES], random.choice(["yes", "no"], len(train)))
+    joblib.dump(noise, "model.joblib")
+    cfk(f"{LINKAGE} --min-pureness 0.9 --attacks intersection", 3)
+    assert sum("groups without an entry" in record.message for record in caplog.records) == 1
+
+
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
 def test_what_is_promised_and_not_tested_is_exit_code_3_and_a_nominal_guarantee_promises_the_look_up_alone() -> None:
     cfk(f"{LINKAGE} --guarantee nominal --method exact {FAST} -o out.json")

@@ -160,7 +160,7 @@ def test_more_counterfactuals_than_the_limit_are_sampled_by_seed() -> None:
     [
         ({"counterfactuals": TRAIN[QUASI]}, r"counterfactuals: missing columns \['pay', 'note'\]"),
         ({"holdout": TRAIN[QUASI]}, "holdout: missing columns"),
-        ({"counterfactuals": [1]}, "counterfactuals must be a pandas DataFrame, got list"),
+        ({"counterfactuals": [1]}, "counterfactuals must be a table .*, got list"),
         ({"queries": TRAIN.head(2)}, "2 queries for 5 counterfactuals"),
         ({"seed": -1}, "seed must be a whole number >= 0"),
         ({"limit": 0}, "limit must be a whole number >= 1"),

@@ -267,7 +267,7 @@ def test_bools_dates_and_levels() -> None:
     [
         ({"counterfactuals": ANSWERS.drop(columns="pay")}, InputError, "counterfactuals: missing columns .'pay'."),
         ({"queries": QUERIES.head(0)}, InputError, "queries must have at least one row"),
-        ({"queries": [1]}, InputError, "queries must be a pandas DataFrame"),
+        ({"queries": [1]}, InputError, "queries must be a table"),
         ({"holdout": TRAIN.drop(columns="city")}, InputError, "holdout: missing columns .'city'."),
         ({"counterfactuals": ANSWERS.assign(pay="20 to 30")}, InputError, "counterfactuals: pay must hold finite"),
         ({"counterfactuals": ANSWERS.assign(age=np.inf)}, InputError, "age must hold finite"),

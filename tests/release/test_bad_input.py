@@ -130,9 +130,9 @@ def test_an_empty_table_is_refused(empty: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("other", [None, 7, "age", [1, 2], {"age": 1}, np.zeros((2, 5))])
 def test_what_is_no_table_is_refused(other: Any) -> None:
-    with pytest.raises(InputError, match="must be a pandas DataFrame"):
+    with pytest.raises(InputError, match="must be a table"):
         shared().transform(other)
-    with pytest.raises(InputError, match="must be a pandas DataFrame"):
+    with pytest.raises(InputError, match="must be a table"):
         shared().transform(RAW, factuals=other if other is not None else 0)
     with pytest.raises(InputError, match="Population"):
         KAnonymizer().fit(other, model=model, desired=1)

@@ -84,7 +84,7 @@ NUMBER = "policy must be a PrivacyPolicy, got int; write PrivacyPolicy(k=10)"
 OBJECT = "policy must be a PrivacyPolicy, got dict; write PrivacyPolicy(k=10)"
 CLASSES = "is 'yes', not one of the model's classes (False, True); check its spelling and type"
 CELLS = "column 'tags' holds cells of type list; a cell is one number, date or text"
-ARRAY = "must be a pandas DataFrame, got ndarray; give a row each and a column per feature"
+ARRAY = "must be a table (pandas, polars or pyarrow), got ndarray; give a row each and a column per feature"
 NO_SCHEMA = "schema must be a Schema, got list; declare one with Schema.from_frame"
 PERSON = "one person's values, a mapping or a Series by feature, got DataFrame; give one row of the queries"
 
@@ -236,7 +236,7 @@ def test_a_call_that_dice_refuses_names_dice(method: str) -> None:
         match=rf"^dice:DiceRandom refused {method} with .*total_CF: the (explainer|adapter) raised TypeError",
     ):
         getattr(private, method)(QUERIES, total_CF=2)
-    with pytest.raises(InputError, match="queries must be a pandas DataFrame, got ndarray"):
+    with pytest.raises(InputError, match=r"queries must be a table .*, got ndarray"):
         private.explain(QUERIES.to_numpy())
 
 

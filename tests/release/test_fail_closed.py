@@ -458,11 +458,10 @@ def adapted(source: Any, **settings: Any) -> Any:
     return protect(Explainer(), population=POPULATION, plugins=[Hook("adapt", lambda: source)], **settings)
 
 
-REASONS = {"explainer": "explainer_failed", "adapter": "explainer_failed", "model": "model_failed"}
-
-
 @pytest.mark.parametrize("at", ["explainer", "adapter", "model", "detect", "protect", "released", "protector"])
-def test_what_is_thrown_while_explaining_withholds_the_answers(caplog: pytest.LogCaptureFixture, at: str) -> None:
+def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_call(
+    caplog: pytest.LogCaptureFixture, at: str
+) -> None:
     caplog.set_level(logging.DEBUG)
     now: list[BaseException] = []
 
@@ -484,12 +483,18 @@ def test_what_is_thrown_while_explaining_withholds_the_answers(caplog: pytest.Lo
     for kind in [*THROWN, *errors]:
         now[:] = [kind(SECRET)]
         caplog.clear()
+        if at in ("explainer", "adapter"):  # which refuses the whole call: nothing is left to answer
+            with pytest.raises(AdapterError, match=r"failed in explain: the (explainer|adapter) raised") as caught:
+                private.explain(QUERIES)
+            quotes_none(caught.value, caplog.text)
+            assert ("an error" if kind is NotANameError else kind.__name__) in str(caught.value)
+            continue
         explanations = private.explain(QUERIES)
         if at == "released":
             assert len(explanations.released) == len(RAW)
         else:
-            by_model = at == "protector" and kind is ModelError
-            withheld(explanations, "model_failed" if by_model else REASONS.get(at, "protector_failed"))
+            by_model = at == "model" or (at == "protector" and kind is ModelError)
+            withheld(explanations, "model_failed" if by_model else "protector_failed")
         quotes_none(caplog.text)
         if at not in ("model", "detect", "protect"):  # the operator learns what kind of failure it was
             assert ("an error" if kind is NotANameError else kind.__name__) in caplog.text
@@ -542,8 +547,9 @@ def test_an_interrupt_of_the_operator_goes_through_without_its_text(caplog: pyte
         private.explain(QUERIES)
     quotes_none(raised.value, caplog.text)
     # Python tells the main thread alone of the operator: in another one it is the explainer's doing.
-    with ThreadPoolExecutor(1) as pool:
-        withheld(pool.submit(private.explain, QUERIES).result(), "explainer_failed")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(AdapterError, match="raised KeyboardInterrupt") as caught:
+        pool.submit(private.explain, QUERIES).result()
+    quotes_none(caught.value)
 
 
 def test_the_command_line_says_one_line_of_a_model_that_panics(tmp_path: Path) -> None:
@@ -678,14 +684,9 @@ def test_a_label_that_is_new_is_not_desired_or_one_of_a_broken_model() -> None:
 )
 def test_an_adapters_unreadable_answer_is_an_error_without_a_value(answer: Callable[[pd.DataFrame], Any]) -> None:
     private = adapted(Source(generate=answer))
-    try:
-        result = private.explain(QUERIES)
-    except (AdapterError, InputError) as error:
-        failure = error
-    else:
-        withheld(result, "explainer_failed")
-        return
-    quotes_none(failure)
+    with pytest.raises((AdapterError, InputError)) as caught:
+        private.explain(QUERIES)
+    quotes_none(caught.value)
 
 
 def test_a_listener_hears_figures_and_a_proxy_shows_its_name() -> None:

@@ -129,7 +129,9 @@ def test_the_script_that_is_type_checked_also_runs():
     assert all("earned 2" in text for text in said)
 
 
-@pytest.mark.parametrize("wrong", ["in {0}", "in {", {"same": "x"}, {}, 3, {"more": 1}])
+@pytest.mark.parametrize(
+    "wrong", ["in {0}", "in {", "blood pressure", {"equal": "lower"}, {"same": "x"}, {}, 3, {"more": 1}]
+)
 def test_a_phrase_that_cannot_be_filled_is_refused(wrong):
     table = pd.DataFrame({"city": ["a", "b"]})
     with pytest.raises(SchemaError, match="'city': a phrase is a text such as"):

@@ -241,3 +241,32 @@ def test_attacks_of_one_kind_stand_beside_each_other_in_one_run(store: str) -> N
         *("membership_cfd", "membership_cfd_lrt", "membership_surrogate_threshold", "extraction_known_500"),
         *("attribute_inference_linkage", "attribute_inference_surrogate"),
     }
+
+
+def test_what_a_catalogue_verified_for_each_person_is_the_share_that_is_true(store: str) -> None:
+    table = people(200, 3).drop(index=range(3))
+
+    def model(rows: pd.DataFrame) -> Any:
+        return ((rows["age"] < 40) | (rows["pay"] > 27_000)).to_numpy()
+
+    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age", "town"]))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, model, desired=True)
+    queries = table[~model(table)].head(20).reset_index(drop=True)
+    found = anonymizer.explain(queries)
+    nearest = [  # the own value where it is inside, else the nearer end
+        {
+            name: (part if not isinstance(part, Interval) else min(max(own[name], part.low), part.high))
+            if not isinstance(part, frozenset)
+            else (own[name] if own[name] in part else min(part))
+            for name, part in entry.parts().items()
+        }
+        for entry in found.released
+        for own in [queries.loc[entry.query]]
+    ]
+    told = PrivacyReport.of_runs(found.log(experiment="tests")).data.metric("true_rate")
+    assert (told.value, told.n) == (model(pd.DataFrame(nearest)).mean(), len(nearest)) == (1.0, len(found.released))
+    nobody = anonymizer.transform(table[model(table)].head(3))  # for whom is not known
+    reciprocal = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(population, model, desired=True)
+    for other in (nobody, reciprocal.transform(table[model(table)].head(3), queries.head(3))):
+        assert other.released
+        assert PrivacyReport.of_runs(other.log(experiment="tests")).data.metric("true_rate").value is None

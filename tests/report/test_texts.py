@@ -132,11 +132,12 @@ def test_every_text_is_said_where_it_holds_alone() -> None:
     attack = content()["attacks"][0]
     guaranteed = {**DP, "guarantee": "pure", "total": [2.0, 0.0], "membership_bound": 0.6, "inferred": []}
     empty = ("attributes", "distributions", "groups", "attacks", "certificates", "runs", "suppressed_cells", "metrics")
+    withheld = {"reasons": {"infeasible": content()["releases"]["suppressed"]}}
     settings = {"policies": [], "deviations": ["It changed."], "seed": [], "generators": []}
     reports = [
         example(),
         example(dp=DP, changes=[], report={"verdict": "review"}, attacks=[attack, {**attack, "judged": False}]),
-        example(dp=guaranteed, changes=[{"what": "verdict", "before": "pass", "after": "fail"}]),
+        example(dp=guaranteed, changes=[{"what": "verdict", "before": "pass", "after": "fail"}], releases=withheld),
         example(**{name: [] for name in empty}, releases={"reasons": {}, "latency": {}}, policy=settings),
         example(population={"populations": 2, "subject_key": None}, report={"verdict": "pass"}, suppressed_cells=["a"]),
         example(checks=[{**check, "status": "not_measured"} for check in content()["checks"]]),
