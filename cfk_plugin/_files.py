@@ -266,25 +266,6 @@ class CommandInputs:
     factuals: pd.DataFrame | None
 
 
-def read_inputs(
-    train: Path,
-    counterfactuals: Path,
-    schema: Path,
-    model: str,
-    desired: str,
-    factuals: Path | None = None,
-    policy: Path | None = None,
-    **changes: Any,
-) -> CommandInputs:
-    """Read what commands on raw counterfactuals are given; `changes` are options that win over the policy's file."""
-    rules = read_policy(policy, changes)
-    rows, raw = read_table(train), read_table(counterfactuals)
-    facts = None if factuals is None else read_table(factuals)
-    roles = read_schema(schema, rows)
-    population, asked = Population.from_frame(rows, roles), load_model(model)
-    return CommandInputs(rules, population, asked, wanted(desired, asked, rows[list(roles.features)]), raw, facts)
-
-
 def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
     """Turn the outcome's name into the model's own label; ``opposite`` stays as it is."""
     if text == OPPOSITE:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cfk_plugin.cli import frame as opt
-from cfk_plugin.cli.frame import app, command, console
+from cfk_plugin.cli.frame import app, command, console, say, show
 from cfk_plugin.errors import InputError, ModelError, quiet
 
 if TYPE_CHECKING:
@@ -28,60 +28,31 @@ if TYPE_CHECKING:
 
     Found = Sequence[tuple[str, str, Report]]
 
-EXIT = {"pass": 0, "fail": 1, "review": 3}
-
 audit = typer.Typer(help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True)
 app.add_typer(audit, name="audit")
 
 
-def keep(report: Any, output: Path | None, track: bool, experiment: str | None) -> None:
-    """Write a report, and log it, where that was asked for."""
-    from cfk_plugin._files import write_report
-
-    if output is not None:
-        write_report(output, report.to_json(indent=1))
-    if track or experiment:
-        run_id = report.log(experiment=experiment)
-        console(stderr=True).print(f"logged to MLflow run {run_id}", highlight=False)
-
-
-def _names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
-    """Read names with commas between, each once; unknown ones are refused before anything is read."""
-    if text is None:
-        return list(known)
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names or (unknown := [name for name in names if name not in known]):
-        raise InputError(f"{option} {', '.join(unknown) if names else 'names nothing'}: known are {', '.join(known)}")
-    return names
-
-
-def _say(text: str, *, stderr: bool = False) -> None:
-    console(stderr=stderr).print(text, highlight=False)
-
-
 def _show(results: Sequence[AuditResult], figures: Callable[[AuditResult], Sequence[str]], **title: Any) -> None:
     """Show a table of results, with the first of some figures that each has; the report holds all."""
-    from rich.table import Table
-
-    table = Table("attack", "success (95 %)", "baseline", "control", "key figure", **title)
+    rows = []
     for result in results:
         main, measured = result.main, not math.isnan(result.main.value)
         known = [name for name in figures(result) if not math.isnan(result.figures.get(name, math.nan))]
-        table.add_row(
-            result.attack + (" *" if measured and not result.worked else ""),
-            f"{main.value:.3f} ({main.low:.3f}–{main.high:.3f})" if measured else "nothing to attack",
-            *("–" if r is None or math.isnan(r.value) else f"{r.value:.3f}" for r in (result.baseline, result.control)),
-            f"{known[0]} {result.figures[known[0]]:.3g}" if known else "",
+        others = (
+            "–" if r is None or math.isnan(r.value) else f"{r.value:.3f}" for r in (result.baseline, result.control)
         )
-    console().print(table)
+        name = result.attack + (" *" if measured and not result.worked else "")
+        reached = f"{main.value:.3f} ({main.low:.3f}–{main.high:.3f})" if measured else "nothing to attack"
+        rows.append((name, reached, *others, f"{known[0]} {result.figures[known[0]]:.3g}" if known else ""))
+    show(("attack", "success (95 %)", "baseline", "control", "key figure"), rows, **title)
 
 
 def _explain(results: Sequence[AuditResult]) -> None:
     if not all(result.worked for result in results):
-        _say("* no better than the baseline: it did not work here, which is no evidence of protection")
-    _say("")
+        say("* no better than the baseline: it did not work here, which is no evidence of protection")
+    say("")
     for attack, scenario in {result.attack: result.scenario for result in results}.items():
-        _say(f"[bold]{attack}[/]: {scenario}")
+        say(f"[bold]{attack}[/]: {scenario}", markup=True)
 
 
 @command(
@@ -91,51 +62,35 @@ def _explain(results: Sequence[AuditResult]) -> None:
     audit,
 )
 def audit_linkage(
-    train: opt.Train,
-    counterfactuals: opt.Counterfactuals,
-    schema: opt.SchemaFile,
-    model: opt.Model,
-    desired: opt.Desired = "opposite",
-    output: opt.Output = None,
-    factuals: opt.Factuals = None,
+    given: opt.RawInputs,
+    place: opt.ReportPlace,
     holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: the control.")] = None,
-    k: opt.K = None,
-    guarantee: opt.Guarantee = None,
-    method: opt.Method = "auto",
-    policy: opt.Policy = None,
-    objective: opt.Objective = None,
-    min_pureness: opt.MinPureness = None,
-    max_ncp: opt.MaxNcp = None,
     attacks: Annotated[str | None, typer.Option(help="Names with commas between; all without it.")] = None,
     limit: Annotated[int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)] = 100,
     simulations: Annotated[int, typer.Option(help="Runs per candidate of a randomised method.", min=1)] = 20,
     seed: opt.Seed = 0,
-    track: opt.Track = False,
-    experiment: opt.Experiment = None,
 ) -> int:
     """Link what would be released to people: look-ups, rerunning the algorithm, asking the model, and more.
 
     Exit code 0 when the guarantee's promise holds, 1 when an attack leaves fewer people, 3 when that was not tested.
     """
-    from cfk_plugin._files import check_report, progress_bar, read_inputs, read_table
+    from cfk_plugin._files import check_report, progress_bar, read_table
     from cfk_plugin.audit import ATTACKS, Setting, run_linkage_audit
     from cfk_plugin.release.anonymizer import KAnonymizer
 
-    check_report(output)
-    names = _names("--attacks", attacks, ATTACKS)
-    changes = {"k": k, "guarantee": guarantee, "objective": objective, "min_pureness": min_pureness, "max_ncp": max_ncp}
-    case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, **changes)
+    check_report(place.output)
+    names, case = opt.names("--attacks", attacks, ATTACKS), given.read()
     others = None if holdout is None else read_table(holdout)
-    anonymizer = KAnonymizer(policy=case.policy, method=method, seed=seed)
+    anonymizer = KAnonymizer(policy=case.policy, method=given.method, seed=seed)
     anonymizer.fit(case.population, model=case.model, desired=case.desired)
     setting = Setting(anonymizer, case.raw, case.factuals, others, seed=seed, limit=limit)
     with progress_bar("attacking", console(stderr=True)) as told:
         report = run_linkage_audit(setting, names, simulations=simulations, progress=told)
-    keep(report, output, track, experiment)
+    place.keep(report)
     _show(report.results, lambda result: (_KEY[result.attack],))
     _explain(report.results)
     _say_checks(report)
-    return EXIT[report.verdict]
+    return opt.EXIT[report.verdict]
 
 
 _KEYS_OF_ALL = ("tpr_at_0_01", "tpr_at_0_1", "gain", "advantage", "k_min", "k_consistent_min")
@@ -155,13 +110,14 @@ _KEY = {
 
 
 def _say_checks(report: AuditReport) -> None:
-    _say("")
+    say("")
     for check in report.checks:
         said = "not tested" if check.value is None else f"{check.value:g} people"
-        _say(f"{check.name}: {said}, promised at least {check.needed}")
-    _say(
+        say(f"{check.name}: {said}, promised at least {check.needed}")
+    say(
         f"[bold]{report.verdict}[/]: {report.released} of {report.asked} released, guarantee "
-        f"{report.policy['guarantee']}, k = {report.policy['k']}"
+        f"{report.policy['guarantee']}, k = {report.policy['k']}",
+        markup=True,
     )
 
 
@@ -175,6 +131,7 @@ def _say_checks(report: AuditReport) -> None:
 def audit_epsilon(
     train: opt.Train,
     schema: opt.SchemaFile,
+    place: opt.ReportPlace,
     claimed: Annotated[float, typer.Option(help="The epsilon that the function promises.", min=0)],
     method: Annotated[
         str | None, typer.Option(help="dp: the prototypes of this package, at the claimed budget.")
@@ -195,9 +152,6 @@ def audit_epsilon(
     jobs: Annotated[int, typer.Option(help="Runs at the same time; -1 on all cores.")] = 1,
     backend: Annotated[str, typer.Option(help="auto, processes or threads; see the docs.")] = "auto",
     seed: opt.Seed = 0,
-    output: opt.Output = None,
-    track: opt.Track = False,
-    experiment: opt.Experiment = None,
 ) -> int:
     """Bound the epsilon of a function from below, by how well its outputs tell whether somebody was in the table.
 
@@ -208,7 +162,7 @@ def audit_epsilon(
     from cfk_plugin.audit.epsilon import neighbours, seconds_needed
     from cfk_plugin.dp.audited import measuring
 
-    check_report(output)
+    check_report(place.output)
     rows = read_table(train)
     roles = read_schema(schema, rows)
     identifiers = list(roles.names("identifier"))
@@ -230,9 +184,9 @@ def audit_epsilon(
         claim |= {"runs": runs, "relation": relation, "n_jobs": jobs, "backend": backend}
         with progress_bar("running", console(stderr=True)) as told:
             report = canary_audit(audited, rows, people, progress=told, **claim)
-    keep(report, output, track, experiment)
+    place.keep(report)
     _say_bound(report)
-    return EXIT[report.verdict]
+    return opt.EXIT[report.verdict]
 
 
 def _check_audited(method: str | None, fit: str | None, score: str | None) -> None:
@@ -246,9 +200,9 @@ def _check_audited(method: str | None, fit: str | None, score: str | None) -> No
 
 def _say_runs(runs: int, seconds: float, needed: int | None) -> None:
     said = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-    _say(f"{2 * runs} runs, about {said}", stderr=True)
+    say(f"{2 * runs} runs, about {said}", stderr=True)
     if needed is None or needed > runs:
-        _say("so few runs cannot refute the claim, however much is given away", stderr=True)
+        say("so few runs cannot refute the claim, however much is given away", stderr=True)
 
 
 def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool) -> pd.DataFrame:
@@ -273,19 +227,20 @@ def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool)
 
 
 def _say_bound(report: EpsilonAudit) -> None:
-    _say(
+    say(
         f"epsilon is at least [bold]{report.epsilon_low:.2f}[/] ({report.confidence:.0%}); claimed {report.claimed:g}, "
-        f"delta {report.delta:g}; these sizes could show at most {report.ceiling:.2f}"
+        f"delta {report.delta:g}; these sizes could show at most {report.ceiling:.2f}",
+        markup=True,
     )
     rate = report.main
-    _say(f"guesses right: {rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f}) of {rate.n}")
+    say(f"guesses right: {rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f}) of {rate.n}")
     if report.tpr is not None and report.fpr is not None:
-        _say(f"canary found: {report.tpr.value:.3f} with it, {report.fpr.value:.3f} without it")
-    _say(f"neighbouring tables: {report.relation}")
-    _say(report.scenario)
+        say(f"canary found: {report.tpr.value:.3f} with it, {report.fpr.value:.3f} without it")
+    say(f"neighbouring tables: {report.relation}")
+    say(report.scenario)
     if report.warning is not None:
-        _say(f"[bold]note[/]: {report.warning}")
-    _say(f"[bold]{report.verdict}[/]: {report.advice}")
+        say(f"[bold]note[/]: {report.warning}", markup=True)
+    say(f"[bold]{report.verdict}[/]: {report.advice}", markup=True)
 
 
 _AGAINST = ("raw", "exact", "reciprocal", "catalogue", "dp", "dp-reverted")
@@ -305,6 +260,7 @@ def audit_all(
         Path, typer.Argument(help="People with their outcomes, CSV or Parquet; some are trained on, others not.")
     ],
     schema: opt.SchemaFile,
+    place: opt.ReportPlace,
     desired: Annotated[str, typer.Option("--desired", "-d", help="The outcome that explanations reach.")],
     target: Annotated[str | None, typer.Option(help="Column of the outcomes. Default: the schema's target.")] = None,
     model: Annotated[
@@ -326,9 +282,6 @@ def audit_all(
     jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
     seed: opt.Seed = 0,
     keep: Annotated[Path | None, typer.Option(help="Folder from which a stopped audit goes on.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the reports go, .json.")] = None,
-    track: opt.Track = False,
-    experiment: opt.Experiment = None,
 ) -> int:
     """Measure what explanations leak: membership, extraction, attributes and links, at sizes that fit the time.
 
@@ -340,8 +293,9 @@ def audit_all(
     from cfk_plugin.audit.targets import Kept, Sample, full_depth_forest
     from cfk_plugin.plugins import generator
 
-    files.check_report(output)
-    seconds, wanted, who = seconds_of(budget), _names("--only", only, AUDITS), _names("--against", against, _AGAINST)
+    files.check_report(place.output)
+    wanted, who = opt.names("--only", only, AUDITS), opt.names("--against", against, _AGAINST)
+    seconds = seconds_of(budget)
     rules = files.read_policy(policy, {"k": k, "objective": objective})
     explain = files.load_function(explainer) if ":" in explainer else generator(explainer)
     table = files.read_table(people)
@@ -361,11 +315,11 @@ def audit_all(
     with files.progress_bar("attacking", console(stderr=True)) as told:
         for done in run_planned(owners, sample, scope, planned, seed=seed, n_jobs=jobs, kept=kept, progress=told):
             found.append(done)
-            _say(f"{done[1]} of {done[0]}: done", stderr=True)
-    if output is not None:
-        files.write_report(output, _text(budget, planned, found))
-    if track or experiment:
-        _log(found, experiment or "cfk-audits")
+            say(f"{done[1]} of {done[0]}: done", stderr=True)
+    if place.output is not None:
+        files.write_report(place.output, _text(budget, planned, found))
+    if place.track or place.experiment:
+        _log(found, place.experiment or "cfk-audits")
     return _show_all(found)
 
 
@@ -431,7 +385,7 @@ def _say_plan(planned: Plan, owners: Sequence[Target], sample: Sample, scope: An
     """Say before it starts how long it takes, what it will show and what it will not."""
     from cfk_plugin.audit.planning import AUDITS, AuditTask, can_detect, format_duration
 
-    _say(
+    say(
         f"{len(planned.seconds)} audits, about {format_duration(planned.total)}; "
         f"models are trained on {planned.people} of {len(sample)} people",
         stderr=True,
@@ -443,10 +397,10 @@ def _say_plan(planned: Plan, owners: Sequence[Target], sample: Sample, scope: An
             if math.isnan(needed) == few
         ]
         if names:
-            _say(f"left out, as {why}: {', '.join(names)}", stderr=True)
+            say(f"left out, as {why}: {', '.join(names)}", stderr=True)
     task, planned_for = AuditTask(owners[0], sample, planned.sizes, scope), {name for _, name in planned.seconds}
     for name in (name for name in AUDITS if name in planned_for):
-        _say(f"  {name}: {can_detect(name, task)}", stderr=True)
+        say(f"  {name}: {can_detect(name, task)}", stderr=True)
 
 
 def _text(budget: str, planned: Plan, found: Found) -> str:
@@ -469,7 +423,7 @@ def _log(found: Found, experiment: str) -> None:
             report.log(runs[owner])
         else:
             runs[owner] = report.log(experiment=experiment, run_name=f"audit of {owner}")
-            _say(f"{owner}: logged to MLflow run {runs[owner]}", stderr=True)
+            say(f"{owner}: logged to MLflow run {runs[owner]}", stderr=True)
 
 
 def _show_all(found: Found) -> int:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import metadata
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
-from cfk_plugin.errors import CFKError
+from cfk_plugin.errors import CFKError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from cfk_plugin._files import CommandInputs
 
 SchemaFile = Annotated[
     Path,
@@ -26,23 +30,15 @@ Model = Annotated[str, typer.Option("--model", "-m", help="joblib or pickle file
 Desired = Annotated[str, typer.Option("--desired", "-d", help="The outcome wanted, or 'opposite'.")]
 LedgerUrl = Annotated[str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")]
 KeyFile = Annotated[Path | None, typer.Option(help="Key of the ledger; else CFK_LEDGER_KEY, else URL.key.")]
-Guarantee = Annotated[
-    str | None, typer.Option(help="catalogue, reciprocal or nominal.", show_default="the policy's, catalogue")
-]
-Method = Annotated[str, typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's.")]
 Objective = Annotated[
     str | None, typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness")
 ]
-MinPureness = Annotated[float | None, typer.Option(help="Withhold what is less pure.", show_default="the guarantee's")]
-MaxNcp = Annotated[float | None, typer.Option(help="Withhold what loses more information.")]
 Effort = Annotated[str, typer.Option(help="For --rerun: fast, balanced or thorough, as for the release.")]
 K = Annotated[
     int | None,
     typer.Option("--k", help="Least number of people behind an explanation.", show_default="the policy's, 10"),
 ]
 Train = Annotated[Path, typer.Argument(help="Training rows, CSV or Parquet.")]
-Counterfactuals = Annotated[Path, typer.Argument(help="Raw counterfactuals, CSV or Parquet.")]
-Factuals = Annotated[Path | None, typer.Option(help="The instance behind each counterfactual.")]
 Policy = Annotated[
     Path | None,
     typer.Option(help="JSON with the settings of a policy; options win.", show_default="PrivacyPolicy()"),
@@ -52,6 +48,65 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where the r
 Seed = Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")]
+
+EXIT = {"pass": 0, "fail": 1, "review": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawInputs:
+    """What every command on raw counterfactuals takes, in this order."""
+
+    train: Train
+    counterfactuals: Annotated[Path, typer.Argument(help="Raw counterfactuals, CSV or Parquet.")]
+    schema: SchemaFile
+    model: Model
+    desired: Desired = "opposite"
+    factuals: Annotated[Path | None, typer.Option(help="The instance behind each counterfactual.")] = None
+    k: K = None
+    guarantee: Annotated[
+        str | None, typer.Option(help="catalogue, reciprocal or nominal.", show_default="the policy's, catalogue")
+    ] = None
+    method: Annotated[
+        str, typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's.")
+    ] = "auto"
+    policy: Policy = None
+    objective: Objective = None
+    min_pureness: Annotated[
+        float | None, typer.Option(help="Withhold what is less pure.", show_default="the guarantee's")
+    ] = None
+    max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = None
+
+    def read(self) -> CommandInputs:
+        """Read all of it; options win over the policy's file."""
+        import cfk_plugin._files as files
+        from cfk_plugin.data.population import Population
+
+        changes = ("k", "guarantee", "objective", "min_pureness", "max_ncp")
+        rules = files.read_policy(self.policy, {name: getattr(self, name) for name in changes})
+        rows, raw = files.read_table(self.train), files.read_table(self.counterfactuals)
+        facts = None if self.factuals is None else files.read_table(self.factuals)
+        roles = files.read_schema(self.schema, rows)
+        population, asked = Population.from_frame(rows, roles), files.load_model(self.model)
+        goal = files.wanted(self.desired, asked, rows[list(roles.features)])
+        return files.CommandInputs(rules, population, asked, goal, raw, facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPlace:
+    """Where a report goes."""
+
+    output: Output = None
+    track: Track = False
+    experiment: Experiment = None
+
+    def keep(self, report: Any) -> None:
+        """Write a report, and log it, where that was asked for."""
+        from cfk_plugin._files import write_report
+
+        if self.output is not None:
+            write_report(self.output, report.to_json(indent=1))
+        if self.track or self.experiment:
+            say(f"logged to MLflow run {report.log(experiment=self.experiment)}", stderr=True)
 
 
 class OneLineErrors(TyperGroup):
@@ -126,10 +181,14 @@ def command(
     """
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
+        flat, groups = _flat(function)
+
         @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> None:
+        def guarded(**given: Any) -> None:
             try:
-                code = function(*args, **kwargs)
+                for place, kind in groups.items():
+                    given[place] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+                code = function(**given)
             except CFKError as error:
                 _fail(str(error), error)
             except KeyboardInterrupt as error:
@@ -138,11 +197,27 @@ def command(
                 _fail(f"unexpected {type(error).__name__}; CFK_DEBUG=1 shows where", error)
             raise typer.Exit(code)
 
+        guarded.__signature__ = Signature(flat)  # type: ignore[attr-defined]
+        guarded.__annotations__ = {each.name: each.annotation for each in flat}
         epilog = "[bold]Examples[/]\n\n" + "\n\n".join(examples.strip().splitlines())
         group.command(name, epilog=epilog)(guarded)
         return guarded
 
     return register
+
+
+def _flat(function: Callable[..., int]) -> tuple[list[Parameter], dict[str, Any]]:
+    """Return the parameters of a command, with the fields in the place of each that is a dataclass, and these."""
+    found, groups, hints = list[Parameter](), dict[str, Any](), get_type_hints(function, include_extras=True)
+    for each in signature(function).parameters.values():
+        if not is_dataclass(kind := hints[each.name]):
+            found.append(each.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+            continue
+        groups[each.name], own = kind, get_type_hints(kind, include_extras=True)
+        for field in fields(kind):
+            default = Parameter.empty if field.default is MISSING else field.default
+            found.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[field.name]))
+    return found, groups
 
 
 def _fail(message: str, error: BaseException) -> None:
@@ -158,3 +233,37 @@ def console(*, stderr: bool = False) -> Console:
 
     found = Console(stderr=stderr, highlight=False)
     return found if found.is_terminal else Console(stderr=stderr, width=100, highlight=False)
+
+
+def say(text: str, *, stderr: bool = False, markup: bool = False) -> None:
+    """Print a line as it is; `markup` is rich's."""
+    console(stderr=stderr).print(text, markup=markup, soft_wrap=True)
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool = False, **style: Any) -> None:
+    """Print a table, cells as they are."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, **style)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console(stderr=stderr).print(table)
+
+
+def names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
+    """Read names with commas between, each once, all without any; unknown ones are refused before anything is read."""
+    if text is None:
+        return list(known)
+    found = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not found or (unknown := [name for name in found if name not in known]):
+        raise InputError(f"{option} {', '.join(unknown) if found else 'names nothing'}: known are {', '.join(known)}")
+    return found
+
+
+def numbers(option: str, text: str) -> list[int]:
+    """Read whole numbers with commas between, each once, smallest first."""
+    try:
+        return sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise InputError(f"{option} takes whole numbers with commas between, as 2,5,10") from None

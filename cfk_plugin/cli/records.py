@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cfk_plugin.cli import frame as opt
-from cfk_plugin.cli.frame import app, command, console
+from cfk_plugin.cli.frame import app, command, console, say, show
 from cfk_plugin.errors import InputError, LedgerError, quiet
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def ledger_verify(
         with _opened(url, key_file) as book:
             found = book.verify(head)
     except BrokenLedgerError as error:
-        console(stderr=True).print(f"cfk: {error}", markup=False, soft_wrap=True)
+        say(f"cfk: {error}", stderr=True)
         return 1
-    console().print("the ledger is as it was written")
+    say("the ledger is as it was written")
     return _show_status(found)
 
 
@@ -70,8 +70,7 @@ def ledger_upgrade(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     from cfk_plugin.records.ledger import Ledger
 
     rows = Ledger.upgrade(url, key_file=key_file)
-    said = f"{rows} rows are in its chain now; what was taken from it before cannot be noticed"
-    console().print(said, soft_wrap=True)
+    say(f"{rows} rows are in its chain now; what was taken from it before cannot be noticed")
     with _opened(url, key_file) as book:
         return _show_status(book.status())
 
@@ -86,7 +85,7 @@ def ledger_status(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
 def _show_status(found: Status) -> int:
     for field in fields(found):
         value = getattr(found, field.name)
-        console().print(f"{field.name:<9} {'–' if value is None else value}", soft_wrap=True)
+        say(f"{field.name:<9} {'–' if value is None else value}")
     return 0
 
 
@@ -115,7 +114,7 @@ def ledger_export(
                 table.writerow(row)
             else:
                 file.write(json.dumps(row) + "\n")
-    console(stderr=True).print(f"{number} rows in {output}", soft_wrap=True)
+    say(f"{number} rows in {output}", stderr=True)
     return 0
 
 
@@ -143,11 +142,9 @@ def ledger_forget(
         # Column by column: a row of a data frame would turn whole numbers beside a fraction into fractions.
         records = zip(*(table[name].tolist() for name in roles.features), strict=True)
         gone = book.forget(*(handle for values in records for handle in handles_of(book, roles, list(values))))
-    console().print(f"forgot {gone.records} records with {gone.releases} releases", soft_wrap=True)
+    say(f"forgot {gone.records} records with {gone.releases} releases")
     if not gone.records and known is None:
-        console(stderr=True).print(
-            "nothing matched; --train makes sure that the rows are read as they were for training"
-        )
+        say("nothing matched; --train makes sure that the rows are read as they were for training", stderr=True)
     return 0
 
 
@@ -179,9 +176,6 @@ def budget_show(
     as_json: Annotated[bool, typer.Option("--json", help="JSON, with every ceiling and every fit.")] = False,
 ) -> int:
     """Show every account: its ceiling, what was spent, what is left."""
-    from rich.markup import escape
-    from rich.table import Table
-
     from cfk_plugin.records.budget import accounts, format_amount
 
     with _opened(url, key_file) as book:
@@ -191,25 +185,24 @@ def budget_show(
         console().file.write(json.dumps(content, indent=1) + "\n")
         return 0
     if not known:
-        console().print("no budget was used in this ledger")
+        say("no budget was used in this ledger")
         return 0
-    table = Table("account", "", "ceiling", "spent", "left", "fits", "last", box=None, pad_edge=False)
+    rows = []
     for account in known:
         last = account.spends[-1].at[:10] if account.spends else "–"
         for at, symbol in enumerate("εδ"):
-            amounts = (account.ceiling[at], account.spent[at], account.left[at])
-            whose = (escape(account.name), symbol) if at == 0 else ("", symbol)
-            table.add_row(*whose, *map(format_amount, amounts), *((str(len(account.spends)), last) if at == 0 else ()))
-    console().print(table)
+            amounts = map(format_amount, (account.ceiling[at], account.spent[at], account.left[at]))
+            whole = (account.name, str(len(account.spends)), last) if at == 0 else ("", "", "")
+            rows.append((whole[0], symbol, *amounts, *whole[1:]))
+    show(("account", "", "ceiling", "spent", "left", "fits", "last"), rows, box=None, pad_edge=False)
     return 0
 
 
 def _plain_account(account: Account) -> dict[str, Any]:
+    amounts = {name: getattr(account, name)._asdict() for name in ("ceiling", "spent", "left")}
     return {
         "account": account.name,
-        "ceiling": account.ceiling._asdict(),
-        "spent": account.spent._asdict(),
-        "left": account.left._asdict(),
+        **amounts,
         "fits": len(account.spends),
         "last": account.spends[-1].at if account.spends else None,
         "ceilings": [ceiling._asdict() for ceiling in account.ceilings],
@@ -230,8 +223,7 @@ def budget_raise(
 
     with _opened(url, key_file) as book:
         now = raise_ceiling(book, account, epsilon, delta)
-    line = f"raised from {now.ceilings[-2]} to {now.ceiling}; {now.left} is left"
-    console().print(line, soft_wrap=True)
+    say(f"raised from {now.ceilings[-2]} to {now.ceiling}; {now.left} is left")
     return 0
 
 
@@ -271,17 +263,15 @@ def _existing(folder: Path | None) -> Iterator[Spool]:
 
 
 def _show_waiting(waiting: Sequence[Waiting]) -> int:
-    from rich.table import Table
-
     if not waiting:
-        console().print("Nothing waits: MLflow has every record.")
+        say("Nothing waits: MLflow has every record.")
         return 0
-    table = Table("stream", "records", "kB", "behind", "last problem", box=None)
+    rows = []
     for stream in waiting:
         behind = "–" if stream.oldest is None else _since(time.time() - stream.oldest / 1000)
-        size = f"{stream.size / 1000:,.0f}"
-        table.add_row(stream.id, f"{stream.records:,}", size, behind, stream.problem or "none yet; a process sends it")
-    console().print(table)
+        problem = stream.problem or "none yet; a process sends it"
+        rows.append((stream.id, f"{stream.records:,}", f"{stream.size / 1000:,.0f}", behind, problem))
+    show(("stream", "records", "kB", "behind", "last problem"), rows, box=None)
     return 3
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from cfk_plugin.cli import frame as opt
-from cfk_plugin.cli.frame import command, console
+from cfk_plugin.cli.frame import command, console, say, show
 from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from numpy.typing import NDArray
-    from rich.console import Console
 
     from cfk_plugin.data.population import Population
     from cfk_plugin.protection.groups import Effort
@@ -56,8 +55,6 @@ def schema(
     """
     import json
 
-    from rich.table import Table
-
     from cfk_plugin._files import check_output, read_table, write_report
 
     check_output(output, "schema", (".json",))
@@ -72,21 +69,18 @@ def schema(
         console().file.write(text + "\n")
     else:
         write_report(output, text + "\n")
-    err = console(stderr=True)
-    table = Table("column", "read as", "values", "alone", "with those above", "look at it", box=None, pad_edge=False)
-    for name, figures in _exposure(rows):
-        table.add_row(escape(name), *figures)
-    err.print(table)
-    err.print(
+    columns = ("column", "read as", "values", "alone", "with those above", "look at it")
+    show(columns, _exposure(rows), stderr=True, box=None, pad_edge=False)
+    say(
         "Alone: share of the rows whose value no other row has; with those above: whose values in this column and all "
         f"above it together. Fill in quasi_identifiers{f' in {output}' if output is not None else ''}: every column "
         "that others can know of a person, however harmless it looks; those far up single out the most.",
-        soft_wrap=True,
+        stderr=True,
     )
     return 0
 
 
-def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     """Yield each column with how it is read, its number of values, and how much of the rows it singles out."""
     import pandas as pd
     from pandas.api import types
@@ -109,7 +103,7 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, tuple[str, ...]]]:
         elif is_number and values <= _FEW and not types.is_float_dtype(column):
             hint = "codes? then nominal"
         figures = f"{values:,}", f"{alone[name]:.0%}", "–" if is_own else f"{_share_alone(together):.0%}"
-        yield name, (kind, *figures, hint)
+        yield name, kind, *figures, hint
 
 
 _FEW = 20  # more whole numbers than these are hardly codes
@@ -126,23 +120,11 @@ def _share_alone(codes: NDArray[np.int64]) -> float:
     kept="nothing was written; what a ledger has on record by now stays there",
 )
 def protect(
-    train: opt.Train,
-    counterfactuals: opt.Counterfactuals,
-    schema: opt.SchemaFile,
-    model: opt.Model,
-    desired: opt.Desired = "opposite",
+    given: opt.RawInputs,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help=".json, .csv or .parquet; JSON on stdout without it."),
     ] = None,
-    factuals: opt.Factuals = None,
-    k: opt.K = None,
-    guarantee: opt.Guarantee = None,
-    method: opt.Method = "auto",
-    policy: opt.Policy = None,
-    objective: opt.Objective = None,
-    min_pureness: opt.MinPureness = None,
-    max_ncp: opt.MaxNcp = None,
     ledger: opt.Ledger = None,
     track: opt.Track = False,
     experiment: opt.Experiment = None,
@@ -153,42 +135,39 @@ def protect(
     """
     from contextlib import nullcontext
 
-    from cfk_plugin._files import check_output, progress_bar, read_inputs, write_released
+    from cfk_plugin._files import check_output, progress_bar, write_released
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
 
     check_output(output)
-    changes = {"k": k, "guarantee": guarantee, "objective": objective, "min_pureness": min_pureness, "max_ncp": max_ncp}
-    case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, **changes)
-    out, err = console(), console(stderr=True)
+    case = given.read()
     with Ledger(ledger) if ledger else nullcontext() as book:
-        anonymizer = KAnonymizer(policy=case.policy, method=method, ledger=book)
+        anonymizer = KAnonymizer(policy=case.policy, method=given.method, ledger=book)
         anonymizer.fit(case.population, model=case.model, desired=case.desired)
-        with progress_bar("protecting", err) as told:
+        with progress_bar("protecting", console(stderr=True)) as told:
             explanations = anonymizer.transform(case.raw, case.factuals, progress=told)
     if output is not None:
         write_released(output, explanations)
     else:
-        out.file.write(explanations.to_json(indent=1) + "\n")
-    if track or experiment:
-        run_id = explanations.log(experiment=experiment)
-        err.print(f"logged to MLflow run {run_id}")
-    _show_summary(explanations, output, err)
+        console().file.write(explanations.to_json(indent=1) + "\n")
+    opt.ReportPlace(track=track, experiment=experiment).keep(explanations)
+    _show_summary(explanations, output)
     return 0 if not explanations.suppressed else 3 if explanations.released else 1
 
 
-def _show_summary(explanations: Explanations, output: Path | None, err: Console) -> None:
+def _show_summary(explanations: Explanations, output: Path | None) -> None:
     from cfk_plugin.release.results import SUPPRESSION_REASONS
 
     summary = explanations.summary()
     where = f" in {output}" if output is not None else ""
-    err.print(f"{summary['released']} released, {summary['suppressed']} withheld{where}")
+    say(f"{summary['released']} released, {summary['suppressed']} withheld{where}", stderr=True)
     for reason, count in summary["reasons"].items():
-        err.print(f"  {count} withheld: {SUPPRESSION_REASONS[reason]}")
+        say(f"  {count} withheld: {SUPPRESSION_REASONS[reason]}", stderr=True)
     if summary["released"]:
-        err.print(
+        say(
             f"  smallest region {summary['k_min']:.0f} people, information loss {summary['ncp_mean']:.3f}, "
-            f"pureness {summary['pureness_mean']:.1%}"
+            f"pureness {summary['pureness_mean']:.1%}",
+            stderr=True,
         )
 
 
@@ -218,17 +197,7 @@ def catalogue(
     """
     from contextlib import nullcontext
 
-    from cfk_plugin._files import (
-        check_output,
-        load_model,
-        read_policy,
-        read_schema,
-        read_table,
-        wanted,
-        write_released,
-        write_report,
-        write_table,
-    )
+    import cfk_plugin._files as files
     from cfk_plugin.data.population import Population
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
@@ -236,21 +205,21 @@ def catalogue(
 
     if output is None and html is None:
         raise InputError("give --output or --html, the file to write")
-    check_output(output)
-    check_output(html, "page", (".html",))
-    rules, rows = read_policy(policy, {"k": k, "guarantee": "catalogue"}), read_table(train)
-    population, asked = Population.from_frame(rows, read_schema(schema, rows)), load_model(model)
+    files.check_output(output)
+    files.check_output(html, "page", (".html",))
+    rules, rows = files.read_policy(policy, {"k": k, "guarantee": "catalogue"}), files.read_table(train)
+    population, asked = Population.from_frame(rows, files.read_schema(schema, rows)), files.load_model(model)
     with Ledger(ledger) if ledger else nullcontext() as book:
         anonymizer = KAnonymizer(policy=rules, ledger=book)
-        anonymizer.fit(population, asked, wanted(desired, asked, rows[list(population.schema.features)]))
+        anonymizer.fit(population, asked, files.wanted(desired, asked, rows[list(population.schema.features)]))
         published = anonymizer.published()
     if html is not None:
-        write_report(html, catalogue_page(published, population, title=title))
+        files.write_report(html, catalogue_page(published, population, title=title))
     if output is not None and output.suffix.lower() == ".json":
-        write_released(output, published)
+        files.write_released(output, published)
     elif output is not None:
-        write_table(output, table_of(published.to_json()))
-    _show_summary(published, output or html, console(stderr=True))
+        files.write_table(output, table_of(published.to_json()))
+    _show_summary(published, output or html)
     return 0 if len(published) else 1
 
 
@@ -300,7 +269,7 @@ def verify(
     try:
         content = read_bytes(released) if key is None else signing.verify(released, key, signature)
     except WrongSignatureError as error:
-        console().print(f"[bold]fail[/]: {escape(str(error))}")
+        say(f"[bold]fail[/]: {escape(str(error))}", markup=True)
         return 1
     said, table = read_released(content, released)
     try:
@@ -326,32 +295,26 @@ def verify(
         table=table,
     )
     _show_recount(found, said, population)
-    return {"pass": 0, "fail": 1, "review": 3}[found.verdict]
+    return opt.EXIT[found.verdict]
 
 
 _SHOWN = 20
 
 
 def _show_recount(found: Recount, content: Mapping[str, Any], population: Population | None) -> None:
-    from rich.table import Table
-
-    out = console()
     if found.findings:
-        table = Table("where", "problem")
-        for finding in found.findings[:_SHOWN]:
-            table.add_row(escape(finding.where), escape(finding.problem))
-        out.print(table)
+        show(("where", "problem"), [(finding.where, finding.problem) for finding in found.findings[:_SHOWN]])
         if len(found.findings) > _SHOWN:
-            out.print(f"... and {len(found.findings) - _SHOWN} more")
+            say(f"... and {len(found.findings) - _SHOWN} more")
     withheld = sum(isinstance(e, dict) and e.get("status") == "suppressed" for e in content["explanations"])
     said = [f"{len(content['explanations']) - withheld} released, {withheld} withheld"]
     if population is not None:
         said.append(f"{population.n_people} people in the table")
     if found.counts:
         said.append(f"at least {min(found.counts)} in a region")
-    out.print(f"[bold]{found.verdict}[/]: {', '.join(said)}")
+    say(f"[bold]{found.verdict}[/]: {', '.join(said)}", markup=True)
     for what in found.unchecked:
-        out.print(f"not checked: {what}")
+        say(f"not checked: {what}")
 
 
 @command("sign", "cfk sign --new-key release.key\ncfk sign released.json --key release.key")
@@ -366,37 +329,32 @@ def sign(
     """
     from cfk_plugin.release import signing
 
-    passphrase, out = os.environ.get("CFK_SIGN_PASSPHRASE"), console()
+    passphrase = os.environ.get("CFK_SIGN_PASSPHRASE")
     if new_key is not None:
         if path is not None or key is not None:
             raise InputError("--new-key makes keys and signs nothing; sign with --key then")
         public = signing.new_key(new_key, passphrase)
-        out.print(f"{new_key}: keep it to yourself", markup=False)
-        out.print(f"{public}: give it to those who verify", markup=False)
+        say(f"{new_key}: keep it to yourself\n{public}: give it to those who verify")
         return 0
     if path is None or key is None:
         raise InputError("give a file and --key, your private key; cfk sign --new-key PATH makes one")
-    out.print(f"{signing.sign(path, key, passphrase)}", markup=False)
+    say(f"{signing.sign(path, key, passphrase)}")
     return 0
 
 
 @command("plugins", "cfk plugins\nCFK_DISABLE_PLUGINS=nice cfk plugins")
 def plugins() -> int:
     """List installed plugins, their versions and what they add."""
-    from rich.table import Table
-
     from cfk_plugin.plugins import generators, load_plugins
 
-    manager, out = load_plugins(), console()
+    manager = load_plugins()
     if not manager.infos:
-        out.print("no plugins are installed")
+        say("no plugins are installed")
         return 0
-    table = Table("plugin", "distribution", "version", "hooks")
-    for info in reversed(manager.infos):
-        table.add_row(info.name, info.distribution or "–", info.version, ", ".join(info.hooks))
-    out.print(table)
+    rows = [(i.name, i.distribution or "–", i.version, ", ".join(i.hooks)) for i in reversed(manager.infos)]
+    show(("plugin", "distribution", "version", "hooks"), rows)
     if protectors := sorted(manager.protectors()):
-        out.print(f"protectors that plugins bring: {', '.join(protectors)}")
-    if names := generators():
-        out.print(f"generators, by name: {', '.join(names)}")
+        say(f"protectors that plugins bring: {', '.join(protectors)}")
+    if found := generators():
+        say(f"generators, by name: {', '.join(found)}")
     return 0

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cfk_plugin.cli.frame import command, console
+from cfk_plugin.cli.frame import EXIT, command, console, say
 from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from rich.console import Console
 
     from cfk_plugin.report.privacy_report import PrivacyReport
 
@@ -93,8 +91,8 @@ def report(
     for place in places:
         made.save(place, print_edition=print_edition, address=address, docs=docs)
     _deliver(made, log, card, version, tracking_uri)
-    _show(made, console())
-    return {"pass": 0, "fail": 1, "review": 3}[made.verdict]
+    _show(made)
+    return EXIT[made.verdict]
 
 
 def _require_one(modes: Mapping[str, object]) -> None:
@@ -136,11 +134,11 @@ def _deliver(
     """Log the report, and put the card where it belongs."""
     from cfk_plugin.report.delivery import describe_model_version, write_whole
 
-    err, where = console(stderr=True), ""
+    where = ""
     if log:
         with redirect_stdout(sys.stderr):  # MLflow prints addresses
             run_id = made.log()
-        err.print(f"logged to MLflow run {run_id}")
+        say(f"logged to MLflow run {run_id}", stderr=True)
         # The external edition names no run.
         internal = made.data.report["edition"] == "internal"
         where = f"artifact cfk/report.html of MLflow run {run_id}" if internal else ""
@@ -148,17 +146,15 @@ def _deliver(
         write_whole(card, made.model_card(where=where))
     if version is not None:
         describe_model_version(*version, made.model_card(where=where), tracking_uri)
-        err.print(f"described version {version[1]} of model {version[0]}", markup=False)
+        say(f"described version {version[1]} of model {version[0]}", stderr=True)
 
 
-def _show(made: PrivacyReport, out: Console) -> None:
+def _show(made: PrivacyReport) -> None:
     """Print the verdict, a line per check, and what is wrong with those that fail."""
-    from rich.text import Text
-
     from cfk_plugin.report.disclosure import shown, unit_of
     from cfk_plugin.report.render import STATUS_TEXTS
 
-    out.print(Text.assemble("verdict: ", (made.verdict, "bold"), f" ({made.data.report['edition']} edition)"))
+    say(f"verdict: [bold]{made.verdict}[/] ({made.data.report['edition']} edition)", markup=True)
     rows = [("status", "check", "measured", "asked")]
     for check in made.data.checks:
         kind = unit_of(check.id)
@@ -168,38 +164,34 @@ def _show(made: PrivacyReport, out: Console) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        out.print(Text(line.rstrip()), soft_wrap=True)
+        say(line.rstrip())
     for check in made.data.checks:
         if check.status == "fail":
-            out.print(Text(f"{check.id}: {check.text}"), soft_wrap=True)
+            say(f"{check.id}: {check.text}")
     if made.data.placeholders:
-        out.print(Text(f"{len(made.data.placeholders)} questions are open: see cfk report --template inputs.yaml"))
+        say(f"{len(made.data.placeholders)} questions are open: see cfk report --template inputs.yaml")
 
 
 def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | None) -> int:
-    from rich.text import Text
-
     from cfk_plugin.report.delivery import check_place, render_comparison, write_whole
     from cfk_plugin.report.privacy_report import PrivacyReport
 
     for place in outputs:
         check_place(place, (".md",))
     before, after = (PrivacyReport.read(source, tracking_uri=tracking_uri) for source in sources)
-    changes, text, out = after.compare(before), render_comparison(before.data, after.data), console()
+    changes, text = after.compare(before), render_comparison(before.data, after.data)
     for place in outputs:
         write_whole(place, text)
     for change in changes:
-        out.print(Text(f"{change['what']}: {change['before']} → {change['after']}"), soft_wrap=True)
+        say(f"{change['what']}: {change['before']} → {change['after']}")
     if not changes:
-        out.print(f"nothing that a report compares changed; verdict: {after.verdict}")
+        say(f"nothing that a report compares changed; verdict: {after.verdict}")
         return 0
     failed, fails = ({check.id for check in made.data.checks if check.status == "fail"} for made in (before, after))
     return 1 if fails - failed else 3
 
 
 def _write_template(path: Path) -> int:
-    from rich.text import Text
-
     from cfk_plugin.report.delivery import check_place
     from cfk_plugin.report.inputs import template
 
@@ -211,7 +203,7 @@ def _write_template(path: Path) -> int:
         raise InputError(f"{path}: is there already, and may hold answers; give another name") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
-    console(stderr=True).print(Text(f"{path}: fill it in, and give it with --inputs"))
+    say(f"{path}: fill it in, and give it with --inputs", stderr=True)
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cfk_plugin.cli.frame import command, console
+from cfk_plugin.cli.frame import command, console, names, numbers, say, show
 from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ def reproduce(
 
     usual = Experiment()
     asked = Experiment(
-        tables=_names(tables, usual.tables),
-        methods=_names(methods, usual.methods),
-        ks=_numbers(ks),
-        studies=() if studies == "none" else _names(studies, usual.studies),
+        tables=tuple(names("--tables", tables, usual.tables)),
+        methods=tuple(names("--methods", methods, usual.methods)),
+        ks=tuple(numbers("--k", ks)),
+        studies=() if studies == "none" else tuple(names("--studies", studies, usual.studies)),
         grid=grid,
         explainer=explainer,
         limit=limit,
@@ -72,51 +72,35 @@ def reproduce(
         effective=effective,
         seed=seed,
     )
-    _check_folder(output)
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _own_store(output)
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output}: is a file; --output takes a folder")
+    if not output.absolute().parent.is_dir():
+        raise InputError(f"{output}: the folder above it does not exist")
+    if not (uri := tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")):
+        output.mkdir(exist_ok=True)
+        uri = f"sqlite:///{(output / 'mlflow.db').absolute()}"
     place = Place(output=output, data=data, cache=cache, experiment=experiment, tracking_uri=uri)
-    # The command that asks for the same figures, whatever folders and processes.
+    command = _command(context, data)
+    try:
+        with _progress(asked, jobs) as on_event:
+            results = run(asked, place, command=command, jobs=jobs, told=on_event)
+    except KeyboardInterrupt:
+        raise InputError(f"stopped; the same command goes on where it was, from {place.kept}") from None
+    _show(results)
+    say(f"page: {output / PAGE}, plots: {output / FIGURES}", stderr=True)
+    say(f"runs: experiment {experiment!r} in {uri}", stderr=True)
+    judged = [v for v in results.verdicts if v.method == OURS[0] and v.against in (PAPER, THEIRS) and v.is_measured]
+    return 0 if all(verdict.is_reached for verdict in judged) else 3
+
+
+def _command(context: typer.Context, data: Path | None) -> str:
+    """Return the command that asks for the same figures, whatever folders and processes."""
     parts = ["cfk reproduce", *(["--data FOLDER"] if data is not None else [])]
     for option in context.command.params:
         value = context.params[str(option.name)]
         if option.name in _DECIDE and value not in (None, option.default):
             parts.append(f"{option.opts[0]} {value}")
-    try:
-        with _progress(asked, jobs) as on_event:
-            results = run(asked, place, command=" ".join(parts), jobs=jobs, told=on_event)
-    except KeyboardInterrupt:
-        raise InputError(f"stopped; the same command goes on where it was, from {place.kept}") from None
-    _show(results)
-    err = console(stderr=True)
-    err.print(f"page: {output / PAGE}, plots: {output / FIGURES}")
-    err.print(f"runs: experiment {experiment!r} in {uri}")
-    judged = [v for v in results.verdicts if v.method == OURS[0] and v.against in (PAPER, THEIRS) and v.is_measured]
-    return 0 if all(verdict.is_reached for verdict in judged) else 3
-
-
-def _names(text: str | None, every: tuple[str, ...]) -> tuple[str, ...]:
-    if text is None:
-        return every
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError:
-        raise InputError("--k takes whole numbers with commas between, as 5,10,20") from None
-
-
-def _check_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file; --output takes a folder")
-    if not folder.absolute().parent.is_dir():
-        raise InputError(f"{folder}: the folder above it does not exist")
-
-
-def _own_store(folder: Path) -> str:
-    folder.mkdir(exist_ok=True)
-    return f"sqlite:///{(folder / 'mlflow.db').absolute()}"
+    return " ".join(parts)
 
 
 @contextmanager
@@ -166,12 +150,10 @@ def _duration(seconds: float) -> str:
 
 
 def _show(results: Results) -> None:
-    from rich.table import Table
-
-    table = Table("table", "k", "method", "n", "NCP %", "pureness %", "proven %", "s each")
+    rows = []
     for found in results.aggregates:
         figures = [found.ncp, found.pureness, found.proven]
         percent = ["–" if figure is None else f"{100 * figure:.2f}" for figure in figures]
         seconds = "–" if found.seconds is None else f"{found.seconds:.3f}"
-        table.add_row(found.table, str(found.k), found.method, str(found.n), *percent, seconds)
-    console().print(table)
+        rows.append((found.table, str(found.k), found.method, str(found.n), *percent, seconds))
+    show(("table", "k", "method", "n", "NCP %", "pureness %", "proven %", "s each"), rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cfk_plugin.cli import frame as opt
-from cfk_plugin.cli.frame import command, console
+from cfk_plugin.cli.frame import command, console, say
 from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
 
 if TYPE_CHECKING:
@@ -172,21 +172,12 @@ def warm_up() -> int:
 
     folders = warm_up()
     for folder in sorted(filter(None, folders)):
-        console().print(f"compiled kernels are kept in {folder}", markup=False, soft_wrap=True)
+        say(f"compiled kernels are kept in {folder}")
     return 1 if None in folders else 0
 
 
 def _outcome(text: str, model: Any, population: Population) -> Any:
-    """Return the label that is meant.
-
-    The model's classes say which there are; without any, what it answers to made-up rows may. Where neither does, the
-    label is guessed from its spelling, and a warning says that it could not be checked.
-
-    Raises
-    ------
-    InputError
-        If the model does not have it, or answers with text where it is a number, or the other way round.
-    """
+    """Return the label meant, by the model's classes, else its answers to made-up rows, else with a warning."""
     from cfk_plugin._files import label_among
     from cfk_plugin.data.model import OPPOSITE
 
@@ -199,11 +190,10 @@ def _outcome(text: str, model: Any, population: Population) -> Any:
         return label_among(tried, text)
     if tried and not any(isinstance(label, str) == isinstance(guess, str) for label in tried):
         return label_among(tried, text)  # which says what there is
-    console(stderr=True).print(
+    say(
         f"warning: --desired {text}: no made-up row has this outcome, so it could not be checked that the model has "
         "it; if it has not, every explanation is withheld",
-        markup=False,
-        soft_wrap=True,
+        stderr=True,
     )
     return guess
 

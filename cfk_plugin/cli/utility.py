@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cfk_plugin.cli import frame as opt
-from cfk_plugin.cli.audit import audit, keep
-from cfk_plugin.cli.frame import command, console
+from cfk_plugin.cli.audit import audit
+from cfk_plugin.cli.frame import command, console, say, show
 from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from cfk_plugin.frontier import Frontier
     from cfk_plugin.metrics import Estimate, Utility
 
@@ -72,7 +70,7 @@ def audit_utility(
     )
     if output is not None:
         write_report(output, json.dumps(found.to_dict(), indent=1, allow_nan=False))
-    _show_utility(found, console())
+    _show_utility(found)
     return 0 if found.answered else 3
 
 
@@ -92,30 +90,23 @@ _SHOWN = {
 }
 
 
-def _show_utility(found: Utility, out: Console) -> None:
-    from rich.table import Table
-
-    table = Table("figure", "", "value (95 %)", "fresh rows")
-    for name, meaning in _SHOWN.items():
-        fresh = getattr(found.chance.fresh, name, None) if found.chance is not None else None
-        table.add_row(name, meaning, _interval(getattr(found, name)), _interval(fresh))
-    out.print(table)
-    out.print(
+def _show_utility(found: Utility) -> None:
+    chance = found.chance
+    fresh = {name: getattr(chance.fresh, name, None) if chance is not None else None for name in _SHOWN}
+    rows = [(name, means, _interval(getattr(found, name)), _interval(fresh[name])) for name, means in _SHOWN.items()]
+    show(("figure", "", "value (95 %)", "fresh rows"), rows)
+    say(
         f"{found.answered} of {found.queries} queries answered; {found.desired_rows} of {found.training_rows} training "
         "rows have the desired outcome"
     )
-    chance = found.chance
     if chance is None:
         return
+    verdicts = {None: "not measured", True: "more than chance", False: "not shown to be above chance"}
     for name, is_above in found.above_chance.items():
         among = [getattr(chance, f"{name}_{where}") for where in ("train", "holdout")]
-        said = (
-            "not measured" if is_above is None else "more than chance" if is_above else "not shown to be above chance"
-        )
-        out.print(
+        say(
             f"{name}: {_interval(among[0])} among {chance.rows} training rows, {_interval(among[1])} among as many "
-            f"holdout rows: {said}",
-            soft_wrap=True,
+            f"holdout rows: {verdicts[is_above]}"
         )
 
 
@@ -132,40 +123,28 @@ def _interval(estimate: Estimate | None, to: str = " to ") -> str:
     audit,
 )
 def audit_frontier(
-    train: opt.Train,
-    counterfactuals: opt.Counterfactuals,
-    schema: opt.SchemaFile,
-    model: opt.Model,
-    desired: opt.Desired = "opposite",
+    given: opt.RawInputs,
+    place: opt.ReportPlace,
     ks: Annotated[str | None, typer.Option(help="The k to try, with commas between; 2 to 30 without it.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the figures go, .json.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Where the plot goes, .png, .svg or .pdf.")] = None,
-    factuals: opt.Factuals = None,
-    k: Annotated[int | None, typer.Option("--k", help="The k in use: a line in the plot.")] = None,
-    guarantee: opt.Guarantee = None,
-    method: opt.Method = "auto",
-    policy: opt.Policy = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Where the plot goes, .png, .svg or .pdf, with a line at --k.")
+    ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare with no protection and with Mondrian over the whole table.")
     ] = False,
     seed: opt.Seed = 0,
-    track: opt.Track = False,
-    experiment: opt.Experiment = None,
 ) -> int:
     """Measure what every k would cost: information loss, pureness and what is withheld, on the same counterfactuals.
 
     Nothing is released. Exit code 0, or 3 when nothing could be at any k.
     """
-    from cfk_plugin._files import check_output, check_report, progress_bar, read_inputs
+    from cfk_plugin._files import check_output, check_report, progress_bar
     from cfk_plugin.frontier import frontier
 
-    check_report(output)
+    check_report(place.output)
     check_output(plot, "plot", (".png", ".svg", ".pdf"))
-    try:
-        tried = None if ks is None else [int(part) for part in ks.split(",")]
-    except ValueError:
-        raise InputError("--ks takes whole numbers with commas between, as 2,5,10") from None
-    case = read_inputs(train, counterfactuals, schema, model, desired, factuals, policy, k=k, guarantee=guarantee)
+    tried = None if ks is None else opt.numbers("--ks", ks)
+    case = given.read()
     with progress_bar("protecting", console(stderr=True)) as told:
         found = frontier(
             case.raw,
@@ -175,15 +154,15 @@ def audit_frontier(
             policy=case.policy,
             ks=tried,
             factuals=case.factuals,
-            method=method,
+            method=given.method,
             compare=compare,
             seed=seed,
             progress=told,
         )
     if plot is not None:
         _plot(plot, found)
-    keep(found, output, track, experiment)
-    _show_frontier(found, console())
+    place.keep(found)
+    _show_frontier(found)
     return 0 if any(point.released for point in found) else 3
 
 
@@ -199,23 +178,17 @@ def _plot(path: Path, found: Frontier) -> None:
         figure.savefig(path, dpi=150)
 
 
-def _show_frontier(found: Frontier, out: Console) -> None:
-    from rich.table import Table
-
-    table = Table("k", "released", "least k", "information loss", "pureness", "withheld")
+def _show_frontier(found: Frontier) -> None:
+    rows, common = [], "common_" if found.common else ""
     for point in found:
-        loss, pureness = (
-            (point.common_ncp_mean, point.common_pureness_mean)
-            if found.common
-            else (point.ncp_mean, point.pureness_mean)
-        )
+        figures = [getattr(point, f"{common}{name}") for name in ("ncp_mean", "pureness_mean")]
         fewest = "–" if point.k_min is None else str(point.k_min)
-        figures = (_interval(figure, "–") for figure in (loss, pureness, point.suppressed_rate))
-        table.add_row(str(point.k), str(point.released), fewest, *figures)
-    out.print(table)
+        rows.append([str(point.k), str(point.released), fewest])
+        rows[-1] += [_interval(each, "–") for each in (*figures, point.suppressed_rate)]
+    show(("k", "released", "least k", "information loss", "pureness", "withheld"), rows)
     over = f"the {found.common} of {found.asked} counterfactuals that are released at every k"
     if found.common == found.asked:
         over = f"all {found.asked} counterfactuals"
     elif not found.common:
         over = f"what each k releases of {found.asked}: rows do not compare, as none is released at every k"
-    out.print(f"Means with 95 % intervals; information loss and pureness are over {over}.", soft_wrap=True)
+    say(f"Means with 95 % intervals; information loss and pureness are over {over}.")

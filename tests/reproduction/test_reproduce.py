@@ -138,13 +138,13 @@ def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--tables iris", "tables: unknown iris; known: adult, cmc"),
-        ("--methods magic", "methods: unknown magic; known: grasp"),
-        ("--studies dreams", "studies: unknown dreams; known: parameters"),
+        ("--tables iris", "--tables iris: known are adult, cmc"),
+        ("--methods magic", "--methods magic: known are grasp"),
+        ("--studies dreams", "--studies dreams: known are parameters"),
         ("--grid huge", "grid: unknown huge; known: small, paper"),
         ("--k 5,many", "--k takes whole numbers"),
         ("--k 1", "every k must be a whole number of at least 2"),
-        ("--tables ,", "name at least one table"),
+        ("--tables ,", "--tables names nothing"),
         ("--explainer dice", "explainer must be auto, nice or nearest"),
         ("--tables hospital", "--data"),
         ("--data nowhere", "nowhere"),
