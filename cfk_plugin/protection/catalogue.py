@@ -24,7 +24,7 @@ from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import Coarse
 from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
-from cfk_plugin.protection.entries import ASKED, ends_of, equal_work, find_entries, private_at
+from cfk_plugin.protection.entries import ASKED, Entries, ends_of, equal_work, find_entries, private_at, values_of
 from cfk_plugin.protection.partition import Partition
 
 _TELLING = 4  # combinations at which an answer on its way is tried, of those that its group must keep
@@ -68,17 +68,19 @@ class Catalogue(HostOnly):
                 'for another outcome, or choose guarantee="reciprocal"'
             )
         found = find_entries(partition, policy, goal, model)
-        rows, private, consistent, pure, forms = found
-        group, labels = partition.group_of_row[rows], model.labels(rows)
-        known = rows, group, labels, private, consistent, pure, goal, model, policy
-        unordered = cls(partition, *known, forms=forms)
+
+        def made(found: Entries, ends: Mapping[str, pd.Series]) -> Catalogue:
+            rows, codes, consistent, pure, forms = found
+            group, private = partition.group_of_row[rows], values_of(partition.population, codes)
+            known = rows, group, model.labels(rows), private, consistent, pure, goal, model, policy
+            return cls(partition, *known, ends, forms=forms)
+
+        unordered = made(found, {})
         shown = unordered.leaving  # the order follows from regions and from what leaves, each of which there is once
         line = np.lexsort((*unordered.codes.T[::-1], *shown.T[::-1], unordered.group_at))
-        keys = np.column_stack([group, shown])[line]
-        line = line[np.sort(np.unique(keys, axis=0, return_index=True)[1])]
-        rows, private, consistent, pure, forms = found.take(line)
-        known = rows, group[line], labels[line], private, consistent, pure, goal, model, policy
-        return cls(partition, *known, ends_of(partition, policy, forms), forms=forms)
+        keys = np.column_stack([unordered.group, shown])[line]
+        found = found.take(line[np.sort(np.unique(keys, axis=0, return_index=True)[1])])
+        return made(found, ends_of(partition, policy, found.forms))
 
     def __len__(self) -> int:
         return len(self.group)

@@ -29,7 +29,7 @@ _ENTRIES = 64  # private parts that a group offers at most
 ASKED = 1 << 18  # rows in one call of the model
 _SAMPLE = 45, 64  # combinations at which an entry is tried, at least and at most, where there are more
 _CONFIDENCE = 0.9999  # of a sample: many entries are tried, and what verification counts must not refuse one of them
-_SPENT = 10  # rows that the model is asked for to find entries, per row of the table
+_SPENT, _FLOOR = 10, 10_000  # rows that the model is asked for to find entries: per row of the table, or at least
 # Of shared private values: ranges that a number is divided into, crowds whose centre is taken, about at most, and
 # attributes in which another value is tried where a few people have what is in the middle.
 _CLASSES, _CENTRES, _VARIED = 32, 4096, 3
@@ -39,15 +39,21 @@ _GOLDEN, _SPREAD = 2654435769, 1640531527  # odd: multiples of the first are far
 class Entries(NamedTuple):
     """Private values that may go with the region of a group."""
 
-    rows: Ints  # a training row of the group; its private values unless they are shared
-    private: pd.DataFrame
+    rows: Ints  # a training row of the group; its private values unless they come from elsewhere
+    codes: Codes  # of the private values
     consistent: Ints  # members of the group that the model is consistent with
     pure: Floats  # share of what leaves that has the outcome, if only of a sample
     forms: list[Coarse]  # in which private values leave; none where all leave as they are
 
     def take(self, at: Ints) -> Entries:
-        private, forms = self.private.take(at).reset_index(drop=True), [self.forms[i] for i in at if self.forms]
-        return Entries(self.rows[at], private, self.consistent[at], self.pure[at], forms)
+        forms = [self.forms[i] for i in at if self.forms]
+        return Entries(self.rows[at], self.codes[at], self.consistent[at], self.pure[at], forms)
+
+    def joined(self, others: Entries) -> Entries:
+        rows, codes = np.concatenate([self.rows, others.rows]), np.concatenate([self.codes, others.codes])
+        consistent = np.concatenate([self.consistent, others.consistent])
+        pure = np.concatenate([self.pure, others.pure])
+        return Entries(rows, codes, consistent, pure, self.forms + others.forms)
 
 
 def ends_of(partition: Partition, policy: PrivacyPolicy, forms: Iterable[Coarse]) -> dict[str, pd.Series]:
@@ -73,14 +79,20 @@ def ends_of(partition: Partition, policy: PrivacyPolicy, forms: Iterable[Coarse]
 
 def find_entries(partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Entries:
     """Try private values of every group with its region; the model is asked in large batches."""
-    tried = _Tried.of(partition, policy)
-    consistent = tried.consistent_members(goal, model)
-    kept = np.flatnonzero(consistent >= policy.k)
-    tried, consistent = tried.take(kept), consistent[kept]
-    share, low = tried.pureness(goal, model)
-    kept = np.flatnonzero(low >= policy.least_pureness)
-    _tell_of_groups_without(partition, tried.rows[kept])
-    return Entries(tried.rows, tried.private, consistent, share, tried.forms).take(kept)
+    spent, before = max(_SPENT * partition.population.n_rows, _FLOOR), model.model.rows
+    nothing = _Tried.of(partition, policy, spent)
+    found = nothing.offering(*_candidates(partition, policy), spent).admitted(goal, model)
+    left = spent - (model.model.rows - before)
+    found = found.joined(nothing.offering(*_elsewhere(partition, found), left).admitted(goal, model))
+    _tell_of_groups_without(partition, found.rows)
+    return found
+
+
+def values_of(population: Population, codes: Codes) -> pd.DataFrame:
+    """Return private values from their codes."""
+    named = enumerate(population.schema.private)
+    values = {name: population.domains[name].restore_array(codes[:, j]) for j, name in named}
+    return table_of(values).reindex(range(len(codes)))
 
 
 def private_at(population: Population) -> list[int]:
@@ -121,6 +133,22 @@ def _candidates(partition: Partition, policy: PrivacyPolicy) -> tuple[Ints, Code
         rows, group, private = rows[first], group[first], private[first]
     kept = np.arange(len(group)) - np.searchsorted(group, group) < _ENTRIES
     return rows[kept], private[kept]
+
+
+def _elsewhere(partition: Partition, found: Entries) -> tuple[Ints, Codes]:
+    """Return for the groups without an entry the private values of the same outcome that hold most widely elsewhere."""
+    population, group, side = partition.population, partition.group_of_row, partition.side_of_group
+    line = np.lexsort((*found.codes.T[::-1], -found.consistent, -found.pure))
+    codes, sides = found.codes[line], side[group[found.rows[line]]]
+    without = np.flatnonzero(~np.isin(group, [-1, *group[found.rows]]))
+    without = without[in_order(population.codes[without], population.schema, group[without])]
+    without = without[np.unique(group[without], return_index=True)[1]]
+    rows, private = [without[:0]], [codes[:0]]
+    for row in without.tolist():
+        mine = codes[sides == side[group[row]]]
+        private.append(mine[np.sort(np.unique(mine, axis=0, return_index=True)[1])[:_ENTRIES]])
+        rows.append(np.full(len(private[-1]), row))
+    return np.concatenate(rows), np.concatenate(private)
 
 
 def _shared(partition: Partition, k: int) -> tuple[Ints, Ints, Codes]:
@@ -235,10 +263,12 @@ class _Tried(HostOnly):
     start: Ints  # of each group in these, and the end of the last
     grids: Sequence[Grid]  # of each group's region
     sample: int
+    judge: PrivateRelease
+    policy: PrivacyPolicy
 
     @classmethod
-    def of(cls, partition: Partition, policy: PrivacyPolicy) -> _Tried:
-        """Take as many candidates as the model may be asked about, of every group alike many."""
+    def of(cls, partition: Partition, policy: PrivacyPolicy, spent: int) -> _Tried:
+        """Look at every group, before anything is tried."""
         population, n_groups = partition.population, len(partition.regions)
         grouped = np.flatnonzero(partition.group_of_row >= 0)
         of_each = by_group(partition.group_of_row[grouped], grouped, n_groups)
@@ -249,15 +279,20 @@ class _Tried(HostOnly):
         start = np.searchsorted(members[:, 0], np.arange(n_groups + 1))
         grids = [Grid.of(region, population, [0] * len(population.schema.quasi_identifiers))
                  for region in partition.regions]  # fmt: skip
-        spent, judge = _SPENT * population.n_rows, PrivateRelease(population, policy)
         sample = int(np.clip((spent / 2 - len(members)) // max(n_groups, 1), *_SAMPLE))
-        drawn = [min(sample, grid.size) if judge.is_exact else sample for grid in grids]
-        rows, codes = _candidates(partition, policy)
-        cost = np.diff(start) + np.array(drawn, dtype=np.float64)
-        at = _affordable(partition.group_of_row[rows], cost, spent)
+        nothing = grouped[:0], population.codes[:0, private_at(population)], list[Coarse](), list[Sequence[Codes]]()
+        judge = PrivateRelease(population, policy)
+        return cls(partition, *nothing, members, people, start, grids, sample, judge, policy)
+
+    def offering(self, rows: Ints, codes: Codes, most: int) -> _Tried:
+        """Take as many candidates as the model may be asked about, of every group alike many."""
+        partition, judge, population = self.partition, self.judge, self.partition.population
+        drawn = [min(self.sample, grid.size) if judge.is_exact else self.sample for grid in self.grids]
+        cost = np.diff(self.start) + np.array(drawn, dtype=np.float64)
+        at = _affordable(partition.group_of_row[rows], cost, most)
         rows, codes = rows[at], codes[at]
         if judge.is_exact:
-            return cls(partition, rows, codes, [], [()] * len(rows), members, people, start, grids, sample)
+            return replace(self, rows=rows, codes=codes, axes=[()] * len(rows))
         every, nowhere = population.codes[rows], np.full(population.codes.shape[1], np.nan)
         every[:, private_at(population)] = codes
         alike = [partition.rows_mapped_to(partition.regions[group]) for group in partition.group_of_row[rows]]
@@ -265,24 +300,26 @@ class _Tried(HostOnly):
         kept = np.array([i for i, form in enumerate(decided) if form is not None], dtype=np.int64)
         forms = [form for form in decided if form is not None]
         axes = [_axes(judge, each, form) for each, form in zip(every[kept], forms, strict=True)]
-        return cls(partition, rows[kept], codes[kept], forms, axes, members, people, start, grids, sample)
+        return replace(self, rows=rows[kept], codes=codes[kept], forms=forms, axes=axes)
+
+    def admitted(self, goal: Goal, model: RowOracle) -> Entries:
+        """Return what at least k members and enough of the region have the outcome with."""
+        consistent = self.consistent_members(goal, model)
+        kept = np.flatnonzero(consistent >= self.policy.k)
+        some = self.take(kept)
+        share, low = some.pureness(goal, model)
+        found = Entries(some.rows, some.codes, consistent[kept], share, some.forms)
+        return found.take(np.flatnonzero(low >= self.policy.least_pureness))
 
     def take(self, kept: Ints) -> _Tried:
         axes, forms = [self.axes[i] for i in kept], [self.forms[i] for i in kept if self.forms]
         return replace(self, rows=self.rows[kept], codes=self.codes[kept], axes=axes, forms=forms)
 
-    @property
-    def private(self) -> pd.DataFrame:
-        """Values of the private attributes of each."""
-        domains, names = self.partition.population.domains, self.partition.population.schema.private
-        values = {name: domains[name].restore_array(self.codes[:, j]) for j, name in enumerate(names)}
-        return table_of(values).reindex(range(len(self.rows)))
-
     def consistent_members(self, goal: Goal, model: RowOracle) -> Ints:
         """Count, for each, the members of its group that have the outcome with its private values."""
         population, group = self.partition.population, self.partition.group_of_row[self.rows]
         counts, size = np.zeros(len(self.rows), dtype=np.int64), np.diff(self.start)[group]
-        offered, judge = self.private, goal.judge(None, model.labels(self.rows))
+        offered, judge = values_of(population, self.codes), goal.judge(None, model.labels(self.rows))
         is_own = (population.codes[self.rows][:, private_at(population)] == self.codes).all(axis=1)
         for at in equal_work(size):
             which = np.repeat(at, size[at])
@@ -298,13 +335,14 @@ class _Tried(HostOnly):
 
     def pureness(self, goal: Goal, model: RowOracle) -> tuple[Floats, Floats]:
         """Return the share of what would leave where each has its outcome, and its lower end if of a sample."""
-        offered, judge = self.private, goal.judge(None, model.labels(self.rows))
+        population, judge = self.partition.population, goal.judge(None, model.labels(self.rows))
+        offered = values_of(population, self.codes)
         sizes = [prod(map(len, axes), start=self._grid(i).size) for i, axes in enumerate(self.axes)]
         share, low = np.zeros(len(sizes)), np.zeros(len(sizes))
         for at in equal_work(np.minimum(sizes, self.sample).astype(np.int64)):
             drawn = [self._drawn(i) for i in at.tolist()]
             which = np.repeat(at, [*map(len, drawn)])
-            frame = rows_for_cells(self.partition.population.encoder, offered, which, np.concatenate(drawn))
+            frame = rows_for_cells(population.encoder, offered, which, np.concatenate(drawn))
             good = judge(model.ask(frame), which)
             for i, hits in zip(at.tolist(), np.split(good, np.cumsum([*map(len, drawn)])[:-1]), strict=True):
                 share[i] = low[i] = hits.mean()

@@ -224,9 +224,39 @@ def test_shared_private_values_are_those_of_k_people_or_of_nobody(model: Any, de
 
 
 @pytest.mark.parametrize("desired", ["yes", "opposite"])
-def test_the_model_is_asked_for_twenty_rows_per_row_to_find_shared_private_values(desired: str) -> None:
+def test_the_model_is_asked_for_twenty_rows_per_row_or_10000_more_to_find_shared_private_values(
+    desired: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train = with_people(3)
+    assert 20 * len(train) < shared(train, two, desired).model_.rows <= 10 * len(train) + 10_000
+    monkeypatch.setattr("cfk_plugin.protection.entries._FLOOR", 0)
     assert shared(train, two, desired).model_.rows <= 20 * len(train)
+
+
+@pytest.mark.parametrize("private_values", ["exact", "shared"])
+@pytest.mark.parametrize(("model", "desired"), GOALS[:2])
+def test_everybody_with_the_outcome_is_in_a_group_with_an_entry_in_a_small_table(
+    model: Any, desired: Any, private_values: Any
+) -> None:
+    for seed in range(3):
+        catalogue = fitted(table(seed, 240), model, desired, k=5, private_values=private_values).guarantee_.catalogue
+        assert catalogue is not None
+        assert set(catalogue.group) == {*range(len(catalogue.partition.regions))}
+
+
+def test_private_values_of_another_group_go_with_a_group_whose_own_ones_do_not() -> None:
+    lent = 0
+    for seed in range(4):
+        train = table(seed, 60)
+        anonymizer = fitted(train, three, "opposite", k=10)
+        catalogue, entries = anonymizer.guarantee_.catalogue, released(anonymizer)
+        assert catalogue is not None
+        own = train.iloc[catalogue.rows][PRIVATE].reset_index(drop=True)
+        is_own = (own.astype(str) == catalogue.private[PRIVATE].astype(str)).all(axis=1)
+        assert {entry.status for entry in entries} == {"released"}
+        assert min(entry.certificate.k_consistent for entry in entries) >= 10
+        lent += (~is_own).sum()
+    assert lent
 
 
 def test_a_numbers_range_is_that_of_the_kth_lowest_and_highest() -> None:
