@@ -24,7 +24,7 @@ from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
 from cfk_plugin.protection.kernels import scan_rows
 
 _PARTS = np.arange(1, 8) / 8
-_MOST = 10_000  # rows of an outcome that prototypes are sought among
+_MOST = 4_000  # rows of an outcome that prototypes are sought among
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
 _LISTS = (list, tuple, set, frozenset)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
@@ -252,17 +252,19 @@ class Mover:
 
 def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
     """Return prototypes: per outcome the rows nearest to k-means centres, categories one-hot over sqrt(2)."""
-    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.cluster import KMeans
 
     widths = np.array([served.heom.ranges[name] for name in served.heom.numeric])
-    flags = pd.get_dummies(served.frame[list(served.heom.categorical)].astype(str)).to_numpy(dtype=np.float64)
-    points = np.hstack([np.nan_to_num(served.codes.numbers / widths), flags / np.sqrt(2)])
     kept: list[NDArray[np.int64]] = []
     for label in pd.unique(served.labels):
         rows = np.flatnonzero(served.labels == label)[:_MOST]
         if len(rows) > most:
-            centres = MiniBatchKMeans(most, random_state=0, n_init=1).fit(points[rows]).cluster_centers_
-            squares = (points[rows] ** 2).sum(axis=1)[:, None] - 2 * points[rows] @ centres.T
+            codes = served.codes.take(rows)
+            flags = [np.eye(at.max() + 1)[at] / np.sqrt(2) for at, _ in map(pd.factorize, codes.codes.T)]
+            points = np.hstack([np.nan_to_num(codes.numbers / widths), *flags]).astype(np.float32)
+            with warnings.catch_warnings(action="ignore"):  # of equal rows fewer centres are found
+                found = KMeans(most, init=points[:most], n_init=1, max_iter=10).fit(points).cluster_centers_
+            squares = (points**2).sum(axis=1)[:, None] - 2 * points @ found.T
             rows = rows[np.unique(squares.argmin(axis=0))]
         kept.append(rows)
     return np.sort(np.concatenate(kept))

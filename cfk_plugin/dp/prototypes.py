@@ -104,7 +104,7 @@ class DPPrototypes:
     rows : int
         Number of rows that are drawn; more of them are nearer to queries, at no cost in privacy.
     serve : {"rows", "prototypes"}
-        Answer with the nearest of all rows, or of typical ones of each outcome.
+        Answer with the nearest of all rows, or of typical ones of each outcome, which are much farther away.
     prototypes : int
         Number of prototypes of each outcome.
     plausibility : float

@@ -195,6 +195,19 @@ def test_opposite_and_callable_goals_are_met_by_a_few_rows_of_each_outcome() -> 
     assert (numbers.generate(QUERIES)[0]["pay"] > 2500).all()
 
 
+@pytest.mark.parametrize("names", [["age", "pay"], ["town", "member"]])
+def test_prototypes_are_drawn_rows_of_each_outcome_spread_over_it(names: list[str]) -> None:
+    train = patients()[names]
+    declared = {"bounds": {"age": (18, 90), "pay": (0, 5000)}, "categories": {"town": TOWNS, "member": [True, False]}}
+    own = {kind: {name: each[name] for name in names if name in each} for kind, each in declared.items()}
+    people = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=names, nullable=[], **own))
+    first = names[0]
+    middle = train[first].median() if first == "age" else "Antwerp"
+    one = DPPrototypes(2.0, serve="prototypes", prototypes=3).fit(people, lambda rows: rows[first] > middle, True)
+    assert 2 <= (one.served_.labels == True).sum() <= 3  # noqa: E712 - labels are objects
+    assert one.served_.frame[names[1]].nunique() > 1
+
+
 def test_where_no_row_has_the_outcome_or_the_model_fails_answers_are_suppressed() -> None:
     nothing = fitted(desired=lambda labels: np.zeros(len(labels), dtype=bool)).explain(QUERIES)
     assert (reasons(nothing), len(nothing)) == ({"none_found"}, len(QUERIES))
