@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from cfk_plugin._protect import protect as protect
     from cfk_plugin._protect import protected as protected
     from cfk_plugin.data.intake import Counterfactual as Counterfactual
+    from cfk_plugin.data.model import Thresholded as Thresholded
     from cfk_plugin.data.policy import PrivacyPolicy as PrivacyPolicy
     from cfk_plugin.data.population import Population as Population
     from cfk_plugin.data.region import Interval as Interval
@@ -62,6 +63,7 @@ _HOME = {
     "RunLogger": "records.logger",
     "Schema": "data.schema",
     "Suppressed": "release.results",
+    "Thresholded": "data.model",
     "catalogue_page": "release.publication",
     "hookimpl": "hookspecs",
     "log_protected_model": "serving",

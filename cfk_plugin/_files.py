@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from rich.progress import Progress
 
-from cfk_plugin.data.model import OPPOSITE, LabelModel
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.model import LabelModel, thresholded
+from cfk_plugin.data.policy import PrivacyPolicy, desired_of_text
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError, quiet
@@ -42,7 +42,7 @@ _SCHEMA_KEYS: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 _DIGITS = 40  # of a whole number in JSON
 _FEW = 20  # more outcomes than these are hardly labels, and are not shown
-_MODEL_FILES = (".joblib", ".pkl", ".pickle")
+_PICKLES = (".joblib", ".pkl", ".pickle")
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -157,11 +157,15 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
         raise PolicyError(f"{path}: unknown setting {unknown}; known are {', '.join(known)}") from None
 
 
-def load_model(location: str) -> Any:
-    """Load a model from an MLflow URI or folder, or from a joblib or pickle file.
+def load_model(location: str, threshold: float | None = None) -> Any:
+    """Load a model from an MLflow URI or folder, or a file: of joblib or pickle, ONNX, or XGBoost (``.ubj``).
 
-    Loading a file runs code in it: give only files that you trust.
+    Loading a pickle runs code in it: give only files that you trust.
     """
+    return thresholded(_loaded(location), threshold)
+
+
+def _loaded(location: str) -> Any:
     path = Path(location)
     if ":/" in location or path.is_dir():
         import mlflow
@@ -169,12 +173,19 @@ def load_model(location: str) -> Any:
         with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
             return mlflow.pyfunc.load_model(location)
     _exists(path)
-    if path.suffix.lower() not in _MODEL_FILES:
-        raise ModelError(f"{path}: not a model; give a {' or '.join(_MODEL_FILES)} file, or an MLflow model URI")
-    import joblib
-
     with quiet(f"{path}: the model cannot be loaded", ModelError):
-        model = joblib.load(path)
+        match path.suffix.lower():
+            case ".onnx":
+                return importlib.import_module("onnxruntime").InferenceSession(str(path))
+            case ".ubj":
+                return importlib.import_module("xgboost").Booster(model_file=str(path))
+            case ending if ending in _PICKLES:
+                model = importlib.import_module("joblib").load(path)
+            case _:
+                model = None
+    if model is None:
+        known = " or ".join([*_PICKLES, ".onnx", ".ubj"])
+        raise ModelError(f"{path}: not a model; give a {known} file, or an MLflow model URI")
     if not hasattr(model, "predict") and not callable(model):
         raise ModelError(f"{path}: holds a {type(model).__name__}, which has no predict method")
     return model
@@ -268,28 +279,20 @@ class CommandInputs:
 
 def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
     """Turn the outcome's name into the model's own label; ``opposite`` stays as it is."""
-    if text == OPPOSITE:
-        return text
     labels: Any = getattr(model, "classes_", None)
     if labels is None:
         labels = np.unique(LabelModel(model, list(features.columns))(features))
-    return label_among(labels, text)
+    return goal_among(labels, text)
 
 
-def label_among(labels: Sequence[Any], text: str) -> Any:
-    """Return the label that is spelled like this; labels are the model's, so a message may list them."""
-    for label in labels:
-        if str(label) == text or (_number(text) is not None and _number(label) == _number(text)):
-            return label
-    known = f"it has {', '.join(map(str, labels))}" if len(labels) <= _FEW else f"it has {len(labels)} others"
-    raise InputError(f"--desired {text}: the model has no such outcome; {known}")
+def goal_among(labels: Sequence[Any], text: str) -> Any:
+    """Return what is spelled like this; labels are the model's, so a message may list them."""
 
+    def unknown(spelled: str) -> Any:
+        known = f"it has {', '.join(map(str, labels))}" if len(labels) <= _FEW else f"it has {len(labels)} others"
+        raise InputError(f"--desired {spelled}: the model has no such outcome; {known}")
 
-def _number(value: object) -> float | None:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
+    return desired_of_text(text, labels, unknown)
 
 
 @contextmanager

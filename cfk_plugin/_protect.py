@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.intake import whole_number
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.model import Goal, thresholded
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
@@ -45,6 +45,7 @@ def protect(
     population: Population,
     policy: PrivacyPolicy | None = None,
     desired: Any = "opposite",
+    threshold: float | None = None,
     method: str | Protector | DPPrototypes | DPC = "auto",
     plugins: Sequence[object] = (),
     reference: Population | None = None,
@@ -65,13 +66,15 @@ def protect(
         ``generate_counterfactuals``, or anything a plugin has an adapter for. None with ``anchor="query"``, where
         none is asked.
     model : object with ``predict``, or callable
-        The model that is explained; returns labels.
+        The model that is explained; returns labels, or numbers where `desired` is a range or `threshold` is given.
     population : Population
         The training rows that the explainer may return.
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``, k = 10.
-    desired : label, "opposite" or callable
-        The outcome that counterfactuals reach; by default any other than the query's own.
+    desired : label, set of labels, (low, high), "opposite" or callable
+        The outcome that counterfactuals reach; by default any other than the query's own. See `KAnonymizer.fit`.
+    threshold : float, optional
+        For a model that returns probabilities: the outcome is 1, or the second class, from this one on.
     method : str, Protector, DPPrototypes or DPC
         See `KAnonymizer`. "dp", or `DPPrototypes` with settings of your own: answers are differentially private
         prototypes, whatever the explainer would find; `policy`, `reference` and `ledger` are refused then. "dpc", or
@@ -121,6 +124,7 @@ def protect(
         raise InputError('there is no explainer to ask; give one, or let a catalogue answer: anchor="query"')
     if (logger := logger_of(track)) is not None:
         logger.check()
+    model = thresholded(model, threshold)
     context = AdaptContext(population.schema.features, population.schema.target)
     method = _PROTOTYPES[method]() if isinstance(method, str) and method in _PROTOTYPES else method
     if isinstance(method, (DPPrototypes, DPC)):
@@ -145,7 +149,8 @@ def protect(
     if anchor != "explainer" and anonymizer.guarantee_.catalogue is None:
         raise PolicyError('anchor="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")')
     explainer = _nobody if explainer is None else explainer
-    source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes))
+    wish = None if anonymizer.goal_.is_opposite else anonymizer.goal_.desired
+    source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes, desired=wish))
     is_asked = anchor == "explainer"
     return ProtectedExplainer(explainer, source, anonymizer, track, groups, candidates, is_asked=is_asked)
 

@@ -123,7 +123,8 @@ def frontier(
     beside: list[Baseline] = []
     if compare:
         plain = replace(policy, guarantee="nominal", anonymity_set="population")
-        goal, ask = Goal(desired), LabelModel(model, population.schema.features, fractions=callable(desired))
+        goal = Goal(desired)
+        ask = LabelModel(model, population.schema.features, goal)
         asks = _Asking(population, goal, ask, facts, labels, seed)
         for name, asked, how in (("policy", policy, method), ("mondrian", plain, "mondrian")):
             beside.append(_protected(name, released(asked, how)[2], frame, population, asks))

@@ -20,7 +20,7 @@ import pluggy
 from numpy.typing import NDArray
 
 from cfk_plugin.data.model import Oracle
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import DesiredRange, DesiredSet, PrivacyPolicy, desired_as
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region, natural
 from cfk_plugin.errors import AdapterError, HostOnly, quiet
@@ -45,6 +45,7 @@ class AdaptContext:
     features: tuple[str, ...]  # columns that a counterfactual has, in the training table's order
     target: str | None = None  # label column, to be left out of what the explainer returns
     classes: tuple[Any, ...] | None = None  # the model's labels, in its order, for explainers that name a position
+    desired: Any = None  # label, `DesiredRange` or `DesiredSet` that is protected for; None where the query decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,24 +222,6 @@ class NoneFoundError(AdapterError):
         self.native = native
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredRange:
-    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``."""
-
-    low: float
-    high: float
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Both ends."""
-        return self.low, self.high
-
-    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say of each outcome whether it is in the range."""
-        numbers = np.asarray(labels, dtype=np.float64)
-        return (numbers >= self.low) & (numbers <= self.high)
-
-
 def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None) -> Any:
     """Return the outcome that a call asks an explainer for, from its arguments by name; None where it names none.
 
@@ -246,13 +229,14 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
     ----------
     options : mapping
         ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and ``target`` hold a
-        label; "opposite", "other" and None leave the outcome to the query, as most explainers do.
+        label or several of which any will do; "opposite", "other" and None leave the outcome to the query, as most
+        explainers do. A tuple as ``desired`` or ``target`` is a range, as of `protect`.
     classes : sequence, optional
         The model's classes, for explainers that name one by its position.
 
     Returns
     -------
-    label, `DesiredRange` or None
+    label, `DesiredRange`, `DesiredSet` or None
 
     Raises
     ------
@@ -264,6 +248,17 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
     if any(desired != named[0] for desired in named[1:]):
         raise AdapterError(f"the call names several outcomes ({', '.join(DESIRED)}); name one")
     return named[0] if named else None
+
+
+def places_of(desired: Any, classes: Sequence[Any] | None) -> list[int]:
+    """Return the positions of the classes that are protected for, if there are more than two; else "opposite" will do.
+
+    For explainers that have to be told: `desired` is that of `AdaptContext`.
+    """
+    if classes is None or len(classes) <= 2 or (callable(desired) and not isinstance(desired, DesiredSet)):
+        return []
+    wanted = desired.labels if isinstance(desired, DesiredSet) else [desired]
+    return [place for place, label in enumerate(classes) if label in wanted]
 
 
 DESIRED = ("desired_range", "desired_class", "desired", "target_class", "target")
@@ -290,19 +285,24 @@ def without_constraints(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
     if name == "desired_range":
-        try:
-            low, high = (float(end) for end in value)
-        except (TypeError, ValueError):
-            raise AdapterError("desired_range must hold two numbers, the lowest and the highest outcome") from None
-        return DesiredRange(low, high)
+        with quiet("desired_range must hold two numbers, the lowest and the highest outcome", AdapterError):
+            low, high = value
+            return DesiredRange(low, high)
     if isinstance(value, str) and value in ("opposite", "other"):
         return None
     if callable(value):
         return value
-    if isinstance(value, (list, tuple, np.ndarray)):
-        if len(value) != 1:
-            raise AdapterError(f"{name} names {len(value)} outcomes; explanations are certified for one: name one")
-        value = value[0]
+    if isinstance(value, tuple) and name in ("desired", "target") and len(value) != 1:
+        return desired_as(value)
+    if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
+        if not len(value):
+            raise AdapterError(f"{name} names no outcome; name one, or leave it out")
+        return desired_as({_class_of(name, one, classes) for one in value})
+    return _class_of(name, value, classes)
+
+
+def _class_of(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
+    """Return the label that is meant, where explainers may name it by its position."""
     if classes is None:
         return value
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):

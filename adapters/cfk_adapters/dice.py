@@ -15,6 +15,7 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
+    DESIRED,
     CounterfactualBatch,
     NoneFoundError,
     RawMethod,
@@ -25,11 +26,12 @@ from cfk_plugin.hookspecs import (
     released_cells,
 )
 from cfk_plugin.release.results import GeneralizedCounterfactual
+from cfk_plugin.source import DesiredRange, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cfk_plugin.data.model import Outcome
+    from cfk_plugin.data.policy import Outcome
     from cfk_plugin.hookspecs import AdaptContext
     from cfk_plugin.release.explanations import Explanations
     from cfk_plugin.release.results import Entry
@@ -88,6 +90,7 @@ class DiceSource:
         self._features = list(context.features)
         # DiCE names an outcome by its position among the classes of the model that it asks.
         own = getattr(getattr(explainer.model, "model", None), "classes_", context.classes)
+        self._desired = context.desired
         self._classes = None if own is None else np.asarray(own).tolist()
         kinds = {kind.__name__ for kind in type(explainer).__mro__}
         self.name = f"dice:{type(explainer).__name__}"
@@ -109,6 +112,7 @@ class DiceSource:
             If DiCE fails on every query, or a column that it needs is missing.
         """
         table, desired = self._table(queries), desired_of(options, self._classes)
+        options = {**self._told(options), **options}
         usable = table.notna().all(axis=1).to_numpy()
         shown: list[pd.DataFrame | None] = [None] * len(table)
         failures: list[AdapterError] = []
@@ -161,10 +165,12 @@ class DiceSource:
 
         def call(*args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, Native, pd.DataFrame]:
             bound = signature.bind(*args, **kwargs)
+            told = self._told(bound.arguments)
             bound.apply_defaults()
             if bound.arguments.get("cf_examples_list") is not None:
                 raise AdapterError("cf_examples_list cannot be given to a protected explainer; leave it out")
             desired = desired_of(bound.arguments, self._classes)
+            bound.arguments |= {option: value for option, value in told.items() if option in signature.parameters}
             table = self._table(bound.arguments[first])
             if missing := [str(column) for column in table if table[column].isna().any()]:
                 raise AdapterError(f"DiCE takes no missing values; impute column {', '.join(missing)}")
@@ -180,6 +186,15 @@ class DiceSource:
             return batch, native, queries
 
         return call
+
+    def _told(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what DiCE has to know of the goal, where the call says nothing of it and "opposite" will not do."""
+        if any(named.get(name) is not None for name in DESIRED):
+            return {}
+        if isinstance(self._desired, DesiredRange):
+            return {"desired_range": [*self._desired.bounds]}
+        places = places_of(self._desired, self._classes)
+        return {"desired_class": places[0]} if places else {}
 
     def _table(self, queries: Any) -> pd.DataFrame:
         """Copy the queries as DiCE needs them: its columns in its order, categories as text."""

@@ -12,8 +12,16 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import CounterfactualBatch, ask, constraints_of, hookimpl, released_cells, without_constraints
+from cfk_plugin.hookspecs import (
+    CounterfactualBatch,
+    ask,
+    constraints_of,
+    hookimpl,
+    released_cells,
+    without_constraints,
+)
 from cfk_plugin.metrics.heom import Heom, HeomCodes
+from cfk_plugin.source import desired_as, predict_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +44,8 @@ class NearestUnlikeNeighbour:
         Training rows.
     model : object with ``predict``, or callable
         From a DataFrame of the features to one label per row.
-    desired : "opposite", label, or callable
-        The label wanted; any label but the query's own; or a function from labels to booleans.
+    desired : "opposite", label, set of labels, (low, high) or callable
+        What is wanted, as of `protect`; "opposite" is any label but the query's own.
     features : sequence of str, optional
         Columns to use, without the label column. Default: all of `train`.
 
@@ -62,7 +70,7 @@ class NearestUnlikeNeighbour:
         self.features = list(train.columns if features is None else features)
         if missing := [name for name in self.features if name not in train.columns]:
             raise AdapterError(f"the training rows have no column {', '.join(missing)}")
-        self.desired = desired
+        self.desired = desired_as(desired)
         self._train = train[self.features].reset_index(drop=True)
         self._model = model
         self._heom = Heom.fit(self._train)
@@ -140,7 +148,7 @@ class NearestUnlikeNeighbour:
         return np.broadcast_to(np.asarray(met, dtype=bool), self.predicted.shape)
 
     def _predict(self, frame: pd.DataFrame) -> NDArray[Any]:
-        predict = getattr(self._model, "predict", self._model)
+        predict = predict_of(self._model)
         labels = np.asarray(predict(frame.copy(deep=True))).reshape(-1)
         if len(labels) != len(frame):
             raise AdapterError(f"the model returned {len(labels)} labels for {len(frame)} rows")

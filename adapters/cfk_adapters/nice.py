@@ -19,6 +19,7 @@ from cfk_plugin.hookspecs import (
     released_cells,
     without_constraints,
 )
+from cfk_plugin.source import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,6 +72,7 @@ class NiceSource:
     def __init__(self, explainer: Any, context: AdaptContext) -> None:
         self._explainer = explainer
         self._features, self._classes = list(context.features), context.classes
+        self._places = places_of(context.desired, context.classes)
         self.name = f"nice:{getattr(explainer, 'optimization', 'unknown')}"
 
     def __repr__(self) -> str:
@@ -110,6 +112,8 @@ class NiceSource:
         if isinstance(options.get("target_class"), (int, np.integer)):  # NICE wants a list and says so by TypeError
             options["target_class"] = [int(options["target_class"])]
         desired = desired_of(options, self._classes)
+        if self._places and options.get("target_class") in (None, "other"):
+            options["target_class"] = self._places
         kind = self._explainer.data.X_train.dtype
 
         explainer = ask(lambda: _working_copy(self._explainer))

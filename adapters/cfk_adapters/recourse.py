@@ -10,6 +10,7 @@ import pandas as pd
 
 from cfk_adapters.encoding import Encoding, Points
 from cfk_plugin.errors import AdapterError, quiet
+from cfk_plugin.source import desired_as, predict_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +36,8 @@ class Recourse(ABC):
         Training rows.
     model : object with ``predict``, or callable
         From a DataFrame of the features to one label per row.
-    desired : "opposite", label, or callable
-        The label wanted; any label but the query's own; or a function from labels to booleans.
+    desired : "opposite", label, set of labels, (low, high) or callable
+        What is wanted, as of `protect`; "opposite" is any label but the query's own.
     features : sequence of str, optional
         Columns to use, without the label column. Default: all of `train`.
     seed : int
@@ -55,7 +56,7 @@ class Recourse(ABC):
         seed: int = 0,
     ) -> None:
         self.features = list(train.columns if features is None else features)
-        self.desired, self.seed = desired, seed
+        self.desired, self.seed = desired_as(desired), seed
         self._train = _columns(train, self.features, "training rows").reset_index(drop=True)
         self._model = model
         self.encoding = Encoding(self._train)
@@ -132,7 +133,7 @@ class Recourse(ABC):
 
     def _predict(self, frame: pd.DataFrame) -> Labels:
         """Return the model's label of each row of a table that it may change."""
-        predict = getattr(self._model, "predict", self._model)
+        predict = predict_of(self._model)
         return _answered(lambda: np.asarray(predict(frame)).reshape(-1), len(frame), "labels")
 
     def _probabilities_of(self, frame: pd.DataFrame) -> NDArray[np.float64]:

@@ -341,6 +341,9 @@ def _owner(
 
 def _outcomes(table: pd.DataFrame, roles: Roles, target: str | None, desired: str) -> NDArray[np.bool_]:
     """Return who has the desired outcome."""
+    from cfk_plugin.data.model import Goal
+    from cfk_plugin.data.policy import desired_of_text
+
     name = target or roles.target
     if name is None:
         raise InputError('which column holds the true outcomes? Give --target, or "target" in the schema')
@@ -350,12 +353,12 @@ def _outcomes(table: pd.DataFrame, roles: Roles, target: str | None, desired: st
     column = table[name]
     if column.isna().any():
         raise InputError(f"column {name} has people without an outcome; leave them out")
-    found = column.astype(str) == desired
+    labels = column.unique().tolist()
+    found = Goal(desired_of_text(desired, labels, str)).met(column.to_numpy(dtype=object))
     if not found.any() or found.all():
-        labels = sorted(map(str, column.unique()))
-        known = ", ".join(labels) if len(labels) <= _FEW else f"{len(labels)} outcomes"
+        known = ", ".join(sorted(map(str, labels))) if len(labels) <= _FEW else f"{len(labels)} outcomes"
         raise InputError(f"--desired {desired}: some people must have it and some not; {name} has {known}")
-    return found.to_numpy()
+    return found
 
 
 def _estimator(location: str) -> Any:

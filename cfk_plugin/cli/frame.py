@@ -26,8 +26,16 @@ SchemaFile = Annotated[
     Path,
     typer.Option("--schema", "-s", help="JSON with quasi_identifiers, sensitive, target, ...; see the docs."),
 ]
-Model = Annotated[str, typer.Option("--model", "-m", help="joblib or pickle file that you trust, or an MLflow URI.")]
-Desired = Annotated[str, typer.Option("--desired", "-d", help="The outcome wanted, or 'opposite'.")]
+Model = Annotated[
+    str, typer.Option("--model", "-m", help="joblib or pickle file that you trust, .onnx, .ubj, or an MLflow URI.")
+]
+Desired = Annotated[
+    str,
+    typer.Option("--desired", "-d", help="The outcome wanted: a label, several as a,b, a range 50..80, 'opposite'."),
+]
+Threshold = Annotated[
+    float | None, typer.Option(help="Of a model that returns probabilities: the outcome is 1 from this one on.")
+]
 LedgerUrl = Annotated[str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")]
 KeyFile = Annotated[Path | None, typer.Option(help="Key of the ledger; else CFK_LEDGER_KEY, else URL.key.")]
 Objective = Annotated[
@@ -61,6 +69,7 @@ class RawInputs:
     schema: SchemaFile
     model: Model
     desired: Desired = "opposite"
+    threshold: Threshold = None
     factuals: Annotated[Path | None, typer.Option(help="The instance behind each counterfactual.")] = None
     k: K = None
     guarantee: Annotated[
@@ -86,7 +95,7 @@ class RawInputs:
         rows, raw = files.read_table(self.train), files.read_table(self.counterfactuals)
         facts = None if self.factuals is None else files.read_table(self.factuals)
         roles = files.read_schema(self.schema, rows)
-        population, asked = Population.from_frame(rows, roles), files.load_model(self.model)
+        population, asked = Population.from_frame(rows, roles), files.load_model(self.model, self.threshold)
         goal = files.wanted(self.desired, asked, rows[list(roles.features)])
         return files.CommandInputs(rules, population, asked, goal, raw, facts)
 

@@ -182,6 +182,7 @@ def catalogue(
     schema: opt.SchemaFile,
     model: opt.Model,
     desired: opt.Desired = "opposite",
+    threshold: opt.Threshold = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=".parquet, .csv or .json, for cfk verify.")
     ] = None,
@@ -208,7 +209,7 @@ def catalogue(
     files.check_output(output)
     files.check_output(html, "page", (".html",))
     rules, rows = files.read_policy(policy, {"k": k, "guarantee": "catalogue"}), files.read_table(train)
-    population, asked = Population.from_frame(rows, files.read_schema(schema, rows)), files.load_model(model)
+    population, asked = Population.from_frame(rows, files.read_schema(schema, rows)), files.load_model(model, threshold)
     with Ledger(ledger) if ledger else nullcontext() as book:
         anonymizer = KAnonymizer(policy=rules, ledger=book)
         anonymizer.fit(population, asked, files.wanted(desired, asked, rows[list(population.schema.features)]))
@@ -240,6 +241,7 @@ def verify(
     k: opt.K = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="As for protect; pureness is asked again.")] = None,
     desired: opt.Desired = "opposite",
+    threshold: opt.Threshold = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")] = False,
     effort: opt.Effort = "balanced",
 ) -> int:
@@ -280,9 +282,8 @@ def verify(
     if train is not None and schema is not None:
         population = Population.from_frame(rows := read_table(train), read_schema(schema, rows))
         if model is not None:
-            asked = load_model(model)
-            goal = wanted(desired, asked, population.frame[list(population.schema.features)])
-            judge = Judge(population, asked, goal, cast("Effort", effort))
+            asked, features = load_model(model, threshold), list(population.schema.features)
+            judge = Judge(population, asked, wanted(desired, asked, rows[features]), cast("Effort", effort))
     found = examine(
         said,
         population,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +33,8 @@ def serve(
     ] = None,
     bundle: Annotated[Path | None, typer.Option(help="Sealed population with its policy (KAnonymizer.seal).")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model that is explained.")] = None,
-    desired: Annotated[str | None, typer.Option("--desired", "-d", help="The outcome wanted, or 'opposite'.")] = None,
+    desired: Annotated[str | None, typer.Option("--desired", "-d", help="The outcome wanted, as for protect.")] = None,
+    threshold: opt.Threshold = None,
     k: opt.K = None,
     ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None,
     track: opt.Track = False,
@@ -72,7 +72,13 @@ def serve(
     tls, holders = _tls(tls_cert, tls_key, client_ca), Tokens(tokens) if tokens else None
     limits = Limits(timeout, threads, read_timeout)
     shared = bound(host, port) if workers > 1 else None
-    settings: dict[str, Any] = {"k": k, "ledger": ledger, "track": track, "experiment": experiment}
+    settings: dict[str, Any] = {
+        "threshold": threshold,
+        "k": k,
+        "ledger": ledger,
+        "track": track,
+        "experiment": experiment,
+    }
 
     def work() -> int:
         answer = _answer(explainer, bundle, model, desired, most, **settings)
@@ -97,6 +103,7 @@ def _answer(
     desired: str | None,
     most: int,
     *,
+    threshold: float | None,
     k: int | None,
     ledger: str | None,
     track: bool,
@@ -114,7 +121,13 @@ def _answer(
             raise InputError(
                 "this is no model of log_protected_model; to protect an explainer give --bundle and --model"
             )
-        given = {"--desired": desired, "--k": k, "--ledger": ledger, "--track": track or experiment}
+        given = {
+            "--desired": desired,
+            "--threshold": threshold,
+            "--k": k,
+            "--ledger": ledger,
+            "--track": track or experiment,
+        }
         if names := [name for name, value in given.items() if value]:
             raise InputError(f"a protected model brings its own settings; leave out {', '.join(names)}")
         return answer
@@ -124,7 +137,7 @@ def _answer(
             "log_protected_model needs none of them, and a bundle with a catalogue no explainer"
         )
     population, policy = opened(bundle)
-    asked = load_model(model)
+    asked = load_model(model, threshold)
     outcome = _outcome(desired, asked, population)
     try:
         inner = None if explainer is None else load_inner(explainer)
@@ -177,25 +190,28 @@ def warm_up() -> int:
 
 
 def _outcome(text: str, model: Any, population: Population) -> Any:
-    """Return the label meant, by the model's classes, else its answers to made-up rows, else with a warning."""
-    from cfk_plugin._files import label_among
-    from cfk_plugin.data.model import OPPOSITE
+    """Return the outcome meant, by the model's classes, else its answers to made-up rows, else with a warning."""
+    from cfk_plugin._files import goal_among
+    from cfk_plugin.data.policy import OPPOSITE, desired_of_text
 
     if text == OPPOSITE:
         return text
     if (classes := _classes(model)) is not None:
-        return label_among(classes, text)
-    guess, tried = _read(text), _tried(model, population)
-    with suppress(InputError):
-        return label_among(tried, text)
-    if tried and not any(isinstance(label, str) == isinstance(guess, str) for label in tried):
-        return label_among(tried, text)  # which says what there is
-    say(
-        f"warning: --desired {text}: no made-up row has this outcome, so it could not be checked that the model has "
-        "it; if it has not, every explanation is withheld",
-        stderr=True,
-    )
-    return guess
+        return goal_among(classes, text)
+    tried = _tried(model, population)
+
+    def guessed(spelled: str) -> Any:
+        guess = _read(spelled)
+        if tried and not any(isinstance(label, str) == isinstance(guess, str) for label in tried):
+            return goal_among(tried, spelled)  # which says what there is
+        say(
+            f"warning: --desired {spelled}: no made-up row has this outcome, so it could not be checked that the model "
+            "has it; if it has not, every explanation is withheld",
+            stderr=True,
+        )
+        return guess
+
+    return desired_of_text(text, tried, guessed)
 
 
 _TRIED = 200

@@ -32,6 +32,7 @@ def audit_utility(
     schema: opt.SchemaFile,
     model: opt.Model,
     desired: opt.Desired = "opposite",
+    threshold: opt.Threshold = None,
     output: opt.Output = None,
     holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: chance.")] = None,
     seed: opt.Seed = 0,
@@ -50,7 +51,7 @@ def audit_utility(
     rows, asked, given = (read_table(path) for path in (train, queries, counterfactuals))
     roles = read_schema(schema, rows)
     others = None if holdout is None else read_table(holdout)
-    population, judge = Population.from_frame(rows, roles), load_model(model)
+    population, judge = Population.from_frame(rows, roles), load_model(model, threshold)
     answered = None
     if QUERY not in roles.features and QUERY in given.columns and len(given):
         if given[QUERY].dtype.kind not in "iu":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -14,13 +15,12 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN, Codes
 from cfk_plugin.data.intake import FEW, Encoder, Intake, select, table_of
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import OPPOSITE, DesiredRange, DesiredSet, Mask, Outcome, PrivacyPolicy, desired_as
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Region, json_value, natural, part_to_text
+from cfk_plugin.data.region import Region, natural
 from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, listed, quiet
 
-Mask = NDArray[np.bool_]
 Labels = NDArray[Any]
 
 _COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # from pandas 3 on, what is changed is copied then
@@ -29,19 +29,14 @@ _COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # from pandas 3 on, wha
 class LabelModel:
     """A model as protection needs it: one checked label per row, and no error text that quotes rows."""
 
-    def __init__(self, model: Any, features: Sequence[str], *, fractions: bool = True) -> None:
-        predict = getattr(model, "predict", None) or (model if callable(model) else None)
-        if not callable(predict):
-            raise ModelError(f"a model needs a predict method or to be callable; got {type(model).__name__}")
-        self._predict: Callable[[pd.DataFrame], Any] = predict
-        wanted = getattr(model, "feature_names_in_", None)
-        self.columns = list(features) if wanted is None else [str(name) for name in wanted]
-        if lost := [name for name in self.columns if name not in features]:
-            raise ModelError(f"the model was fitted on columns that the schema does not have as features: {lost}")
+    def __init__(self, model: Any, features: Sequence[str], goal: Goal | None = None) -> None:
+        with quiet("the model cannot be read: asking for its attributes raised {}", ModelError, let=ModelError):
+            self._predict = predict_of(model)
+            self.columns = _columns_of(model.model if isinstance(model, Thresholded) else model, features)
         classes = getattr(model, "classes_", None)
-        has_one_output = classes is not None and not any(np.ndim(label) for label in classes)
+        has_one_output = classes is not None and len(classes) and not any(np.ndim(label) for label in classes)
         self.classes: tuple[Any, ...] | None = tuple(np.asarray(classes).tolist()) if has_one_output else None
-        self._fractions = fractions
+        self._takes_fractions = goal is None or goal.takes_fractions
         self.calls = self.rows = 0
         self.seconds = 0.0
 
@@ -51,7 +46,7 @@ class LabelModel:
     def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
         started = perf_counter()
         try:
-            with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError):
+            with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError, let=ModelError):
                 lent = select(frame, self.columns).copy(deep=_COPIES_EAGERLY)  # to somebody who may change it
                 labels = np.asarray(self._predict(lent))
             with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
@@ -65,16 +60,115 @@ class LabelModel:
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if labels.ndim != 1:
-            raise ModelError(f"the model returned an array of shape {labels.shape}; give a model that returns labels")
+            raise ModelError(
+                f"the model returned an array of shape {labels.shape}; give a model that returns labels, such as "
+                "lambda rows: model.predict(rows).argmax(axis=1) of one that returns a number for each class"
+            )
         if len(labels) != n:
             raise ModelError(f"the model returned {len(labels)} labels for {n} rows")
         if pd.isna(labels).any():
             raise ModelError("the model returned missing labels")
-        if not self._fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
-            raise ModelError("the model returned fractions (probabilities?); give labels or a callable `desired`")
+        if not self._takes_fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
+            raise ModelError(
+                "the model returned fractions; of probabilities give threshold=, of other numbers a range, "
+                "desired=(low, high)"
+            )
         if self.classes is not None and not {*self.classes}.issuperset(pd.unique(labels).tolist()):
             raise ModelError("the model returned a label that is not one of its classes")
         return labels
+
+
+def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
+    """Return how to ask a model about a table; one that takes none is refused, with the line that makes it take one."""
+    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(model).__mro__}
+    if ("onnxruntime", "InferenceSession") in kinds:
+        return partial(_run_onnx, model)
+    predict = getattr(model, "inplace_predict" if ("xgboost", "Booster") in kinds else "predict", None)
+    if predict is None and ("torch", "Module") in kinds:
+        raise ModelError(
+            "a torch module takes tensors; give a function of a table: model=lambda rows: "
+            "net(torch.tensor(rows.to_numpy('float32'))).argmax(1).numpy()"
+        )
+    found: Callable[[pd.DataFrame], Any] = predict or model
+    if not callable(found):
+        raise ModelError(f"a model needs a predict method or to be callable; got {type(model).__name__}")
+    if isinstance(model, type):
+        raise ModelError(f"{model.__name__} is a class and no fitted model; have you forgotten the ()?")
+    return found
+
+
+_TENSORS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(string)": "str"}
+
+
+def _run_onnx(session: Any, rows: pd.DataFrame) -> Any:
+    """Ask an ONNX model for its first output; it takes the table as one tensor, or a tensor for each column."""
+    inputs = session.get_inputs()
+    kinds = [_TENSORS.get(each.type, each.type.removeprefix("tensor(").removesuffix(")")) for each in inputs]
+    parts = [rows] if len(inputs) == 1 else [rows[[each.name]] for each in inputs]
+    given = {each.name: part.to_numpy(dtype=kind) for each, part, kind in zip(inputs, parts, kinds, strict=True)}
+    return session.run([session.get_outputs()[0].name], given)[0]
+
+
+def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
+    """Return the columns that a model was fitted on, in its order; where it does not say, all features."""
+    if (wanted := getattr(model, "feature_names_in_", None)) is not None:
+        columns = [str(name) for name in wanted]
+        if lost := [name for name in columns if name not in features]:
+            raise ModelError(f"the model was fitted on columns that the schema does not have as features: {lost}")
+        return columns
+    for name in ("feature_names_", "feature_names", "feature_name"):  # of CatBoost, XGBoost and LightGBM
+        own = getattr(model, name, None)
+        own = own() if callable(own) else own
+        if isinstance(own, list) and set(own) <= set(features):
+            return own
+    return list(features)
+
+
+class Thresholded:
+    """A model that gives an outcome where its probability is at least a threshold.
+
+    Parameters
+    ----------
+    model : object
+        A classifier of two classes with ``predict_proba``, whose second class it is. Of any other model what it
+        returns is taken as the probability of outcome 1; else the outcome is 0.
+    threshold : float
+        Above 0, at most 1.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> Thresholded(lambda rows: rows["score"] / 100, 0.3).predict(pd.DataFrame({"score": [29, 30, 31]}))
+    array([0, 1, 1])
+    """
+
+    def __init__(self, model: Any, threshold: float) -> None:
+        if not isinstance(threshold, (int, float)) or isinstance(threshold, bool) or not 0 < threshold <= 1:
+            raise ModelError("threshold must be a probability, a number above 0 and at most 1")
+        self.model, self.threshold = model, threshold
+        self._ask = getattr(model, "predict_proba", None) or predict_of(model)
+        self.classes_ = np.asarray(getattr(model, "classes_", [0, 1]) if hasattr(model, "predict_proba") else [0, 1])
+        if len(self.classes_) != 2:
+            raise ModelError(
+                f"threshold= needs two classes, and the model has {len(self.classes_)}; give the probability of one "
+                "of them: model=lambda rows: model.predict_proba(rows)[:, i], desired=1"
+            )
+
+    def predict(self, rows: pd.DataFrame) -> NDArray[Any]:
+        """Return the outcome of each row."""
+        found = np.asarray(self._ask(rows))
+        if found.ndim == 2 and found.shape[1] <= 2:
+            found = found[:, -1]
+        if found.ndim != 1 or found.dtype.kind != "f" or not ((found >= 0) & (found <= 1)).all():
+            raise ModelError(
+                "threshold= needs a model that returns one probability for each row, between 0 and 1; this one returns "
+                f"an array of {found.dtype} of shape {found.shape}"
+            )
+        return np.asarray(self.classes_[(found >= self.threshold).astype(int)])
+
+
+def thresholded(model: Any, threshold: float | None) -> Any:
+    return model if threshold is None else Thresholded(model, threshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,67 +243,66 @@ def rows_for_cells(
 
 Judge = Callable[[NDArray[Any], NDArray[np.int64]], Mask]
 """From labels, and the counterfactual each belongs to, to whether they are desired."""
-OPPOSITE = "opposite"
-OUTCOMES = "outcomes"
-"""Name under which the outcomes of the sides are sealed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome that was asked of the model, which a certificate is about."""
-
-    label: Any = None  # None where a function says what is desired
-    is_other: bool = False  # any label but `label` is desired
-    bounds: tuple[float, float] | None = None  # desired of a regressor, both included
-
-    def __str__(self) -> str:
-        if self.bounds is not None:
-            return part_to_text(Interval(*self.bounds))
-        if self.label is None:
-            return "as desired"
-        return f"not {self.label}" if self.is_other else str(self.label)
-
-    def to_dict(self) -> dict[str, Any] | None:
-        """Return JSON-ready values; None where a function says what is desired."""
-        if self.bounds is not None:
-            return {"low": json_value(self.bounds[0]), "high": json_value(self.bounds[1])}
-        return None if self.label is None else {"not" if self.is_other else "label": json_value(self.label)}
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    desired: Any  # a label, a callable from labels to booleans, or "opposite": any label but the factual's own
+    desired: Any  # a label, "opposite" (any label but the factual's own), or a callable from labels to booleans
     is_opposite: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "desired", desired_as(self.desired))
         object.__setattr__(self, "is_opposite", isinstance(self.desired, str) and self.desired == OPPOSITE)
 
-    def check(self, model: LabelModel, labels: NDArray[Any] | None) -> None:
-        """Refuse a goal that the model cannot meet, before anything is protected."""
-        if callable(self.desired):
-            if labels is not None:  # labels to try it on; there are none where there are no rows
+    @classmethod
+    def of_json(cls, told: Any) -> Goal:
+        """Read what `to_json` returned."""
+        return cls(Outcome.of(told).desired if isinstance(told, dict) else told)
+
+    def to_json(self) -> Any:
+        """Return what JSON can hold; a function is refused."""
+        if self.takes_fractions and not isinstance(self.desired, DesiredRange):
+            raise InputError("a function as `desired` cannot be logged; give a label, a set, a range or 'opposite'")
+        return Outcome.asked(self.desired).to_dict() if callable(self.desired) else natural(self.desired)
+
+    @property
+    def takes_fractions(self) -> bool:
+        return callable(self.desired) and not isinstance(self.desired, DesiredSet)
+
+    def check(self, known: Sequence[Any] | None, labels: NDArray[Any] | None) -> None:
+        """Refuse a goal that a model with these classes, if known, cannot meet; `labels` are some to try it on."""
+        if isinstance(self.desired, DesiredRange):
+            numbers = known if known is not None else [] if labels is None else labels.tolist()
+            if any(isinstance(label, str) for label in numbers) or (known and not self.desired(np.array(known)).any()):
+                raise ModelError(f"`desired` is the range {self.desired}, and the model gives no number in it")
+        if self.takes_fractions:
+            if labels is not None:  # there are none where there are no rows
                 self.met(labels)
             return
-        label: Any = self.desired
-        if np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable):
-            raise ModelError('`desired` must be one label, "opposite" or a callable from labels to booleans')
-        if not self.is_opposite and model.classes is not None and self.desired not in model.classes:
+        one = self.desired.labels if isinstance(self.desired, DesiredSet) else [self.desired]
+        if not one or any(np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable) for label in one):
+            raise ModelError('`desired` must be a label, a set of labels, (low, high), "opposite" or a function')
+        if self.is_opposite or known is None:
+            return
+        if lost := [label for label in one if label not in known]:
             raise ModelError(
-                f"`desired` is {self.desired!r}, not one of the model's classes ({listed(model.classes)}); "
-                "check its spelling and type"
+                f"`desired` is {lost[0]!r}, not one of the model's classes ({listed(known)}); check its spelling and "
+                "type"
             )
+        if len(one) > 1 and {*known} <= {*one}:
+            raise ModelError("`desired` names every class of the model, so that there is nothing to explain")
 
-    def of_call(self, desired: Any, model: LabelModel) -> Goal:
+    def of_call(self, desired: Any, classes: Sequence[Any] | None) -> Goal:
         """Return the goal of a call that names an outcome of its own.
 
         It replaces "opposite", which leaves the outcome to the query. Of any other goal, a call may ask for the same or
         for a part of it, such as a range within a function's.
         """
-        own = Goal(desired)
         try:
-            own.check(model, None)
+            own = Goal(desired)
+            own.check(classes, None)
         except ModelError:
-            known = f" ({listed(model.classes)})" if model.classes else ""
+            known = f" ({listed(classes)})" if classes else ""
             raise InputError(
                 f"the call asks for an outcome that is none of the model's labels{known}; check its spelling and type"
             ) from None
@@ -217,8 +310,8 @@ class Goal:
             return self
         if self.is_opposite:
             return own
-        if callable(desired):
-            return Goal(Both(desired, self))
+        if callable(own.desired):
+            return Goal(Both(own.desired, self))
         if not self.met(np.array([desired], dtype=object))[0]:
             raise InputError(
                 "the call asks for another outcome than explanations are protected for; leave it out, or protect "
@@ -226,16 +319,16 @@ class Goal:
             )
         return own if callable(self.desired) else self
 
-    def outcome(self, model: LabelModel, factual: Any = None, own: Any = None) -> Outcome:
+    def outcome(self, classes: Sequence[Any] | None, factual: Any = None, own: Any = None) -> Outcome:
         """Return what is certified, from the factual's label or, without it, the counterfactual's own."""
-        if callable(self.desired):
-            bounds = getattr(self.desired, "bounds", None)
-            return Outcome(bounds=bounds if isinstance(bounds, tuple) else None)
+        desired = self.desired.desired if isinstance(self.desired, Both) else self.desired
+        if callable(desired):
+            return Outcome.asked(desired)
         if not self.is_opposite:
             return Outcome(natural(self.desired))
         if factual is None:
             return Outcome(natural(own))
-        others = [label for label in model.classes or () if label != factual]
+        others = [label for label in classes or () if label != factual]
         return Outcome(natural(others[0])) if len(others) == 1 else Outcome(natural(factual), is_other=True)
 
     def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> Mask:
@@ -263,14 +356,12 @@ class Both:
     desired: Callable[[NDArray[Any]], Any]
     goal: Goal
 
-    @property
-    def bounds(self) -> Any:
-        return getattr(self.desired, "bounds", None)
-
     def __call__(self, labels: NDArray[Any]) -> Mask:
         return Goal(self.desired).met(labels) & self.goal.met(labels)
 
 
+OUTCOMES = "outcomes"
+"""Name under which the outcomes of the sides are sealed."""
 _TRIED = 256  # rows
 
 

@@ -250,14 +250,18 @@ class Mover:
             points.put(which[best], trial.take(best))
 
 
-def medoids(served: ServedRows, most: int) -> NDArray[np.int64]:
-    """Return prototypes: per outcome the rows nearest to k-means centres, categories one-hot over sqrt(2)."""
+def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:
+    """Return prototypes: the rows nearest to k-means centres, categories one-hot over sqrt(2).
+
+    They are sought per outcome; of numbers, per side of the goal.
+    """
     from sklearn.cluster import KMeans
 
     widths = np.array([served.heom.ranges[name] for name in served.heom.numeric])
     kept: list[NDArray[np.int64]] = []
-    for label in pd.unique(served.labels):
-        rows = np.flatnonzero(served.labels == label)[:_MOST]
+    kinds = goal.met(served.labels) if goal.takes_fractions else served.labels
+    for kind in pd.unique(kinds):
+        rows = np.flatnonzero(kinds == kind)[:_MOST]
         if len(rows) > most:
             codes = served.codes.take(rows)
             flags = [np.eye(at.max() + 1)[at] / np.sqrt(2) for at, _ in map(pd.factorize, codes.codes.T)]

@@ -297,8 +297,9 @@ class DPC(HostOnly):
             where it holds one; else the model's predictions.
         model : fitted Pipeline, or any model where `gradient` is given
             Of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
-        desired : label or "opposite"
-            "opposite": the class with the nearest prototype among those that the query is not predicted to be.
+        desired : label, set of labels or "opposite"
+            Of several classes the one with the nearest prototype; "opposite": among those that the query is not
+            predicted to be.
 
         Returns
         -------
@@ -319,10 +320,10 @@ class DPC(HostOnly):
         self._schema = population.schema
         ask = LabelModel(model, features)
         slope = check_gradient(self.gradient) if self.gradient is not None else read_classifier(model, encoder)
-        if callable(desired):
-            raise ModelError('DPC needs one class to search in: `desired` must be a label or "opposite"')
         goal = Goal(desired)
-        goal.check(ask, None)
+        if goal.takes_fractions:
+            raise ModelError('DPC needs classes to search in: `desired` must be a label, a set of labels or "opposite"')
+        goal.check(ask.classes, None)
         table = population.frame
         rows = encoder.transform(table)
         labels = self._labels(population, table, ask)
@@ -451,8 +452,10 @@ class DPC(HostOnly):
 
     def _target(self, queries: pd.DataFrame, encoded: Matrix) -> NDArray[np.int64]:
         """Return the class whose prototype each query is searched from."""
-        if not self._goal.is_opposite:
-            return np.repeat(np.flatnonzero(self._goal.met(self._classes)), len(encoded))
+        if self._goal.is_opposite:
+            closed = self._ask(queries)[:, None] == self._classes
+        else:
+            closed = np.broadcast_to(~self._goal.met(self._classes), (len(encoded), len(self._classes)))
         away = np.linalg.norm(self._net.encode(encoded)[:, None] - self._prototypes, axis=2)
-        away[self._ask(queries)[:, None] == self._classes] = np.inf
+        away[closed] = np.inf
         return np.asarray(away.argmin(axis=1))

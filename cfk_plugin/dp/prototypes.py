@@ -178,7 +178,7 @@ class DPPrototypes:
             Whose schema must declare the domain of every feature.
         model : object with ``predict``, or callable
             To one label per row; for a surrogate, an unfitted estimator.
-        desired : label, "opposite" or callable from labels to booleans, what a counterfactual must reach
+        desired : label, set of labels, (low, high), "opposite" or callable, as of `KAnonymizer.fit`
 
         Returns
         -------
@@ -213,9 +213,10 @@ class DPPrototypes:
             check_unfitted(model)
         else:
             LabelModel(model, features)  # refuses what is no model
+        self.goal_ = Goal(desired)
         self._warn(domain)
         self._spend(population)
-        self.goal_, self.schema_, self.features_ = Goal(desired), population.schema, population.schema.features
+        self.schema_, self.features_ = population.schema, population.schema.features
         codes = domain.codes_to_count(population, self.rows_per_person)
         settings = (codes, self.epsilon, self.delta, shares(len(domain.columns)), self.rows_per_person)
         asked = PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
@@ -226,12 +227,12 @@ class DPPrototypes:
         frame = drawn[features]
         if self.model_access == "surrogate":
             model = fit_surrogate(model, frame, drawn[str(population.schema.target)])
-        self.model_ = LabelModel(model, features, fractions=callable(self.goal_.desired))
+        self.model_ = LabelModel(model, features, self.goal_)
         labels = self.model_(frame).astype(object)
-        self.goal_.check(self.model_, labels)
+        self.goal_.check(self.model_.classes, labels)
         cost = -self.plausibility * self._mover.likelihood.of(codes) / len(features)
         served = ServedRows.of(domain, frame, labels, cost - cost.min())
-        self.served_ = served if self.serve == "rows" else served.take(medoids(served, self.prototypes))
+        self.served_ = served if self.serve == "rows" else served.take(medoids(served, self.goal_, self.prototypes))
         self.forest_, self.certificate_ = forest, self._certificate(asked, domain)
         return self
 

@@ -82,7 +82,7 @@ def pureness(
     cells = grid.all() if exact else grid.sample(n, np.random.default_rng(random_state))
     labels = LabelModel(model, population.schema.features)
     answers = labels(rows_for_cells(population.encoder, row, np.zeros(len(cells), dtype=np.int64), cells))
-    goal.check(labels, answers)
+    goal.check(labels.classes, answers)
     good = int(goal.met(answers).sum())
     value = good / len(cells)
     low, high = (value, value) if exact else clopper_pearson(good, len(cells))

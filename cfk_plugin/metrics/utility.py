@@ -218,7 +218,7 @@ class _Outcomes(HostOnly):
     """The model's labels, judged: who has a wanted outcome, and which rows that is compared with."""
 
     def __init__(self, goal: Goal, model: LabelModel, queries: pd.DataFrame, train: pd.DataFrame) -> None:
-        goal.check(model, None)
+        goal.check(model.classes, None)
         self._goal, self._model = goal, model
         self._own = model(train)
         self._factual = model(queries) if goal.is_opposite else None  # all else is desired or not, whoever asks

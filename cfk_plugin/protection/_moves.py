@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.intake import Intake, table_of
-from cfk_plugin.data.model import Labels, Mask
+from cfk_plugin.data.model import Labels
+from cfk_plugin.data.policy import Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes, differences
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue

@@ -13,7 +13,8 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.model import Ahead, Labels, Mask
+from cfk_plugin.data.model import Ahead, Labels
+from cfk_plugin.data.policy import Mask
 from cfk_plugin.protection._moves import (
     AT_ONCE,
     TIE,

@@ -15,8 +15,8 @@ from pandas.api import types
 from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.domain import Domain, bin_of
 from cfk_plugin.data.intake import Intake, table_of
-from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Judge, Labels, Mask, RowOracle, rows_for_cells
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Judge, Labels, RowOracle, rows_for_cells
+from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Part, Region, natural, part_of
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError, PopulationError

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.model import Grid, Mask
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.model import Grid
+from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.region import Region
 from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics.information import ncp

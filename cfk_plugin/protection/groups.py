@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data._display import advance
-from cfk_plugin.data.model import Goal, LabelModel, Mask, RowOracle, rows_for_cells
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.model import Goal, LabelModel, RowOracle, rows_for_cells
+from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
 from cfk_plugin.metrics.risk import l_diversity, t_closeness

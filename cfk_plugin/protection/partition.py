@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data._display import Telling
 from cfk_plugin.data.domain import CodeIndex, Domain
-from cfk_plugin.data.model import Mask
+from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.values import to_number

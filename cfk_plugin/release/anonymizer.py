@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data._display import advance, card, doing, facts
 from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
-from cfk_plugin.data.model import Goal, LabelModel, RowOracle
+from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.provenance import environment_of, facts_of
@@ -101,7 +101,7 @@ class KAnonymizer(HostOnly):
         self.reference, self.ledger = reference, ledger
         self.measure_k_effective, self.effort, self.seed = measure_k_effective, effort, seed
 
-    def fit(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
+    def fit(self, population: Population, model: Any, desired: Any, *, threshold: float | None = None) -> KAnonymizer:
         """Bind population, model and desired outcome; everything that can be refused is refused here.
 
         Parameters
@@ -109,9 +109,13 @@ class KAnonymizer(HostOnly):
         population : Population
             The crowd to hide in: the rows that the explainer may return.
         model : object with ``predict``, or callable
-            Returns one label per row.
-        desired : label, "opposite" or callable
-            What a counterfactual must reach. A callable takes labels and returns booleans.
+            Returns one label per row; also a ``Booster`` of XGBoost or LightGBM and an ``InferenceSession`` of ONNX.
+        desired : label, set of labels, (low, high), "opposite" or callable
+            What a counterfactual must reach: one of the labels, or a number in the range, ends included, of which one
+            may be None. A callable takes labels and returns booleans.
+        threshold : float, optional
+            Where the model returns probabilities, the least one at which the outcome is 1 or the second class; see
+            `Thresholded`.
 
         Returns
         -------
@@ -144,15 +148,15 @@ class KAnonymizer(HostOnly):
                 "than all of it. Leave the ledger out, or protect where the rows are"
             )
         with doing("asking the model about the training rows"):
-            return self._fitted(population, model, desired)
+            return self._fitted(population, thresholded(model, threshold), desired)
 
     def _fitted(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
         policy = self.policy_
         self.manager_ = load_plugins(self.plugins)
         self.population_, self.goal_, self.rules_ = population, Goal(desired), rules_of(population.encoder)
-        self.model_ = LabelModel(model, population.schema.features, fractions=callable(desired))
+        self.model_ = LabelModel(model, population.schema.features, self.goal_)
         rows = RowOracle(self.model_, population)
-        self.goal_.check(self.model_, rows.tried())
+        self.goal_.check(self.model_.classes, rows.tried())
         state = self.guarantee_ = GuaranteeState.prepare(policy, self.goal_, rows, self.effort)
         protector, self.method_ = state.protector or choose(self.method, self.manager_.protectors())
         if self.measure_k_effective and state.partition is None:
@@ -400,11 +404,12 @@ class KAnonymizer(HostOnly):
         """
         if desired is None:
             return None
-        goal = self.goal_.of_call(desired, self.model_)
-        if goal != self.goal_ and callable(goal.desired) and self.policy_.counts_eligible:
+        goal = self.goal_.of_call(desired, self.model_.classes)
+        is_part = callable(goal.desired) or not self.goal_.is_opposite
+        if goal != self.goal_ and is_part and self.policy_.counts_eligible:
             raise InputError(
-                "the call asks for a range of outcomes, and the k people are those with the outcome that was protected "
-                "for; protect the explainer with desired=DesiredRange(low, high), and ask for the same range"
+                "the call asks for a part of the outcomes, and the k people are those with the outcome that was "
+                "protected for; protect the explainer with desired=(low, high) or a set, and ask for the same"
             )
         return goal
 

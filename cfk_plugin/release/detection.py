@@ -11,7 +11,7 @@ import pandas as pd
 
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows, mix
 from cfk_plugin.data.intake import Intake, take_in
-from cfk_plugin.data.model import Mask
+from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import Finding

@@ -225,13 +225,13 @@ class Pipeline(HostOnly):
             verdicts = self._with_k_effective(batch, verdicts)
         if batch.entries is not None and self.guarantee.catalogue is not None:
             verdicts = self._with_moves(batch, self.guarantee.catalogue.codes[batch.entries], verdicts)
-        same = None if self.goal.is_opposite else self.goal.outcome(self.model)
-        telling, facts = getattr(self.guarantee.partition, "telling", None), batch.factual
+        telling, facts, known = getattr(self.guarantee.partition, "telling", None), batch.factual, self.model.classes
+        same = None if self.goal.is_opposite else self.goal.outcome(known)
         for i, (query, verdict) in enumerate(zip(batch.query.tolist(), verdicts, strict=True)):
             if isinstance(verdict, Suppressed):
                 yield Suppressed(query, verdict.reason, refused_k=verdict.refused_k)
             else:
-                outcome = same or self.goal.outcome(self.model, None if facts is None else facts[i], batch.own[i])
+                outcome = same or self.goal.outcome(known, None if facts is None else facts[i], batch.own[i])
                 yield entry_of(query, verdict, batch.intake, i, outcome, telling)
 
     def decide(self, batch: Batch) -> list[Verdict]:

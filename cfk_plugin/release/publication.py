@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.model import Outcome
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Phrase, part_from_dict, part_of, part_to_text, to_text, told
 from cfk_plugin.data.values import to_number
@@ -52,19 +51,13 @@ def table_of(text: str) -> pd.DataFrame:
     head = {name: of for name, of in content.items() if name not in ("asked", "explanations")}
     head["entries"] = len(entries)
     cells = [_cells(entry) for entry in entries]
-    said: dict[str, Any] = {"outcome": [_outcome(entry["outcome"]) for entry in entries]}
+    said: dict[str, Any] = {"outcome": [str(Outcome.of(entry["outcome"])) for entry in entries]}
     said |= {f"feature.{n}" if n in _OWN else n: [each.get(n, "") for each in cells] for n in columns}
     said |= {name: [entry["certificate"][name] for entry in entries] for name in _FIGURES}
     said |= dict.fromkeys(_FLOORS, [k] * len(entries))
     said[_ENTRY] = [json.dumps(entry, ensure_ascii=False) for entry in entries]
     said[_CATALOGUE] = [json.dumps(head, ensure_ascii=False)] * len(entries)
     return pd.DataFrame(said)
-
-
-def _outcome(said: Mapping[str, Any] | None) -> str:
-    if said is not None and "low" in said:
-        return str(Outcome(bounds=(said["low"], said["high"])))
-    return str(Outcome() if said is None else Outcome(said.get("label", said.get("not")), "not" in said))
 
 
 def _cells(entry: Mapping[str, Any]) -> dict[str, str]:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.model import OPPOSITE, Goal, Grid, LabelModel, rows_for_cells
-from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.region import Interval, json_value, to_text
+from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.policy import OPPOSITE, DesiredSet, Outcome, PrivacyPolicy, desired_of_text
+from cfk_plugin.data.region import Interval, to_text
 from cfk_plugin.data.values import to_number
-from cfk_plugin.hookspecs import DesiredRange
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
@@ -192,8 +191,10 @@ def _labels(population: Population, judge: Judge | None, outcome: str | None) ->
     target, found = population.schema.target, population.frame
     labels = [] if target is None or target not in found else found[target].dropna().unique().tolist()
     labels += [] if judge is None else judge.own.tolist()
-    named = {outcome} if outcome is not None and outcome != OPPOSITE else set()
-    return {to_text(label) for label in labels} | named
+    if outcome is not None and outcome != OPPOSITE:
+        named = desired_of_text(outcome, (), str)
+        labels += [outcome, *(named.labels if isinstance(named, DesiredSet) else [named])]
+    return {to_text(label) for label in labels}
 
 
 def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> Iterator[Finding]:
@@ -202,12 +203,14 @@ def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> It
     if outcome is None:
         yield Finding(found.where, "does not name its outcome: a function that is not in the file decided", fails=False)
         return
-    label = outcome.get("label", outcome.get("not", False))
-    if isinstance(label, bool) and ("low" not in outcome or judge is not None):
+    named = outcome.get("any", [outcome.get("label", outcome.get("not", False))])
+    if all(isinstance(label, bool) for label in named) and ("low" not in outcome or judge is not None):
+        return
+    if "low" in outcome and str(Outcome.of(outcome)) in labels:
         return
     if "low" in outcome or not labels:
         yield Finding(found.where, "names an outcome that nothing tells; give --desired or --model", fails=False)
-    elif to_text(label) not in labels:
+    elif not {*map(to_text, named)} <= labels:
         yield Finding(found.where, "names an outcome that is none")
 
 
@@ -359,7 +362,9 @@ class Judge:
     def wrong_pureness(self, found: Released, answer: _ModelSays) -> Iterator[Finding]:
         """Yield a pureness that is not what the model says of a region's combinations, and another outcome."""
         said = found.entry["certificate"]
-        if self.desired != OPPOSITE and found.entry["outcome"] not in (None, {"label": json_value(self.desired)}):
+        goal = Goal(self.desired)
+        asked = None if goal.is_opposite else goal.outcome(self.labels.classes).to_dict()
+        if asked is not None and found.entry["outcome"] not in (None, asked):
             yield Finding(found.where, "is about another outcome than --desired names")
             return
         shares = [(int(good.sum()), len(good)) for good in answer.good]
@@ -395,10 +400,9 @@ class Judge:
 
     def _met(self, found: Released, said: NDArray[Any]) -> list[NDArray[np.bool_]]:
         outcome, goal = found.entry["outcome"], Goal(self.desired)
-        if outcome is not None and "low" in outcome:
-            return [DesiredRange(outcome["low"], outcome["high"])(said)]
         if outcome is not None:
-            return [said == outcome["label"] if "label" in outcome else said != outcome["not"]]
+            named = Outcome.of(outcome)
+            return [said != named.label if named.is_other else Goal(named.desired).met(said)]
         if not goal.is_opposite:
             return [goal.met(said)]
         return [flags for label in set(said.tolist()) for flags in (said == label, said != label)]

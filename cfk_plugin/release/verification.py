@@ -19,8 +19,8 @@ from cfk_plugin.data._display import Telling
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, bin_of, bin_part
 from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.model import Grid, Judge, Oracle, Outcome, rows_for_cells
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.model import Grid, Judge, Oracle, rows_for_cells
+from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region, natural, part_of
 from cfk_plugin.data.sealing import SealedRegion

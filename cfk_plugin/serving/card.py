@@ -42,7 +42,7 @@ class Card:
 
     population: Population
     policy: PrivacyPolicy
-    desired: Any  # the outcome that is explained, a label or "opposite"
+    desired: Any  # the outcome that is explained, as of a `Goal`
     most: int  # queries of one request
     ledger: bool  # whether the server needs one
 

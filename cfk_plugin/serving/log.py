@@ -18,6 +18,7 @@ from mlflow.types.schema import AnyType, Array, Object, Property
 from pandas.api import types
 
 from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.model import Goal
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import Detector
@@ -47,6 +48,7 @@ def log_protected_model(
     model: Any,
     population: Population,
     desired: Any = "opposite",
+    threshold: float | None = None,
     policy: PrivacyPolicy | None = None,
     name: str = "protected",
     registered_model_name: str | None = None,
@@ -73,8 +75,10 @@ def log_protected_model(
         URI of the model that is explained, or the model itself. ``predict`` returns labels.
     population : Population
         The training rows that the explainer may return.
-    desired : label or "opposite"
-        The outcome that counterfactuals reach.
+    desired : label, set of labels, (low, high) or "opposite"
+        The outcome that counterfactuals reach; see `KAnonymizer.fit`.
+    threshold : float, optional
+        Of a model that returns probabilities; see `KAnonymizer.fit`.
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``. Its k is a floor: requests may ask for more.
     name : str
@@ -114,14 +118,13 @@ def log_protected_model(
     CFKError
         If policy, population and model do not fit together, or the policy cannot be sealed.
     InputError
-        If `desired` is a callable, or an example has the quasi-identifiers of a training row.
+        If `desired` is a function, or an example has the quasi-identifiers of a training row.
     """
-    if callable(desired):
-        raise InputError("a served model needs a label or 'opposite' as `desired`; a callable cannot be logged")
+    settings: dict[str, Any] = {"desired": Goal(desired).to_json(), "threshold": threshold, "most": most}
     if input_example is not None:
         refuse_training_rows(input_example, population)
     asked = mlflow.pyfunc.load_model(model).predict if isinstance(model, str) else model
-    anonymizer = KAnonymizer(policy=policy).fit(population, model=asked, desired=desired)
+    anonymizer = KAnonymizer(policy=policy).fit(population, model=asked, desired=desired, threshold=threshold)
     if input_example is None and not (ledger or track):
         input_example = example_of(population, anonymizer.policy_.k)
     alone = anonymizer.guarantee_.catalogue is not None
@@ -133,7 +136,7 @@ def log_protected_model(
     pickles = {name: pickled(thing) for name, thing in things.items() if not isinstance(thing, str)}
     needs = [pickles[name][1] if name in pickles else thing for name, thing in things.items()]
     pinned = requirements_of(needs, requirements, code_paths)
-    card = Card(population, anonymizer.policy_, desired, most, ledger)
+    card = Card(population, anonymizer.policy_, anonymizer.goal_.desired, most, ledger)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         artifacts = things | {name: str(Path(folder) / f"{name}{PICKLE}") for name in pickles}
         for inner, (pickle, _) in pickles.items():
@@ -141,9 +144,8 @@ def log_protected_model(
         artifacts["population"] = str(Path(folder) / "population.cfk")
         artifacts["settings"] = str(Path(folder) / "settings.json")
         anonymizer.seal(artifacts["population"])
-        label = desired.item() if hasattr(desired, "item") else desired
         named = model if isinstance(model, str) and model.startswith("models:/") else None  # a path would say too much
-        settings = {"desired": label, "most": most, "ledger": ledger, "track": track, "model": named}
+        settings |= {"ledger": ledger, "track": track, "model": named}
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         # MLflow asks for an example; whoever protects people should not be talked into storing one of them.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")

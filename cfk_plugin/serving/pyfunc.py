@@ -15,6 +15,7 @@ from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.pyfunc import load_model, scoring_server
 from mlflow.pyfunc.model import PythonModel
 
+from cfk_plugin.data.model import Goal, thresholded
 from cfk_plugin.errors import BundleError, CFKError, LedgerError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.logger import RunLogger
@@ -88,8 +89,8 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
         policy,
         load_inner(artifacts[EXPLAINER]) if EXPLAINER in artifacts else None,
         most=int(settings["most"]),
-        model=load_inner(artifacts[MODEL]),
-        desired=settings["desired"],
+        model=thresholded(load_inner(artifacts[MODEL]), settings.get("threshold")),
+        desired=Goal.of_json(settings["desired"]).desired,
         ledger=_ledger() if settings["ledger"] else None,
         track=RunLogger(run_name="served", model=settings.get("model")) if settings["track"] else False,
     )

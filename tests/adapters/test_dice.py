@@ -17,8 +17,7 @@ import pytest
 from applicants import CATEGORIES, DICE, FEATURES, QUERIES, ROWS, dice_of, label
 from cfk_adapters import dice as adapter
 from cfk_plugin import Population, Schema, protect
-from cfk_plugin.data.model import Outcome
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import AdapterError, NotForwardedError
 from cfk_plugin.hookspecs import AdaptContext, NoneFoundError

@@ -299,7 +299,7 @@ def test_what_is_no_model_of_this_table_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "desired",
-    [None, np.nan, pd.NA, [1], np.array([1]), {"label": 1}, {1}, lambda labels: labels, lambda labels: True],
+    [None, np.nan, pd.NA, [1], np.array([1]), {"label": 1}, set(), lambda labels: labels, lambda labels: True],
 )
 def test_what_is_no_goal_is_refused(desired: Any) -> None:
     with pytest.raises(ModelError, match="desired"):

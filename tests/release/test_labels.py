@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from cfk_plugin import Explanations, GeneralizedCounterfactual, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.data.model import Outcome
+from cfk_plugin.data.policy import Outcome
 from cfk_plugin.errors import CFKError, InputError
 from cfk_plugin.hookspecs import DesiredRange
 
@@ -99,6 +99,8 @@ def cells_of(entry: GeneralizedCounterfactual) -> pd.DataFrame:
 
 
 def met(outcome: Outcome, labels: np.ndarray) -> np.ndarray:
+    if outcome.labels:
+        return np.array([label in outcome.labels for label in labels])
     if outcome.bounds is not None:
         return (labels >= outcome.bounds[0]) & (labels <= outcome.bounds[1])
     return (labels != outcome.label) if outcome.is_other else (labels == outcome.label)
@@ -182,22 +184,26 @@ def test_another_outcome_than_is_protected_for_and_what_is_no_class_is_refused()
 # --- NICE, functions and candidates -------------------------------------------------------------------------------
 
 
-def test_nice_names_a_class_by_its_position() -> None:
-    positions = THREE.positions(TRAIN)
-    explainer = nice.NICE(
+def nice_of_three() -> Any:
+    return nice.NICE(
         lambda rows: THREE.predict_proba(pd.DataFrame(rows, columns=FEATURES)),
         TRAIN.to_numpy(dtype=object),
         cat_feat=[1],
-        y_train=positions,
+        y_train=THREE.positions(TRAIN),
         optimization="none",
     )
-    private, queries = shielded(explainer, THREE), TRAIN[positions == 0].head(3)
+
+
+def test_nice_names_a_class_by_its_position() -> None:
+    private, queries = shielded(nice_of_three(), THREE), TRAIN[THREE.positions(TRAIN) == 0].head(3)
     for position in (1, 2):
         entries = certified(private.explain(queries, target_class=position), THREE)
         assert [entry.outcome for entry in entries] == [Outcome(THREE.labels[position])] * 3
         assert private.explain(queries.to_numpy(dtype=object), target_class=[position]).shape == (3, 4)
-    with pytest.raises(CFKError, match="certified for one"):
-        private.explain(queries, target_class=[1, 2])
+    entries = certified(private.explain(queries, target_class=[1, 2]), THREE)
+    assert {entry.outcome for entry in entries} == {Outcome(labels=("high", "middle"))}
+    with pytest.raises(CFKError, match="no outcome"):
+        private.explain(queries, target_class=[])
 
 
 def test_a_functions_own_argument_for_the_outcome_is_read() -> None:
@@ -243,7 +249,45 @@ def test_ranges_must_not_tell_the_outcomes_of_people_who_count() -> None:
     private = shielded(dice(Score()), Score(), "catalogue", desired=DesiredRange(50, 60))
     queries = TRAIN[score_of(TRAIN) < 40].head(4)
     assert private.explain(queries, desired_range=[50, 60]).generalized
-    with pytest.raises(InputError, match="DesiredRange"):
+    with pytest.raises(InputError, match=r"desired=\(low, high\)"):
         private.explain(queries, desired_range=[50, 59])
     with pytest.raises(CFKError, match="two numbers"):
         private.explain(queries, desired_range=[50])
+
+
+# --- ranges and sets that are protected for ---------------------------------------------------------------------------
+
+GOALS = [
+    (Score(), (50, 80), Outcome(bounds=(50, 80))), (Score(), (60, None), Outcome(bounds=(60, np.inf))),
+    (THREE, {"middle", "high"}, Outcome(labels=("high", "middle"))), (THREE, {"middle"}, Outcome("middle")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "desired", "outcome"), GOALS)
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_the_goal_of_protect_is_certified_and_dice_is_told_of_it(
+    guarantee: str, model: Any, desired: Any, outcome: Outcome
+) -> None:
+    private = shielded(dice(model), model, guarantee, desired=desired)
+    queries = TRAIN[score_of(TRAIN) < 40].head(4)
+    entries = certified(private.explain(queries), model)
+    assert {entry.outcome for entry in entries} == {outcome}
+    headed = shown(private.generate_counterfactuals(queries, total_CFs=1))
+    assert {said for _, outcomes, _ in headed for said in outcomes} == {1 if outcome.label else str(outcome)}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_nice_is_asked_for_any_class_of_the_set_that_is_protected_for(guarantee: str) -> None:
+    private = shielded(nice_of_three(), THREE, guarantee, desired={"low", "middle"})
+    entries = certified(private.explain(TRAIN[THREE.positions(TRAIN) == 2].head(3)), THREE)
+    assert {entry.outcome for entry in entries} == {Outcome(labels=("low", "middle"))}
+
+
+def test_of_a_set_a_call_may_ask_for_a_part_unless_that_tells_who_counts() -> None:
+    queries = TRAIN[THREE.positions(TRAIN) == 0].head(3)
+    wide = shielded(dice(THREE), THREE, desired={"middle", "high"})
+    assert {e.outcome for e in certified(wide.explain(queries, desired_class=2), THREE)} == {Outcome("high")}
+    with pytest.raises(InputError, match="another outcome"):
+        wide.explain(queries, desired_class=0)
+    with pytest.raises(InputError, match="part of the outcomes"):
+        shielded(dice(THREE), THREE, "catalogue", desired={"middle", "high"}).explain(queries, desired_class=2)

@@ -26,7 +26,7 @@ from cfk_plugin import (
     Schema,
     protect,
 )
-from cfk_plugin.data.model import Outcome
+from cfk_plugin.data.policy import Outcome
 
 CITIES = ["Antwerp", "Bruges", "Ghent", "Liege", "Namur"]
 LEVELS = ["low", "mid", "high"]
