@@ -21,7 +21,16 @@ from cfk_plugin.data.model import LabelModel, thresholded
 from cfk_plugin.data.policy import PrivacyPolicy, desired_of_text
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, SchemaError, quiet
+from cfk_plugin.errors import (
+    CFKError,
+    InputError,
+    ModelError,
+    PolicyError,
+    SchemaError,
+    check_place,
+    quiet,
+    whole_file,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -195,13 +204,8 @@ def check_output(
     path: Path | None, what: str = "output", endings: Sequence[str] = (".csv", ".parquet", ".json")
 ) -> None:
     """Refuse, before any work, a place that cannot be written."""
-    if path is None:
-        return
-    if path.suffix.lower() not in endings:
-        *some, last = endings
-        raise InputError(f"{path}: the {what} must end in {', '.join(some)}{' or ' if some else ''}{last}")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder does not exist")
+    if path is not None:
+        check_place(path, endings, what)
 
 
 def check_report(path: Path | None) -> None:
@@ -209,8 +213,9 @@ def check_report(path: Path | None) -> None:
 
 
 def write_report(path: Path, text: str) -> None:
-    with writing(path):
-        path.write_text(text, encoding="utf-8")
+    """Write a text: no line end is translated, so that the same report has the same bytes."""
+    with whole_file(path) as draft:
+        draft.write_bytes(text.encode("utf-8"))
 
 
 def write_released(path: Path, explanations: Explanations) -> None:
@@ -223,20 +228,8 @@ def write_released(path: Path, explanations: Explanations) -> None:
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a table as its file name says: Parquet or CSV."""
-    with writing(path):
-        if path.suffix.lower() == ".parquet":
-            table.to_parquet(path, index=False)
-        else:
-            table.to_csv(path, index=False)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Name a place that cannot be written after all."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+    with whole_file(path) as draft:
+        (table.to_parquet if path.suffix.lower() == ".parquet" else table.to_csv)(draft, index=False)
 
 
 def load_function(name: str) -> Callable[..., Any]:

@@ -1,12 +1,14 @@
-"""Errors, how foreign code is called, and what holders of rows have in common. No message has a value of a row."""
+"""Errors, how foreign code is called and files are written, and what holders of rows share. No message has a value."""
 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import warnings
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -164,6 +166,30 @@ def _named(what: str, failure: str) -> str:
     """Put the class of a failure into a message; one that is no identifier could be a text of its own."""
     failure = failure if failure.isidentifier() else "an error"
     return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
+
+
+def check_place(path: Path, endings: Sequence[str], what: str = "name") -> None:
+    """Refuse, before any work, a place that cannot be written, or whose name does not end as it must."""
+    if path.suffix.lower() not in endings:
+        *some, last = endings
+        raise InputError(f"{path}: the {what} must end in {', '.join(some)}{' or ' if some else ''}{last}")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder does not exist")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; give the name of a file")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a draft to write: whoever reads the file meanwhile finds the earlier one or the new one, never a half."""
+    draft = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
+    try:
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 class HostOnly:

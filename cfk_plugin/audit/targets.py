@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -27,7 +26,7 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform, to_number
 from cfk_plugin.dp.domain import infer_domains
 from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
-from cfk_plugin.errors import HostOnly, InputError, ModelError, quiet, refitting, require
+from cfk_plugin.errors import HostOnly, InputError, ModelError, quiet, refitting, require, whole_file
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Progress
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -532,11 +531,8 @@ class Kept:
     def put(self, key: str, found: Found) -> None:
         """Keep a result."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(key)
-        unfinished = path.with_suffix(f".{os.getpid()}.part")
-        with unfinished.open("wb") as file:
+        with whole_file(self._path(key)) as draft, draft.open("wb") as file:
             np.savez(file, **{name: np.asarray(array) for name, array in found.items()})  # type: ignore[arg-type]
-        unfinished.replace(path)
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cfk_plugin.cli.frame import EXIT, command, console, say
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, check_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +104,6 @@ def _require_one(modes: Mapping[str, object]) -> None:
 
 def _places(outputs: list[Path], pdf: Path | None, card: Path | None, links: Mapping[str, str | None]) -> list[Path]:
     """Return where the report goes; a place that cannot be written is refused before any run is read."""
-    from cfk_plugin.report.delivery import check_place
     from cfk_plugin.report.privacy_report import SUFFIXES
 
     for option, address in links.items():
@@ -132,7 +131,8 @@ def _deliver(
     made: PrivacyReport, log: bool, card: Path | None, version: tuple[str, str] | None, tracking_uri: str | None
 ) -> None:
     """Log the report, and put the card where it belongs."""
-    from cfk_plugin.report.delivery import describe_model_version, write_whole
+    from cfk_plugin._files import write_report
+    from cfk_plugin.report.delivery import describe_model_version
 
     where = ""
     if log:
@@ -143,7 +143,7 @@ def _deliver(
         internal = made.data.report["edition"] == "internal"
         where = f"artifact cfk/report.html of MLflow run {run_id}" if internal else ""
     if card is not None:
-        write_whole(card, made.model_card(where=where))
+        write_report(card, made.model_card(where=where))
     if version is not None:
         describe_model_version(*version, made.model_card(where=where), tracking_uri)
         say(f"described version {version[1]} of model {version[0]}", stderr=True)
@@ -173,7 +173,8 @@ def _show(made: PrivacyReport) -> None:
 
 
 def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | None) -> int:
-    from cfk_plugin.report.delivery import check_place, render_comparison, write_whole
+    from cfk_plugin._files import write_report
+    from cfk_plugin.report.delivery import render_comparison
     from cfk_plugin.report.privacy_report import PrivacyReport
 
     for place in outputs:
@@ -181,7 +182,7 @@ def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | 
     before, after = (PrivacyReport.read(source, tracking_uri=tracking_uri) for source in sources)
     changes, text = after.compare(before), render_comparison(before.data, after.data)
     for place in outputs:
-        write_whole(place, text)
+        write_report(place, text)
     for change in changes:
         say(f"{change['what']}: {change['before']} → {change['after']}")
     if not changes:
@@ -192,7 +193,6 @@ def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | 
 
 
 def _write_template(path: Path) -> int:
-    from cfk_plugin.report.delivery import check_place
     from cfk_plugin.report.inputs import template
 
     check_place(path, (".yaml", ".yml"))

@@ -11,7 +11,7 @@ import typer
 from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.audit import audit
 from cfk_plugin.cli.frame import command, console, say, show
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, whole_file
 
 if TYPE_CHECKING:
     from cfk_plugin.frontier import Frontier
@@ -170,13 +170,12 @@ def audit_frontier(
 def _plot(path: Path, found: Frontier) -> None:
     from matplotlib.figure import Figure
 
-    from cfk_plugin._files import writing
     from cfk_plugin.plots import plot_frontier
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     plot_frontier(found, ax=figure.add_subplot())
-    with writing(path):
-        figure.savefig(path, dpi=150)
+    with whole_file(path) as draft:
+        figure.savefig(draft, dpi=150)
 
 
 def _show_frontier(found: Frontier) -> None:

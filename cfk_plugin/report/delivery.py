@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cfk_plugin.errors import InputError, MissingDependencyError, ReportError
+from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, whole_file
 from cfk_plugin.records.reading import Artifacts, if_there, run_named
 from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, tracking_errors, write
 from cfk_plugin.report.data import Amount, Change, CheckResult, Group, ReportData
@@ -23,7 +22,6 @@ from cfk_plugin.report.forms import markdown
 from cfk_plugin.report.render import STATUS_TEXTS, WORST_FIRST, amounts_of
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
 
@@ -249,28 +247,6 @@ def _title_of(data: ReportData) -> str:
 # --- files ---
 
 
-def check_place(path: Path, suffixes: Iterable[str]) -> None:
-    """Refuse, before any work, a place that cannot be written, or whose name does not end in one of the suffixes."""
-    known = tuple(suffixes)
-    if path.suffix.lower() not in known:
-        raise InputError(f"{path}: the name must end in {' or '.join(known)}")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder does not exist")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; give the name of a file")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a text; who reads the file at that moment finds the earlier one or this one, never half of it."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        draft.write_bytes(text.encode("utf-8"))  # no line end is translated: the same report, the same bytes
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
-
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
 """Names under which a Chromium is looked for on the path."""
 
@@ -311,9 +287,8 @@ def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = 
         if not printed.is_file() or not printed.read_bytes().startswith(b"%PDF"):
             msg = f"{program} did not print the report ({ended}); try another one with `browser` or CFK_CHROMIUM"
             raise ReportError(msg)
-        target = Path(path)
-        shutil.copyfile(printed, target.with_name(f"{target.name}.part"))
-        target.with_name(f"{target.name}.part").replace(target)
+        with whole_file(Path(path)) as draft:
+            shutil.copyfile(printed, draft)
 
 
 def _find(browser: str | None) -> str:
@@ -367,12 +342,20 @@ def log_report(
     """
     if not run_ids:
         raise InputError("the report names no run that it could be logged to; make it from runs")
+    files = {f"{_NAMES[data.report['edition']]}.{suffix}": text for suffix, text in texts.items()}
     with tracking_errors("MLflow did not take the report"):
-        client = client_of(tracking_uri)
-        if len(run_ids) == 1:
-            _write(client, run_ids[0], data, texts)
-            return run_ids[0]
-        return _in_a_run_of_its_own(client, run_ids, data, texts)
+        client, run_id = client_of(tracking_uri), run_ids[-1]
+        own, status = len(run_ids) > 1, "FAILED"
+        if own:
+            place, marks = client.get_run(run_id).info.experiment_id, {SOURCES: _listed(run_ids)}
+            run_id = str(client.create_run(place, tags=marks, run_name="privacy report").info.run_id)
+        try:  # the tag last: it says that there is a report
+            write(client, run_id, texts=files, tags={VERDICT: data.verdict})
+            status = "FINISHED"
+        finally:
+            if own:
+                client.set_terminated(run_id, status=status)
+    return run_id
 
 
 def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData:
@@ -390,25 +373,6 @@ def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData
         return ReportData.from_json(content.decode("utf-8", "replace"))
     except InputError as error:
         raise InputError(f"run {run_id}: {error}") from None
-
-
-def _in_a_run_of_its_own(
-    client: MlflowClient, run_ids: Sequence[str], data: ReportData, texts: Mapping[str, str]
-) -> str:
-    experiment = client.get_run(run_ids[-1]).info.experiment_id
-    made = client.create_run(experiment, tags={SOURCES: _listed(run_ids)}, run_name="privacy report")
-    run_id, status = str(made.info.run_id), "FAILED"
-    try:
-        _write(client, run_id, data, texts)
-        status = "FINISHED"
-    finally:
-        client.set_terminated(run_id, status=status)
-    return run_id
-
-
-def _write(client: MlflowClient, run_id: str, data: ReportData, texts: Mapping[str, str]) -> None:
-    files = {f"{_NAMES[data.report['edition']]}.{suffix}": text for suffix, text in texts.items()}
-    write(client, run_id, texts=files, tags={VERDICT: data.verdict})  # the tag last: it says that there is a report
 
 
 def _listed(run_ids: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from cfk_plugin.errors import InputError, require
+from cfk_plugin.errors import InputError, check_place, require, whole_file
 from cfk_plugin.records.reading import ids_of
 from cfk_plugin.report import delivery, forms, render, runs, statements
 from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
@@ -232,7 +232,7 @@ class PrivacyReport:
             If a PDF is asked for and there is no Chromium.
         """
         place = Path(path)
-        delivery.check_place(place, SUFFIXES)
+        check_place(place, SUFFIXES)
         suffix = place.suffix.lower()
         if suffix == ".pdf":
             delivery.write_pdf(self.to_html(print_edition=True, address=address, docs=docs), place)
@@ -244,7 +244,8 @@ class PrivacyReport:
             ".csv": self.to_csv,
             ".xml": self.to_junit,
         }
-        delivery.write_whole(place, makers[suffix]())
+        with whole_file(place) as draft:  # no line end is translated: the same report, the same bytes
+            draft.write_bytes(makers[suffix]().encode("utf-8"))
 
     def log(self) -> str:
         """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that holds it.
@@ -312,7 +313,7 @@ class _Settings:
         given, earlier = self.inputs, self.previous
         inputs = HumanInputs.read(given) if isinstance(given, str | Path) else given or HumanInputs()
         require("inputs", inputs, HumanInputs, "or give the path of its YAML")
-        thresholds(self.preset, inputs)
+        asked = thresholds(self.preset, inputs)
         previous = _read_json(Path(earlier)) if isinstance(earlier, str | Path) else earlier.data if earlier else None
         if previous is not None and previous.report["edition"] != self.edition:
             raise InputError(
@@ -322,16 +323,16 @@ class _Settings:
         evidence = read(
             what, tracking_uri=self.tracking_uri, since=self.since, until=self.until, progress=self.progress
         )
-        made = build(
-            evidence,
-            inputs=inputs,
-            preset=self.preset,
-            edition=self.edition,
-            command=self.command(source),
-            previous=previous,
-        )
+        if not evidence.runs:
+            raise InputError("a report needs at least one run with explanations or audits")
+        data = _computed(evidence, inputs, asked, self.edition, self.preset, self.command(source))
+        if previous is not None:
+            data = replace(data, changes=delivery.compare(previous, data))
+        # A report is named by its content: the same evidence, the same name.
+        digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
+        data = replace(data, report={**data.report, "id": digest})
         # The order of keys and the kind of sequences decide what renderings look like: there is one form, the JSON's.
-        return ReportData.from_json(made.to_json()), tuple(run.run_id for run in evidence.runs)
+        return ReportData.from_json(data.to_json()), tuple(run.run_id for run in evidence.runs)
 
     def command(self, source: Sequence[tuple[str, str]]) -> str:
         """Return the command that makes the report again.
@@ -373,37 +374,18 @@ def _read_json(path: Path) -> ReportData:
 _MOST_CERTIFICATES = 50
 
 
-def build(
+def _computed(
     evidence: Evidence,
-    *,
-    inputs: HumanInputs | None = None,
-    preset: str | None = None,
-    edition: Edition = "internal",
-    command: str = "",
-    previous: ReportData | None = None,
+    inputs: HumanInputs,
+    asked: Mapping[str, Asked],
+    edition: Edition,
+    preset: str | None,
+    command: str,
 ) -> ReportData:
-    """Make a report from what runs hold; see `PrivacyReport.of_runs`. The same evidence gives the same data."""
-    if not evidence.runs:
-        raise InputError("a report needs at least one run with explanations or audits")
-    inputs = inputs or HumanInputs()
-    case = _case(evidence, inputs, thresholds(preset, inputs))
-    control = Control(edition, case.pooled.k)
-    # First, as it decides whether anything may tell the number of releases.
-    released = _releases(case, control)
-    checks = tuple(_check(line, control) for line in judged(case))
-    data = _data(case, control, released, checks, preset, command)
-    if previous is not None:
-        data = replace(data, changes=delivery.compare(previous, data))
-    # A report is named by its content: the same evidence, the same name.
-    digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
-    return replace(data, report={**data.report, "id": digest})
-
-
-def _case(evidence: Evidence, inputs: HumanInputs, asked: Mapping[str, Asked]) -> JudgedCase:
-    """Compute everything that checks look at."""
+    """Compute, judge, and put together what may be shown; the same evidence gives the same data."""
     least = asked["k"].value
     pooled = Pooled.of(evidence, None if least is None else int(least))
-    return JudgedCase(
+    case = JudgedCase(
         evidence=evidence,
         pooled=pooled,
         figures=figures(evidence, pooled),
@@ -413,18 +395,10 @@ def _case(evidence: Evidence, inputs: HumanInputs, asked: Mapping[str, Asked]) -
         audited=runs.audited(evidence),
         placeholders=len(placeholders(inputs)),
     )
-
-
-def _data(
-    case: JudgedCase,
-    control: Control,
-    released: ReleaseCounts,
-    checks: tuple[CheckResult, ...],
-    preset: str | None,
-    command: str,
-) -> ReportData:
-    """Put together what may be shown."""
-    evidence, pooled, dp = case.evidence, case.pooled, statements.dp_statement(case.evidence)
+    control = Control(edition, pooled.k)
+    released = _releases(case, control)  # first, as it decides whether anything may tell the number of releases
+    checks = tuple(_check(line, control) for line in judged(case))
+    dp = statements.dp_statement(evidence)
     said = statements.circumstances(evidence, pooled, dp)
     metrics = _metrics(case.figures, released, control)
     ran = tuple(shown_attack(attack, control) for attack in case.attacks)

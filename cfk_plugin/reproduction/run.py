@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, whole_file
 from cfk_plugin.records.run import ReportContents, Value, client_of, log_report
 from cfk_plugin.reproduction.measure import METHODS, SLOW, Job, Measurement, measure
 from cfk_plugin.reproduction.page import render
@@ -275,9 +275,8 @@ class Workspace:
         """Keep something under a name."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        with whole_file(path) as draft:
+            draft.write_text(text, encoding="utf-8")
 
 
 def run(experiment: Experiment, place: Place, *, jobs: int, told: OnEvent) -> dict[str, Measurement]:

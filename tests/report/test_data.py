@@ -133,7 +133,9 @@ def test_the_same_report_has_not_changed() -> None:
 
 
 def test_checks_thresholds_and_the_verdict_are_compared() -> None:
-    before = example(checks=[line("k_min"), line("pureness"), line("ncp", "not_measured", amount())])
+    before = example(
+        checks=[line("k_min"), line("pureness"), line("ncp", "not_measured", amount())], report={"verdict": "fail"}
+    )
     after = example(
         checks=[line("k_min", "fail", 7), line("pureness", needed=10), line("l_diversity")],
         report={"verdict": "review"},

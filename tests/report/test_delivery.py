@@ -58,7 +58,7 @@ def test_every_form_is_saved_by_its_suffix(report: PrivacyReport, tmp_path: Path
     for suffix in forms:
         report.save(f"report{suffix}")
     assert {path.suffix: path.read_bytes().decode() for path in tmp_path.iterdir()} == forms
-    for name, said in (("r.txt", r"must end in \.html or"), ("no/r.json", "folder does not exist")):
+    for name, said in (("r.txt", r"must end in \.html,"), ("no/r.json", "folder does not exist")):
         with pytest.raises(InputError, match=said):
             report.save(name)
 
