@@ -33,11 +33,7 @@ Floats = NDArray[np.float64]
 
 
 class Register(AuditRows):
-    """Everybody's features, coded.
-
-    Distinct combinations of quasi-identifiers are called *cells*. An answer that fits one person of a cell fits all
-    of them, so that everything is looked up and guessed per cell.
-    """
+    """Everybody's features, coded. Distinct combinations of quasi-identifiers are cells: all is guessed per cell."""
 
     def __init__(self, people: pd.DataFrame, quasi_identifiers: Sequence[str]) -> None:
         population = Population.from_frame(people, Schema.from_frame(people, quasi_identifiers=quasi_identifiers))
@@ -103,10 +99,7 @@ Said = Mapping[str, Part]
 
 
 def said_by(answers: Answers) -> list[Said]:
-    """Return what each answer that was given says: attribute to one value, bin, range or set.
-
-    Of a protected service what it released: a region stays one, and a withheld attribute is left out.
-    """
+    """Return what each given answer says: attribute to a value, bin, range or set; what is withheld is left out."""
     if answers.explanations is not None:
         return [entry.parts() for entry in answers.explanations.released]
     given = answers.rows[answers.found]
@@ -115,10 +108,7 @@ def said_by(answers: Answers) -> list[Said]:
 
 
 class Answered(AuditRows):
-    """Distinct answers, and whom they fit.
-
-    What answers say of the quasi-identifiers is called a *place*; several answers may say the same there.
-    """
+    """Distinct answers, and whom they fit. What some say of the quasi-identifiers is a place."""
 
     def __init__(self, said: list[Said], register: Register, table: Rows) -> None:
         times = Counter(frozenset(parts.items()) for parts in said)  # in the order in which they were said first
@@ -162,12 +152,7 @@ class Guesses(NamedTuple):
 
 
 def guesses(answered: Answered, register: Register, name: str, tolerance: float) -> Guesses:
-    """Guess one attribute of everybody whom an answer fits.
-
-    An answer that fits m people of the table is a vote of 1 / m for what it says: it is the value of one of them. The
-    value with most votes is guessed; of equal ones the one that most distinct answers say, whomever they fit; of those
-    the one that an answer which fits said first.
-    """
+    """Guess one attribute per cell by votes of 1 / m, m the people who fit; then by how many say it; then the first."""
     found: dict[Part, int] = {}
     votes = [
         (first, place, found.setdefault(said[name], len(found)))

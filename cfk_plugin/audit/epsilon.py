@@ -92,11 +92,7 @@ def joined(table: pd.DataFrame, canaries: pd.DataFrame) -> pd.DataFrame:
 
 
 def fitting(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None) -> pd.DataFrame:
-    """Return canaries in the columns of the table, and in its dtypes where every value of theirs survives it.
-
-    Anybody may be in a table: with a missing value, a fraction among whole numbers, a text among numbers, something
-    that nobody declared. What pandas makes of the column then is the mechanism's to live with, and the audit's to see.
-    """
+    """Return canaries in the table's columns, and in its dtypes where every value survives: anybody may be in."""
     if not len(table) or not len(canary):
         raise InputError("the table and the canary must have at least one row")
     if set(canary.columns) != set(table.columns) or not canary.columns.is_unique:

@@ -26,11 +26,7 @@ _NEAR = 0.05  # numbers within this share of the column's range agree
 
 
 class Agreement:
-    """Counts of released rows that agree with a canary in every column and pair of columns.
-
-    A mechanism that draws rows from counts of one or two columns shows a canary there and nowhere else. Numbers agree
-    within 5 % of the column's range; their mean and ends are counted as well, and so is the number of rows.
-    """
+    """Counts of released rows that agree with a canary in columns and pairs; numbers within 5 % of the range."""
 
     def __init__(self, table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None = None) -> None:
         self._canary = canary
@@ -64,10 +60,7 @@ class Agreement:
 
 
 class ManyAgreements:
-    """One number per canary: how much more often than before its values, and pairs of them, are released.
-
-    Numbers are compared in 20 equal bins of the column's range.
-    """
+    """One number per canary: how much more often than before its values, and pairs of them, are released."""
 
     def __init__(self, table: pd.DataFrame, canaries: pd.DataFrame, schema: Schema | None = None) -> None:
         self._table, self._canaries = table, canaries
@@ -164,10 +157,7 @@ _RIDGE = 1e-6  # of the variance: what has no noise at all gets a large weight a
 
 
 def learn(inside: Floats, outside: Floats) -> Callable[[Floats], Floats]:
-    """Learn the linear discriminant of two worlds, with the covariance shrunk as Ledoit and Wolf do.
-
-    Higher scores speak for the canary; 0 lies halfway between the worlds, 1 is the noise within each.
-    """
+    """Learn the linear discriminant of two worlds (Ledoit, Wolf): 0 is halfway, 1 the noise within each."""
     from sklearn.covariance import ledoit_wolf
 
     together = np.vstack([inside, outside])

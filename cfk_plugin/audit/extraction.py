@@ -45,10 +45,7 @@ Floats = NDArray[np.float64]
 
 
 def called(what: str, call: Callable[[], T]) -> T:
-    """Call and return what comes back, without the warnings on the way.
-
-    Linear algebra gets one thread: matrices are small here, pieces run side by side, and results do not depend on it.
-    """
+    """Call without warnings, and with one thread: matrices are small here, and pieces run side by side."""
     failed = f"{what} failed ({{}}); try it on the table without an attack"
     with quiet(failed, ModelError, let=CFKError), _threads().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
@@ -61,11 +58,7 @@ def _threads() -> ThreadpoolController:
 
 
 class RowsAsNumbers(TransformerMixin, BaseEstimator):
-    """Scale numbers and dates to mean 0 and deviation 1, and give every category a column of 0 and 1.
-
-    A missing number becomes the mean. A missing category, or one that it was not fitted on, has no column.
-    It holds categories of the rows that it was fitted on: host side only.
-    """
+    """Scale numbers and dates, missing ones to the mean; give every known category a column. Host side only."""
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> RowsAsNumbers:  # noqa: ARG002 - scikit-learn hands it over
         """Learn means, deviations and categories."""
@@ -227,10 +220,7 @@ class Transfer:
         return int(np.searchsorted(self.query, queries))
 
     def pairs(self, queries: int, *, explained: bool) -> tuple[pd.DataFrame, Mask]:
-        """Return what a surrogate is trained on: the first queries with the model's outcomes, and their answers.
-
-        Answers are labelled with the desired outcome: that is what they are given out for.
-        """
+        """Return what a surrogate is trained on: the first queries with outcomes, and their answers as desired."""
         X, desired = self.X.iloc[:queries], self.desired[:queries]
         count = self.answers(queries) if explained else 0
         if not count:
@@ -296,10 +286,7 @@ def share(right: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
 
 
 def gain(first: Sequence[Mask], second: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
-    """Return how much more often the first guesses are right than the second ones, of the same people; in [-1, 1].
-
-    The interval covers what that of `share` does; over people it is a bootstrap of everybody's difference.
-    """
+    """Return how much more often the first guesses are right than the second, of the same people; in [-1, 1]."""
     differences = [a.astype(np.float64) - b for a, b in zip(first, second, strict=True)]
     each = _per_person(differences, people)
     found = Rate(float(each.mean()), *bootstrap(each, random_state=seed), len(each))
@@ -360,11 +347,7 @@ class ExtractionTask:
         return f"extraction:{self.owner.name}:{self.sample.fingerprint()}:{settings}:{kinds}"
 
     def draw(self, at: int) -> Found:
-        """Draw queries, ask them, train all surrogates; return everybody's outcomes among the held-out people.
-
-        Queries of a smaller size are the first of those of a larger one, so that sizes can be compared. Outcomes come
-        twice, as the surrogate gives them and matched, see `matched`.
-        """
+        """Draw queries, ask, train all surrogates; return the held-out people's outcomes, as given and `matched`."""
         random = np.random.default_rng([self.seed, 1, at])
         order = random.permutation(everybody(self.sets[1:]))
         service = train(self.owner, self.sample.take(self.sets[0].members), self.seed)
@@ -392,11 +375,7 @@ class ExtractionTask:
 
 
 def matched(confidence: Floats, own: Floats, desired: float) -> Mask:
-    """Say who gets the desired outcome where the attacker corrects what answers did to the shares of the outcomes.
-
-    Answers are all labelled with the desired outcome, so that a surrogate gives it too often. The attacker knows how
-    often the model gave it to the queries, and moves the surrogate's threshold until own people get it as often.
-    """
+    """Say who gets the desired outcome at the threshold at which own people get it as often as queries did."""
     limits = np.append(np.unique(own), np.inf)
     shares = 1 - np.searchsorted(np.sort(own), limits) / len(own)
     return np.asarray(confidence >= limits[np.abs(shares - desired).argmin()])

@@ -80,10 +80,7 @@ def inversion(
 
 
 def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> list[Mask]:
-    """Return who inside each region is mapped to it, for a deterministic algorithm; found out once.
-
-    Where only eligible people count, who has another outcome is struck out with rerun="own".
-    """
+    """Return who inside each region a deterministic algorithm maps to it; found out once."""
     if rerun not in setting.survivors:
         if everybody and rerun == "own":
             regions = setting.regions

@@ -373,11 +373,7 @@ def intersection(
 
 
 def again(setting: Setting) -> Again:
-    """Return what releases the same counterfactuals anew in every turn, the first time as the anonymizer did.
-
-    An algorithm that draws random numbers gets a fresh seed every turn; any other gets another policy, never a weaker
-    one: the objective changes, and every third turn k grows by a fifth.
-    """
+    """Return what releases anew in every turn: with a fresh seed, or under another policy that is never weaker."""
     random = setting.is_random
 
     def release(counterfactuals: pd.DataFrame, turn: int) -> Explanations:

@@ -106,11 +106,7 @@ def confidence_ratio_scores(confidence: Floats, shadow_confidence: Floats, outco
 
 
 def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
-    """Return (value - mean) / deviation of each column of `shadow`, over the entries that are used.
-
-    The deviation has 1 / N. Where it is 0, or rests on one shadow, the root of the mean variance of everybody takes its
-    place; where that is 0 as well, any difference is infinitely large.
-    """
+    """Return (value - mean) / deviation by column over the used entries; a deviation of 0 is the mean one of all."""
     count = used.sum(axis=0)
     several = np.maximum(count, 1)
     mean = np.where(used, shadow, 0.0).sum(axis=0) / several
@@ -136,10 +132,7 @@ Distance = Callable[[pd.DataFrame, pd.DataFrame], Floats]
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class HeomSum:
-    """Sum over features of HEOM's parts, with kinds and ranges of a table that the attacker has. Host side only.
-
-    A number differs by |x - y| / range (0 where the range is 0), a category by 0 or 1, as in `Heom`.
-    """
+    """Sum over features of HEOM's parts, with kinds and ranges of a table that the attacker has. Host side only."""
 
     heom: Heom
 
@@ -198,10 +191,7 @@ class Parts:
 
     @property
     def shadow_size(self) -> int:
-        """On how many people a shadow is trained: as many as the owner has, at most four fifths of the pool.
-
-        Shadows must differ in whom they see. With a small pool that makes attacks weaker than they could be.
-        """
+        """On how many people a shadow is trained: as many as the owner has, at most four fifths of the pool."""
         return max(min(len(self.table), len(self.pool) * 4 // 5), 1)
 
 

@@ -140,10 +140,7 @@ class Releases(AuditRows):
         return np.array(chances)
 
     def coincidence(self, places: Places, survivors: Sequence[Mask]) -> NDArray[np.float64]:
-        """Return the chance that somebody picked among survivors outside of the table carries the released values.
-
-        Releases whose values nobody of the table carries are left out, as in `found`.
-        """
+        """Return the chance that a survivor outside of the table carries the released values; see `found`."""
         chances = []
         for release, inside, left in zip(self._items, places.rows, survivors, strict=True):
             if len(release.targets):
@@ -162,11 +159,7 @@ class Releases(AuditRows):
 
 
 class Places(AuditRows):
-    """The distinct quasi-identifier combinations (places) of the people inside each of several regions.
-
-    People of one place are alike for everything that is asked with their quasi-identifiers and released private
-    values, so it is asked once per place.
-    """
+    """Distinct quasi-identifier combinations of the people inside each region: they are asked about once."""
 
     def __init__(self, crowd: Crowd, rows: Sequence[Rows]) -> None:
         self.crowd, self.rows = crowd, tuple(rows)
@@ -200,10 +193,7 @@ class Places(AuditRows):
 def _private_values(
     entries: Sequence[GeneralizedCounterfactual], raw: pd.DataFrame, population: Population
 ) -> pd.DataFrame:
-    """Return the released private values in the training table's dtypes, beside the raw quasi-identifiers.
-
-    Where only a bin was released, or nothing, the counterfactual's own value stands in: an attacker who guessed it.
-    """
+    """Return the released private values; of a bin, or what is withheld, the counterfactual's own: a right guess."""
 
     def stand_in(part: Any, own: Any) -> Any:
         return part if not isinstance(part, Interval) else own if own in part else part.low
@@ -400,10 +390,7 @@ def variant(anonymizer: KAnonymizer, *, seed: int | None = None, policy: Privacy
 
 
 def regions_of(anonymizer: KAnonymizer, records: pd.DataFrame) -> list[Region | None]:
-    """Return the region that the algorithm gives to each record; None where it gives none.
-
-    Nothing is released: no plugin is told, and no ledger is asked.
-    """
+    """Return the region that the algorithm gives each record, None for none; nothing is released or recorded."""
     found: list[Region | None] = []
     for start in range(0, len(records), _MAPPED):
         found += anonymizer.regions_of(records.iloc[start : start + _MAPPED].reset_index(drop=True))

@@ -48,12 +48,7 @@ Profile = Callable[[Surrogate, pd.DataFrame], Floats]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Extracted:
-    """How surrogates of the owner's model and of three shadow models are made and asked.
-
-    Shadow models are trained by the owner's own algorithm on the first half of each of the attacker's sets, and
-    extracted as the owner's model is: so that what is learnt on them carries over. A surrogate never asks about people
-    of the set of its own target.
-    """
+    """How surrogates of the owner's model and of three shadows, trained and extracted alike, are made and asked."""
 
     owner: Target
     sample: Sample
@@ -162,10 +157,7 @@ def predictions(confidence: Floats, truth: Mask | None = None) -> Floats:
 
 
 def by_threshold(target: Scores, shadows: Sequence[Scores]) -> Scores:
-    """Return how far people are above the threshold that is best on all shadows together.
-
-    Of a prediction vector the last column counts that speaks for a member: the true outcome's, else the likelier one's.
-    """
+    """Return how far people are above the threshold that is best on all shadows together."""
     found: dict[str, Floats] = {}
     for way in WAYS:
         inside, outside = (np.concatenate([_sure(s[f"{group}_{way}"]) for s in shadows]) for group in HALVES)
@@ -175,10 +167,7 @@ def by_threshold(target: Scores, shadows: Sequence[Scores]) -> Scores:
 
 
 def best_threshold(members: Floats, others: Floats) -> float:
-    """Return the score from which on people are named as members so that TPR - FPR is largest; the highest of several.
-
-    It lies halfway to the next score below, as scores of further people fall between those of shadows.
-    """
+    """Return the threshold of the largest TPR - FPR, the highest of several, halfway to the next score below."""
     scores = np.unique(np.concatenate([members, others]))
     hits, alarms = (len(group) - np.searchsorted(np.sort(group), scores) for group in (members, others))
     gains = hits / len(members) - alarms / len(others)

@@ -150,20 +150,14 @@ def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough"
 
 
 def full_depth_forest(features: pd.DataFrame, trees: int = 50) -> Pipeline:
-    """Return a random forest without any limit: it knows nearly every person that it was trained on by heart.
-
-    As `network`, it is not fitted, and looks at names and dtypes of the features alone.
-    """
+    """Return a random forest without any limit, not fitted: it will know nearly everybody by heart."""
     from sklearn.ensemble import RandomForestClassifier
 
     return tabular(features, RandomForestClassifier(trees, n_jobs=1))
 
 
 def network(features: pd.DataFrame, width: int = 200, epochs: int = 400) -> Pipeline:
-    """Return a network of one hidden layer without regularisation, on standardised numbers without missing values.
-
-    It trains for so many epochs at most, and stops before when the loss no longer falls.
-    """
+    """Return a network of one hidden layer without regularisation, not fitted, on standardised numbers."""
     from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import StandardScaler
 
@@ -307,10 +301,7 @@ Answering = Callable[[pd.DataFrame, pd.DataFrame], Answers]
 
 
 class _ModelOwner(ABC):
-    """An owner who trains a classifier, and differs in how it answers alone.
-
-    `model` is a scikit-learn classifier or pipeline that takes a DataFrame; it is cloned and seeded for every training.
-    """
+    """An owner who trains a classifier, cloned and seeded for every training, and differs in how it answers alone."""
 
     __slots__ = ()
     name: str
@@ -513,10 +504,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Results of pieces in a folder, one file each, written whole or not at all; it is made when it is missing.
-
-    It holds scores of people by position, so it stays with whoever holds the table.
-    """
+    """Results of pieces in a folder, one file each: scores of people, so it stays with the table's holder."""
 
     folder: Path
 

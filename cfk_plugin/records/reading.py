@@ -198,11 +198,7 @@ _AHEAD = 16  # answers that may wait to be fetched, so that memory is bounded
 
 
 class Workers:
-    """A few threads for questions to a store; to be used in a ``with`` statement.
-
-    They are daemons: one that hangs in a question nobody waits for any more does not keep the process alive, as those
-    of `concurrent.futures` would.
-    """
+    """Daemon threads for questions to a store, for a ``with`` block: one that hangs does not keep the process alive."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -396,10 +392,7 @@ def read_shard(name: str, own: Path, recount: Path | None, where: str, period: P
 
 
 def frame_of(shards: Sequence[Shard], where: str) -> pd.DataFrame:
-    """Return the rows of files as one frame: numbers as float64, flags as nullable booleans, text as categories.
-
-    Columns that a file lacks are null in its rows; those that are expected are always there. Categories are sorted.
-    """
+    """Return the rows of files as one frame; columns that a file lacks are null, and expected ones are there."""
     import pyarrow as pa
 
     try:
@@ -493,11 +486,7 @@ def _whole(column: pa.ChunkedArray, name: str, where: str) -> NDArray[np.int64]:
 def counted(
     shards: Sequence[Shard], asked: int, where: str, history: Callable[[], set[tuple[int, int]]]
 ) -> tuple[list[Shard], list[Shard]]:
-    """Return the files that count, in the order of the run, and the others.
-
-    Files are logged first and the summary that counts them last. Where it did not come to that, their explanations
-    may have been logged once more in their place; and some may have been logged since the summary was read.
-    """
+    """Return the files that the summary counts, in order, and others: of attempts that broke off, or came later."""
     kept: list[Shard] = []
     summaries: set[tuple[int, int]] | None = None
     start = 0

@@ -70,10 +70,7 @@ def client_of(tracking_uri: str | None, timeout: float = _TIMEOUT) -> MlflowClie
 
 
 def current_uri() -> str | None:
-    """Return the tracking URI that MLflow would use now, without importing MLflow for the question; None for default.
-
-    A path is made absolute: what sends the records later may run in another folder.
-    """
+    """Return MLflow's tracking URI, a path as absolute, without importing it for the question; None for default."""
     ask = getattr(sys.modules.get("mlflow"), "get_tracking_uri", None)
     uri: str | None = os.environ.get("MLFLOW_TRACKING_URI") if ask is None else ask()
     if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):

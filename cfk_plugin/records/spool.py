@@ -334,10 +334,7 @@ _EXIT_SECONDS = 30.0  # to deliver at exit, while the server takes records
 
 @dataclass(slots=True, eq=False)
 class Shipper:
-    """Sends the streams of a spool, each in order, from a daemon thread, so that whoever keeps a record waits for none.
-
-    A stream that cannot be sent is tried again after a growing pause, for as long as it takes; nothing is dropped.
-    """
+    """Sends the streams of a spool, each in order, from a daemon thread; what fails is tried again for ever."""
 
     spool: Spool
     _runs: dict[str, RunWriter] = field(default_factory=dict)

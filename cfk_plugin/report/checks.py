@@ -141,10 +141,7 @@ def _unknown(case: JudgedCase) -> Judgment:
 
 
 def _left(column: str, case: JudgedCase, _: float | None) -> Judgment:
-    """Judge whether k people are left for somebody who looks people up, or knows or does more.
-
-    Only what the policy of a run promises can fail; anything else needs a person's judgement.
-    """
+    """Judge whether k people are left: what a run's policy promises fails, anything else needs a person."""
     name, below = f"{column}_min", case.pooled.below(column)
     promised = np.array([is_promised(name, run.policy) for run in case.pooled.runs], dtype=bool)
     broken = below[promised[below["run"].to_numpy(dtype=np.int64)]]
@@ -444,10 +441,7 @@ def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float
 
 
 def _of_parts(case: JudgedCase, parts: Sequence[Attack], tolerance: float) -> Judgment | None:
-    """Return what speaks against the release of some attributes alone.
-
-    There may be many, and chance puts some of them above what is tolerated: only whole intervals count.
-    """
+    """Return what speaks against some attributes alone; as chance puts some above, only whole intervals count."""
     compare = {part.id: compared(part) for part in parts if part.concerns}
     lows = {name: found.over.low for name, found in compare.items() if found is not None}
     above = [name.partition("/")[2] for name, low in lows.items() if low is not None and low > tolerance]
@@ -481,10 +475,7 @@ def _fell_short(attack: Attack) -> bool:
 
 
 def _few_alarms(attack: Attack) -> bool:
-    """Say whether some members are picked out at a rate of false alarms of 1 % or less, beyond chance.
-
-    The area under the curve may be near 0.5 all the same: it is about everybody, and this is about a few.
-    """
+    """Say whether some members are picked out beyond chance at few false alarms: the area under the curve is of all."""
     ends = [[attack.figure(f"tpr_at_{rate}_{end}") for end in ("low", "fpr_high")] for rate in ("0_01", "0_001")]
     return any(found is not None and alarms is not None and found > alarms for found, alarms in ends)
 
@@ -538,10 +529,7 @@ _OF_ALL = (
 
 
 def judged(case: JudgedCase) -> list[Line]:
-    """Return a line for every check that applies: those of regions, of prototypes, of all, and of attacks.
-
-    One that applies and cannot be judged is there, as not measured.
-    """
+    """Return a line for every check that applies; one that cannot be judged is there, as not measured."""
     rules = [*(_OF_REGIONS if case.of_regions else ()), *(_OF_PROTOTYPES if case.of_prototypes else ()), *_OF_ALL]
     asked = [(rule, rule.asked(case)) for rule in rules]
     found = [(rule, of, rule.judge(case, of.value)) for rule, of in asked]

@@ -37,11 +37,7 @@ _SHORTENED = "\n\nShortened: the whole report says more.\n"
 
 
 def render_model_card(data: ReportData, *, where: str = "") -> str:
-    """Write the report in short, as Markdown: verdict, what is not covered, figures, checks, groups, limits.
-
-    `where` is where the whole report is. The card is no longer than a registry stores: parts at its end are left out
-    where that is too short, and the card says so.
-    """
+    """Write the report in short, as Markdown, no longer than a registry stores; `where` is where the whole one is."""
     head, where = data.report, where or f"id {data.report['id']}"
     found = {status: [check for check in data.checks if check.status == status] for status in WORST_FIRST}
     names = {status: [_name(check.id, data) for check in checks] for status, checks in found.items() if checks}
@@ -64,10 +60,7 @@ def render_model_card(data: ReportData, *, where: str = "") -> str:
 
 
 def fitted(card: str, room: int) -> str:
-    """Return a card in at most `room` characters: sections at its end are left out, and then it says so.
-
-    An empty text where there is not even room for its head.
-    """
+    """Return a card in at most `room` characters, which says so where sections are left out; empty without any room."""
     if len(card) <= room:
         return card
     sections = card.split("\n\n## ")
@@ -136,12 +129,7 @@ class _Fact(NamedTuple):
 
 
 def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
-    """Say what changed from one report to a later one of the same edition: ``what``, ``before``, ``after``, as text.
-
-    That is the verdict, checks whose status or threshold changed, metrics and attacks (and whether their intervals
-    overlap), policy, population, schema, answers of people, plugins and packages. A change that three digits do not
-    show is none.
-    """
+    """Say what changed from one report to a later one of the same edition; what three digits do not show did not."""
     if before.report["edition"] != after.report["edition"]:
         raise InputError(
             f"the {before.report['edition']} and the {after.report['edition']} edition cannot be compared: the "
@@ -335,11 +323,7 @@ _LONGEST_TAG = 8_000  # characters that MLflow stores
 def log_report(
     data: ReportData, texts: Mapping[str, str], run_ids: Sequence[str], *, tracking_uri: str | None = None
 ) -> str:
-    """Log the texts of a report, by suffix, to MLflow, and return the run that holds them, with the tag `VERDICT`.
-
-    A report of one run is logged to it; one of several runs to a new run in the experiment of the last of them, with
-    tag `SOURCES`, which is ended at once. MLflow shows the HTML in its own page, without scripts.
-    """
+    """Log the texts of a report, by suffix, to its run; of several runs to a new one beside the last."""
     if not run_ids:
         raise InputError("the report names no run that it could be logged to; make it from runs")
     files = {f"{_NAMES[data.report['edition']]}.{suffix}": text for suffix, text in texts.items()}

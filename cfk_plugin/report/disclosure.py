@@ -95,11 +95,7 @@ class Control:
     def counts(
         self, counts: Mapping[str, int], place: str, *, people: bool, beside_sum: bool = False
     ) -> dict[str, Amount]:
-        """Return what may be shown of counts whose total is known: with one small cell, a second one is hidden.
-
-        Counts of other than people of the population are hidden in the external edition alone. Where their sum stands
-        beside them and a cell is small, all are hidden without a band: of 20 in two small ones, each is 10.
-        """
+        """Return counts as they may be shown: a small one hides a second, and beside their sum all of them."""
         if not (people or self.external):
             return {name: Amount(value=count) for name, count in counts.items()}
         shown = {name: Amount(band=FEW) if 0 < n < LEAST else Amount(value=n) for name, n in counts.items()}
@@ -163,10 +159,7 @@ def population_band(people: float) -> str | None:
 
 
 def share_band(share: float, n: int | None, of: str) -> str | None:
-    """Return a band in place of a share whose numerator or complement is 1 to 10, None where it may be shown.
-
-    Without a number to judge by, nothing is shown.
-    """
+    """Return a band for a share of which 1 to 10, or all but these, are: None where it may be shown."""
     if n is None:
         return HIDDEN
     part = round(share * n)
@@ -176,10 +169,7 @@ def share_band(share: float, n: int | None, of: str) -> str | None:
 
 
 def _ambiguous(small: Sequence[int], large: Sequence[int]) -> bool:
-    """Say whether a hidden small count could be another one, for who knows the sum of all that is hidden.
-
-    Known of each: the small ones are 1 to 10, the others 11 or more.
-    """
+    """Say whether a hidden small count could be another one, for whoever knows the sum of all that is hidden."""
     total, others = sum(small) + sum(large), len(small) - 1
     least = 1 if large else max(1, total - (LEAST - 1) * others)
     most = min(LEAST - 1, total - others - LEAST * len(large))

@@ -142,11 +142,7 @@ def _csv_cell(text: str) -> str:
 
 
 def render_csv(data: ReportData) -> str:
-    """Write one line per check under a line of names, as RFC 4180 has it; evidence is not in it.
-
-    Numbers have all their digits, what was not measured is empty, and a text that a spreadsheet would take for a
-    formula begins with an apostrophe.
-    """
+    """Write one line per check, as RFC 4180 has it; what a spreadsheet would take for a formula gets an apostrophe."""
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\r\n")
     lines.writerow(COLUMNS)
@@ -161,11 +157,7 @@ def render_csv(data: ReportData) -> str:
 
 
 def render_junit(data: ReportData) -> str:
-    """Write each check as a test case of JUnit XML; one that fails is a failure.
-
-    JUnit has no word for a check that a person has to look at, or that was not measured: it is `skipped`, with a
-    message, which is the only state that is neither green nor red.
-    """
+    """Write each check as a test case of JUnit XML; what a person has to look at, or was not measured, is skipped."""
     checks = data.checks
     failures = str(sum(check.status == "fail" for check in checks))
     counts = {"tests": str(len(checks)), "failures": failures, "errors": "0"}

@@ -267,11 +267,7 @@ def one_line(text: str) -> str:
 
 
 def render_html(document: Document, *, print_edition: bool = False) -> str:
-    """Return a report as one HTML file that loads nothing and runs nothing; for print on A4, with everything open.
-
-    Texts are escaped, and a link that leads neither to a place in the document nor to an address of the web is written
-    as its text. What must not be shown must not be in the document: nothing is hidden here.
-    """
+    """Return a report as one HTML file that loads and runs nothing. What must not be shown is not in the document."""
     edition, edition_means = EDITIONS[document.edition]
     data = document.data.encode()
     page = (

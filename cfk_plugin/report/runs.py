@@ -96,12 +96,7 @@ class RunEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Evidence:
-    """Everything that a report is made from: runs with explanations and runs with audits, oldest first.
-
-    The period asked for is in milliseconds since 1970; `until` is not in it. `uncounted` says by run id how many
-    explanations are in files that the run's summary does not count: they are on their way, or the attempt to log them
-    broke off. They are not in the runs' rows.
-    """
+    """All that a report is made from, oldest first; `uncounted`: rows in files that no summary counts yet, by run."""
 
     runs: Sequence[RunEvidence]
     since: int | None = None
@@ -111,11 +106,7 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pooled:
-    """All explanations of the period, one run after the other.
-
-    Rows have ``run``, a position in `runs`, and ``asked_k``: the k of the run's policy, or the larger one that the
-    report asks for; missing where there is none.
-    """
+    """All explanations, run after run: ``run`` is a place in `runs`, ``asked_k`` the larger k of policy and report."""
 
     rows: pd.DataFrame
     runs: Sequence[RunEvidence]
@@ -468,11 +459,7 @@ def _reference(attack: Attack) -> tuple[str, Amount]:
 
 
 def audited(evidence: Evidence) -> tuple[Audited, ...]:
-    """Return the latest result of every attack on each subject, by family and name.
-
-    Of one attack on several subjects that one is judged whose policy is in force; of several such, the one on which the
-    attack did best. The others are there for comparison.
-    """
+    """Return the latest result of every attack on each subject; judged is the one in force that did best."""
     released = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
     latest: dict[tuple[str, str, bool], Audited] = {}
     for run in evidence.runs:

@@ -57,10 +57,7 @@ _FAMILIES = ("membership", "extraction", "attribute_inference")  # each of sever
 def definitions_of(
     checks: Iterable[CheckResult], metrics: Iterable[Metric], attacks: Sequence[Attack]
 ) -> Mapping[str, Definition]:
-    """Return the definition of every check, metric and attack, by id; and of figures of attacks that have one.
-
-    What an attack found of a single attribute is defined with the attack.
-    """
+    """Return the definitions of checks, metrics, attacks and their figures, by id; parts have those of their attack."""
     ran = {attack.id for attack in attacks}
     names = [*(check.id for check in checks), *(metric.id for metric in metrics)]
     names += [name for name in ran if name.partition("/")[0] not in ran - {name}]
@@ -183,12 +180,7 @@ _BY_VALUES = ("singling out", "inference")  # what private values that are relea
 def criteria(
     statuses: Mapping[str, Status], raw_private: Sequence[str] | None, *, regions: bool = True, prototypes: bool = False
 ) -> tuple[Criterion, ...]:
-    """Return the table of the three criteria of the Article 29 Working Party's Opinion 05/2014, from checks' statuses.
-
-    k people in a region speak of singling out alone: linkability and inference pass by attacks and by limits on what
-    people of a region share, never by k. What is not measured is never a pass, and private values that are released as
-    they are, or may be, keep singling out and inference from passing.
-    """
+    """Judge the criteria of WP29 Opinion 05/2014: k speaks of singling out alone, and unmeasured is no pass."""
     texts, exposed = load("criteria"), ""
     if regions and (raw_private is None or raw_private):
         exposed = texts["raw_unknown" if raw_private is None else "raw"]
@@ -242,11 +234,7 @@ def controls() -> tuple[dict[str, str], ...]:
 
 
 def techniques(methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False) -> tuple[str, ...]:
-    """Return the techniques and formal models in use, in the words of ISO/IEC 20889, each with what it is here.
-
-    `methods` are those of certificates, `guarantees` those of policies and certificates; `withheld` says whether single
-    private attributes may be.
-    """
+    """Return the techniques and formal models in use, in the words of ISO/IEC 20889, with what each is here."""
     kinds = set(guarantees)
     uses = {
         "record suppression: explanations that do not meet the policy are withheld": True,
@@ -262,10 +250,7 @@ def techniques(methods: Collection[str], guarantees: Collection[str], *, withhel
 
 
 def receiver_sentence(data: ReportData) -> str:
-    """Return what may be told to whoever receives an explanation: what holds for every one of this report, or nothing.
-
-    It is about generalised values alone: private values are released as they are, and may be somebody's.
-    """
+    """Return what holds for every receiver, of generalised values alone: private ones may be somebody's. Or nothing."""
     fits = any(check.id == "k_min" and check.status == "pass" for check in data.checks)
     asked = [each["settings"]["k"] for each in data.policy["policies"] if "k" in each["settings"]]
     if not (fits and asked) or data.releases["prototypes"].value != 0:

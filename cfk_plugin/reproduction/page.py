@@ -202,10 +202,7 @@ def _others(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def _beside(results: Results, k: int, printed: Printed, methods: Sequence[str], cell: Cell) -> str:
-    """Return one row per table: what the paper prints, then what each method gave here.
-
-    Methods that were run on no table are left out, except for the paper's own.
-    """
+    """Return one row per table: what the paper prints, then what each method that was run gave here."""
     at_k = [row for row in _rows(results) if row["k"] == k]
     shown = [m for m in methods if m == THEIRS or any(row["method"] == m for row in at_k)]
     rows = []

@@ -133,11 +133,7 @@ EXPLAINERS = ("nice", "nearest")
 def neighbours(
     name: str, train: pd.DataFrame, labels: NDArray[Any], queries: pd.DataFrame, model: Pipeline, desired: Any
 ) -> NDArray[np.int64]:
-    """Return the position of the training row that explains each query; -1 where there is none.
-
-    It is the nearest, by HEOM, of those that are predicted the desired outcome and have it ("justified", NICE's
-    default): by NICE, or by the same search written here, so that the experiments run where NICE does not install.
-    """
+    """Return the row that explains each query, -1 for none: the nearest "justified" one, by NICE or the same search."""
     if name == "nice":
         positions: NDArray[np.int64] = nice(train, labels, model, desired).positions(queries)
         return positions
@@ -183,10 +179,7 @@ class Prepared(HostOnly):
 
 
 def prepare(table: Table, config: Config, known: DataSummary | None = None, *, jobs: int = 1) -> Prepared:
-    """Split, tune and fit, and explain the undesired instances among the first 1,000 test rows.
-
-    `known` is what the same config led to before: the forest is not tuned again.
-    """
+    """Split, tune and fit, and explain the undesired of the first 1,000 test rows; `known` spares the tuning."""
     started = time.perf_counter()
     train, test = train_test_split(table.frame, test_size=0.4, random_state=config.seed)
     train, test = train.reset_index(drop=True), test.reset_index(drop=True)
@@ -248,12 +241,7 @@ _BATCH, _RATE, _EPOCHS = 32, 0.005, 300
 
 
 class AutoEncoder(HostOnly):
-    """Error with which rows are rebuilt from fewer numbers, as NICE's optimisation for plausibility wants to be told.
-
-    A small network of three hidden layers, trained on the rows as one column per category and numbers scaled to [0, 1];
-    a missing number counts as the middle. It is not the auto-encoder of the paper, which was not published, so that
-    counterfactuals optimised with it are near to the paper's, not equal.
-    """
+    """Error of rebuilding rows from fewer numbers, for NICE's plausibility: a small network, not the paper's own."""
 
     def __init__(self, rows: NDArray[np.float64], categorical: Sequence[int], seed: int) -> None:
         numeric = [column for column in range(rows.shape[1]) if column not in categorical]

@@ -146,11 +146,7 @@ def mean(values: list[float]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """What one method gave on one table at one k, as the paper's tables say it and some more.
-
-    Figures are over the explanations that were released; None where nothing was released or measured. Shares are in
-    [0, 1], intervals at 95 % by bootstrap.
-    """
+    """What one method gave on one table at one k, over what was released; None where nothing was."""
 
     table: str
     method: str

@@ -215,10 +215,7 @@ def reproduce(
 
 
 class Forecast:
-    """How long an experiment will still take, from how long its jobs took so far.
-
-    Tables that were not begun are taken to be like those that were. `at_once` jobs are measured at the same time.
-    """
+    """How long an experiment will still take, from how long its jobs took; unbegun tables are taken to be alike."""
 
     def __init__(self, jobs: Iterable[Job], limit: int, at_once: int) -> None:
         self._left = list(jobs)
@@ -255,11 +252,7 @@ class Forecast:
 
 
 class Workspace:
-    """The folder in which an experiment keeps what it has measured, so that a killed one goes on where it stopped.
-
-    Figures alone: no row, no model. A file appears whole or not at all. One that cannot be read counts as missing: it
-    is measured again.
-    """
+    """Figures that were measured, kept whole in a folder; one that cannot be read is measured again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -280,11 +273,7 @@ class Workspace:
 
 
 def run(experiment: Experiment, place: Place, *, jobs: int, told: OnEvent) -> dict[str, Measurement]:
-    """Measure what was not measured before: `Job.key` to measurement.
-
-    With one table, `jobs` is the number of processes that tune its forest. The error of the first table that failed is
-    raised once the others are done; what they gave is kept.
-    """
+    """Measure what was not before: `Job.key` to measurement. The first table's error is raised when others are done."""
     of_table: dict[str, list[Job]] = {}
     for job in experiment.jobs():
         of_table.setdefault(job.table, []).append(job)
@@ -388,12 +377,7 @@ def _pass_on(queue: Queue[Event], told: OnEvent) -> None:
 
 
 def log(measured: Mapping[str, Measurement], place: Place) -> dict[str, str]:
-    """Log every measurement once, to the run of its table and method; return the run of each key.
-
-    A run holds the figures of every explanation as ``outcomes/KEY.json`` and their means as metrics: ``ncp``,
-    ``pureness`` and so on (`Aggregate`) with k as the step; where settings are not the usual ones, their names come
-    first, as in ``alpha-40/ncp``. An experiment that is continued adds to its runs.
-    """
+    """Log every measurement once, to the run of its table and method (k is the step); return the run of each key."""
     workspace, client = Workspace(place.kept), client_of(place.tracking_uri)
     known, runs = workspace.read("runs.json", lambda text: dict(json.loads(text))) or {}, {}
     for key, found in measured.items():

@@ -35,10 +35,7 @@ Ends = tuple[float | None, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What has to be measured, and the rows that come out of a measurement, which all have the same columns.
-
-    Shares are in [0, 1], intervals at 95 % by bootstrap; None is where there is nothing to average, or too little.
-    """
+    """What to measure, and the rows that come out: shares in [0, 1], 95 % bootstrap intervals, None for too little."""
 
     jobs: Callable[[Sequence[str], int], list[Job]]  # of tables, and the most explanations of GRASP
     columns: Callable[[Measurement], Iterator[Columns]]

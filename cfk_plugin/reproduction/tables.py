@@ -63,11 +63,7 @@ _UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 
 
 def read_table(name: str, folder: Path) -> Table:
-    """Read a table and its description from a folder; messages name file and column, never a value.
-
-    Columns that are no numbers are read as text, ordinal ones as well: like the paper, the experiments treat them as
-    categories. Empty fields are missing values.
-    """
+    """Read a table from a folder, text where no number is; messages name file and column, never a value."""
     types, roles = _describe(name, folder)
     rows, target = folder / f"{name}.csv.gz", roles["target"]
     frame = _csv(rows, dtype={column: str for column, kind in types.items() if kind != "numeric"})
@@ -161,11 +157,7 @@ _WAY_OUT = "give a folder that has the tables: --data FOLDER"
 
 
 def fetch_table(name: str, cache: Path | None = None) -> Table:
-    """Load a table from OpenML, or from scikit-learn's cache where it was loaded before.
-
-    Columns and categories get the names that they have in a folder, so that results compare; rows are OpenML's, in its
-    order. A column or category that is missing or new is an error that names columns, never a value.
-    """
+    """Load a table from OpenML or scikit-learn's cache, with the names that it has in a folder; errors name columns."""
     _require_copies((name,))
     copy = _copies()[name]
     number, columns = copy["data_id"], copy["columns"]
@@ -248,10 +240,7 @@ def _reason(error: Exception) -> str:
 
 
 def load(names: Sequence[str], data: Path | None = None, cache: Path | None = None) -> Iterator[Table]:
-    """Return the tables in turn, from a folder or from OpenML; each is loaded when it is asked for, and none is kept.
-
-    What can be checked without rows is checked at once: a name that is not there fails before hours of work.
-    """
+    """Return the tables in turn; what can be checked without rows is checked at once, before hours of work."""
     if data is None:
         _require_copies(names)
         return (fetch_table(name, cache) for name in names)
