@@ -18,8 +18,7 @@ from cfk_plugin.records.reading import Artifacts, if_there, run_named
 from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, tracking_errors, write
 from cfk_plugin.report.data import Amount, Change, CheckResult, Group, ReportData
 from cfk_plugin.report.disclosure import shown, unit_of
-from cfk_plugin.report.forms import markdown
-from cfk_plugin.report.render import STATUS_TEXTS, WORST_FIRST, amounts_of
+from cfk_plugin.report.render import STATUS_TEXTS, WORST_FIRST, amounts_of, markdown
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion

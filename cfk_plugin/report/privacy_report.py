@@ -14,7 +14,7 @@ import pandas as pd
 
 from cfk_plugin.errors import InputError, check_place, require, whole_file
 from cfk_plugin.records.reading import ids_of
-from cfk_plugin.report import delivery, forms, render, runs, statements
+from cfk_plugin.report import delivery, render, runs, statements
 from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
 from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import (
@@ -186,15 +186,15 @@ class PrivacyReport:
 
     def to_markdown(self) -> str:
         """Return the whole report as Markdown."""
-        return forms.render_markdown(self._document())
+        return render.render_markdown(self._document())
 
     def to_csv(self) -> str:
         """Return one line per check as CSV."""
-        return forms.render_csv(self.data)
+        return render.render_csv(self.data)
 
     def to_junit(self) -> str:
         """Return the checks as JUnit XML: what needs a person, or was not measured, is skipped, never green."""
-        return forms.render_junit(self.data)
+        return render.render_junit(self.data)
 
     def model_card(self, *, where: str = "") -> str:
         """Return the report in short, for the description of a registered model; see `describe_model_version`.
