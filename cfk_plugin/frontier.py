@@ -13,14 +13,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.data.domain import UNKNOWN, Domain
+from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features
-from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.policy import PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Interval, Part, part_contains
 from cfk_plugin.errors import InputError, refitting
 from cfk_plugin.metrics import Estimate, wilson
+from cfk_plugin.metrics.combinations import Plausibility, plausibility, region_plausibility
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.metrics.intervals import mean_of
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
@@ -329,7 +330,7 @@ class Frontier(LoggedReport):
                         yield Value(f"frontier/{name}{end}", value, point.k)
 
 
-_MOST, _DRAWS, _NEAREST = 100, 20, 5  # counterfactuals looked at; combinations of each region; neighbours
+_MOST, _DRAWN = 100, 20  # counterfactuals looked at, and combinations of each region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,28 +421,28 @@ def _protected(
 ) -> Baseline:
     regions = [(i, e) for i, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
     certificates = [e.certificate for _, e in regions]
-    distances, told = _distances(*_drawn(regions[:_MOST], frame, population, asks.seed), population), {}
+    near, told = [], {}
+    for i, entry in regions[:_MOST]:
+        draws = np.random.default_rng([asks.seed, i])
+        near.append(region_plausibility(entry.region, frame.iloc[[i]], population, n=_DRAWN, random_state=draws))
     if asks.facts is not None:
         at = np.array([i for i, _ in regions], dtype=np.int64)
         queries = asks.facts.take(at).to_dict("records")
         told = asks.measured(nearest_points([e for _, e in regions], queries, population), at)  # type: ignore[arg-type]
-    return _baseline(
-        name, [c.ncp for c in certificates], [c.pureness for c in certificates], distances, asks.seed, told
-    )
+    return _baseline(name, [c.ncp for c in certificates], [c.pureness for c in certificates], near, asks.seed, told)
 
 
 def _raw(frame: pd.DataFrame, population: Population, asks: _Asking) -> Baseline:
-    at, some = np.arange(len(frame)), frame.head(_MOST)
-    distances = _distances(some, np.arange(len(some)), population)
+    at, near = np.arange(len(frame)), [plausibility(frame.iloc[[i]], population) for i in range(len(frame[:_MOST]))]
     told = asks.measured(frame, at)
-    return _baseline("raw", np.zeros(len(frame)), asks.reached(frame, at), distances, asks.seed, told)
+    return _baseline("raw", np.zeros(len(frame)), asks.reached(frame, at), near, asks.seed, told)
 
 
 def _baseline(
     name: str,
     ncp: ArrayLike,
     pureness: ArrayLike,
-    distances: NDArray[np.float64],
+    near: Sequence[Plausibility],
     seed: int,
     told: Mapping[str, Estimate],
 ) -> Baseline:
@@ -450,34 +451,7 @@ def _baseline(
         released=len(np.asarray(ncp)),
         ncp_mean=_mean(ncp, seed),
         pureness_mean=_mean(pureness, seed),
-        nearest=_mean(distances[:, 0], seed),
-        nearest_5=_mean(distances[:, 1], seed),
+        nearest=_mean([found.nearest for found in near], seed),
+        nearest_5=_mean([found.nearest_5 for found in near], seed),
         **told,
     )
-
-
-def _drawn(
-    regions: Sequence[tuple[int, GeneralizedCounterfactual]], frame: pd.DataFrame, population: Population, seed: int
-) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return value combinations that regions stand for, and which region each is of."""
-    random = np.random.default_rng(seed)
-    rows, owner = [frame.iloc[:0]], [np.empty(0, dtype=np.int64)]
-    for place, (i, entry) in enumerate(regions):
-        own = population.conform(frame.iloc[[i]])
-        codes = [int(population.domains[q].encode(own[q])[0][0]) for q in population.schema.quasi_identifiers]
-        grid = Grid.of(entry.region, population, [code if code >= 0 else UNKNOWN for code in codes])
-        cells = grid.sample(_DRAWS, random)
-        rows.append(rows_for_cells(population.encoder, own, np.zeros(len(cells), dtype=np.int64), cells))
-        owner.append(np.full(len(cells), place))
-    return pd.concat(rows, ignore_index=True), np.concatenate(owner)
-
-
-def _distances(rows: pd.DataFrame, owner: NDArray[np.int64], population: Population) -> NDArray[np.float64]:
-    """Return, for each owner, the mean distance to the nearest training row and to the five nearest."""
-    if not len(rows):
-        return np.empty((0, 2))
-    features, heom = list(population.schema.features), Heom.of(population)
-    table = heom.encode(population.frame[features])
-    _, found = heom.nearest(heom.encode(population.conform(rows[features])), table, k=min(_NEAREST, population.n_rows))
-    each = pd.DataFrame({"nearest": found[:, 0], "nearest_5": found.mean(axis=1)}).groupby(owner).mean()
-    return np.asarray(each.to_numpy(), dtype=np.float64)

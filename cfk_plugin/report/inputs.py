@@ -388,19 +388,6 @@ _HOUSE_VALUES = {"group_gap": 0.1, "attack_over_control": 0.05}
 _WITHOUT_DEFAULT = ("pureness", "ncp", "attribute_disclosure", "epsilon")
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """A named choice of k."""
-
-    name: str
-    k: int
-    risk: float
-    source: str
-    status: str
-    verified: str
-    checked_on: str
-
-
 class Asked(NamedTuple):
     """What a check compares with, and who asks for it; without a value the figure is reported and not judged."""
 
@@ -409,33 +396,24 @@ class Asked(NamedTuple):
     id: str = ""
 
 
-def _preset(name: str) -> Preset:
-    told = dict(load("presets")[name])
-    k = PrivacyPolicy.preset(name).k
-    return Preset(name=name, k=k, risk=float(told.pop("risk", 1 / k)), **told)
-
-
-PRESETS: Mapping[str, Preset] = MappingProxyType({name: _preset(name) for name in POLICIES})
-"""Name to preset. None of them sets a floor for pureness, and none makes a release lawful."""
-
-
 def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Asked]:
     """Return what the checks of a report compare with, by id; without a value where nobody asks for anything.
 
-    Without a preset, k is asked by the policy of each run alone. What people chose comes before preset and house, and
-    is refused where it is a k below the preset's: the report would carry a name that it does not live up to.
+    A preset, none of which sets a floor for pureness or makes a release lawful, asks for a k; without one the policy of
+    each run does. What people chose comes before both, and is refused where it is a k below the preset's.
     """
     chosen = inputs.thresholds
     found = {name: Asked(None, "nobody asks for one") for name in ("k", "risk", *_WITHOUT_DEFAULT)}
     found |= {name: Asked(value, HOUSE) for name, value in _HOUSE_VALUES.items()}
     if preset is not None:
-        if preset not in PRESETS:
-            raise InputError(f"unknown preset {preset!r}; known: {', '.join(PRESETS)}")
-        asked = PRESETS[preset]
-        if "k" in chosen and chosen["k"] < asked.k:
+        if preset not in POLICIES:
+            raise InputError(f"unknown preset {preset!r}; known: {', '.join(POLICIES)}")
+        k, told = PrivacyPolicy.preset(preset).k, load("presets")[preset]
+        if "k" in chosen and chosen["k"] < k:
             raise InputError(f"thresholds.k is below that of the preset {preset}; leave one of the two out")
-        found["k"] = Asked(asked.k, f"{preset}: {asked.source}")
-        found["risk"] = Asked(asked.risk, f"{preset}: {'1 / k' if asked.risk == 1 / asked.k else asked.source}")
+        found["k"] = Asked(k, f"{preset}: {told['source']}")
+        risk = float(told.get("risk", 1 / k))
+        found["risk"] = Asked(risk, f"{preset}: {'1 / k' if risk == 1 / k else told['source']}")
     found |= {name: Asked(value, BY_PEOPLE) for name, value in chosen.items()}
     if "k" in chosen:
         risks = [1 / chosen["k"], found["risk"].value or 1.0]

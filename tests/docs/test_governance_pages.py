@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cfk_plugin.report.inputs import PRESETS, HumanInputs, thresholds
+from cfk_plugin.data.policy import PRESETS
+from cfk_plugin.report.inputs import HumanInputs, thresholds
 
 pytestmark = pytest.mark.full_search
 
@@ -30,9 +31,9 @@ def test_tables_have_as_many_cells_as_columns(path):
 
 def test_index_names_the_thresholds_that_are_used():
     text = (GOVERNANCE / "index.md").read_text(encoding="utf-8")
-    for preset in PRESETS.values():
-        risk = f"1/{preset.k}" if preset.risk == 1 / preset.k else f"{preset.risk}"
-        assert f"| `{preset.name}` | {preset.k} | {risk} |" in text
+    for preset in PRESETS:
+        k, risk = (thresholds(preset, HumanInputs())[name].value for name in ("k", "risk"))
+        assert f"| `{preset}` | {k} | {f'1/{k}' if risk == 1 / k else risk} |" in text
     house = thresholds(None, HumanInputs())
     assert f"A gap of {house['group_gap'].value} between" in text
     assert f"and {house['attack_over_control'].value} between an attack" in text
