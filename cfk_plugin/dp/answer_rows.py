@@ -16,7 +16,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import mix
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder, numbers_of
 from cfk_plugin.dp.forest import Likelihood
 from cfk_plugin.errors import ModelError, quiet
@@ -24,6 +24,9 @@ from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
 from cfk_plugin.protection.kernels import scan_rows
 
 _PARTS = np.arange(1, 8) / 8
+_WEIGHTS = np.array([0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1, 1.5, 2.2])
+_ASKED = 50  # drawn rows that the weight of plausibility is chosen with
+_MOVED, _DRAWN = 0.9, 1.1  # how far answers may be on average, in distances to the nearest drawn row
 _MOST = 4_000  # rows of an outcome that prototypes are sought among
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
 _LISTS = (list, tuple, set, frozenset)
@@ -155,14 +158,15 @@ class _Points(NamedTuple):
 class Mover:
     """Moves rows towards who asks while the outcome stays desired, by what was drawn and the model's answers alone.
 
-    The better row has the lower L1 distance to its query less `weight` times its log-probability.
+    The better row has the lower L1 distance to its query less its log-probability, by that query's weight.
     """
 
     domain: PublicDomain
     likelihood: Likelihood
-    weight: float
 
-    def move(self, rows: pd.DataFrame, labels: NDArray[Any], asked: pd.DataFrame, met: Met) -> pd.DataFrame:
+    def move(
+        self, rows: pd.DataFrame, labels: NDArray[Any], asked: pd.DataFrame, weight: NDArray[np.float64], met: Met
+    ) -> pd.DataFrame:
         """Return the rows, whose outcomes are `labels`, with what is better of their queries' declared values.
 
         ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
@@ -175,10 +179,10 @@ class Mover:
         def keeps(trial: _Points, which: NDArray[np.int64]) -> NDArray[np.bool_]:
             return met(self._frame(trial, names), which)
 
-        self._take_over(points, own, keeps)
+        self._take_over(points, own, weight, keeps)
         for j, column in enumerate(self.domain.columns):
             if column.is_numeric:
-                self._approach(points, own, j, keeps)
+                self._approach(points, own, j, weight, keeps)
         return self._frame(points, names)
 
     def _points(self, frame: pd.DataFrame) -> _Points:
@@ -198,14 +202,14 @@ class Mover:
         widths = np.array([column.width if column.is_numeric else 0.0 for column in self.domain.columns])
         return np.where(widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes)
 
-    def _take_over(self, points: _Points, own: _Points, keeps: Keeps) -> None:
+    def _take_over(self, points: _Points, own: _Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
         """Take over own values, the best first: trials are as many as are better, and the last one that holds stays.
 
         The value that it lacks is not taken over any more, and what is better without it is tried again.
         """
         gaps, waiting = self._gaps(points, own), np.arange(len(points.codes))
         while len(waiting):
-            order = self._order(points.take(waiting), own.take(waiting), gaps[waiting])
+            order = self._order(points.take(waiting), own.take(waiting), gaps[waiting], weight[waiting, None])
             which, turn = np.nonzero(order >= 0)
             if not len(which):
                 break
@@ -219,19 +223,21 @@ class Mover:
             gaps[waiting] = np.where(rank <= held[:, None], 0.0, gaps[waiting])
             waiting = waiting[held < (order >= 0).sum(axis=1)]
 
-    def _order(self, points: _Points, own: _Points, gaps: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _order(
+        self, points: _Points, own: _Points, gaps: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         """Return columns in the order in which own values are better, and -1 after them."""
         codes, gaps = points.codes.copy(), gaps.copy()
         order: list[NDArray[np.int64]] = []
         while True:
-            gain = np.where(gaps > 0, gaps + self.weight * self.likelihood.gains(codes, own.codes), 0.0)
+            gain = np.where(gaps > 0, gaps + weight * self.likelihood.gains(codes, own.codes), 0.0)
             best = np.where(gain.max(axis=1) > TIE, gain.argmax(axis=1), -1)
             if not len(some := np.flatnonzero(best >= 0)):
                 return np.array(order, dtype=np.int64).reshape(len(order), len(codes)).T
             order.append(best)
             codes[some, best[some]], gaps[some, best[some]] = own.codes[some, best[some]], 0.0
 
-    def _approach(self, points: _Points, own: _Points, j: int, keeps: Keeps) -> None:
+    def _approach(self, points: _Points, own: _Points, j: int, weight: NDArray[np.float64], keeps: Keeps) -> None:
         """Take one number part of the way, by eighths: the best of them that holds."""
         column = self.domain.columns[j]
         at = np.flatnonzero(np.isfinite(points.numbers[:, j] - own.numbers[:, j]) & (self._gaps(points, own)[:, j] > 0))
@@ -241,13 +247,50 @@ class Mover:
         trial.numbers[:, j] = column.rounded(trial.numbers[:, j])
         trial.codes[:, j] = column.codes(pd.Series(trial.numbers[:, j]))
         gain = np.abs(trial.numbers[:, j] - before.numbers[:, j]) / column.width
-        gain += self.weight * self.likelihood.gains(before.codes, trial.codes)[:, j]
+        gain += weight[which] * self.likelihood.gains(before.codes, trial.codes)[:, j]
         some = np.flatnonzero(gain > TIE)
         if len(some):
             gain[some[~keeps(trial.take(some), which[some])]] = 0.0
             best = gain.reshape(-1, len(_PARTS)).argmax(axis=1) + np.arange(len(at)) * len(_PARTS)
             best = best[gain[best] > TIE]
             points.put(which[best], trial.take(best))
+
+
+def balanced_weight(
+    served: ServedRows, log_probability: NDArray[np.float64], goal: Goal, model: LabelModel, mover: Mover | None
+) -> float:
+    """Return the largest weight of plausibility at which answers are near enough, on average over drawn rows who ask.
+
+    That is 0.9 times as far as the nearest drawn row, or 1.1 times where rows are not moved: on a line between the
+    weights that are tried.
+    """
+    asks = np.ones(len(served), dtype=bool) if goal.is_opposite else ~goal.met(served.labels)
+    asked, rows = np.flatnonzero(asks)[:_ASKED], np.flatnonzero(~asks | goal.is_opposite)
+    if not len(rows):
+        return 0.0
+    away = served.heom.distances(served.codes.take(asked), served.codes.take(rows)) * served.frame.shape[1]
+    if goal.is_opposite:
+        away[served.labels[asked][:, None] == served.labels[rows]] = np.inf
+    known = np.isfinite(away.min(axis=1))
+    asked, away = asked[known], away[known]
+    if not len(asked):
+        return 0.0
+    at = np.array([(away - weight * log_probability[rows]).argmin(axis=1) for weight in _WEIGHTS])
+    far, limit = away[np.arange(len(asked)), at].mean(axis=1), _DRAWN * away.min(axis=1).mean()
+    if mover is not None:
+        who, begin = np.tile(asked, len(_WEIGHTS)), rows[at.ravel()]
+
+        def met(some: pd.DataFrame, which: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return goal.met(model(some).astype(object), served.labels[who[which]] if goal.is_opposite else None)
+
+        queries, weights = served.frame.take(who).reset_index(drop=True), np.repeat(_WEIGHTS, len(asked))
+        moved = mover.move(served.frame.take(begin), served.labels[begin], queries, weights, met)
+        far = served.heom.parts(moved, queries).sum(axis=1).reshape(at.shape).mean(axis=1)
+        limit *= _MOVED / _DRAWN
+    if not (far > limit).any():
+        return float(_WEIGHTS[-1])
+    first = int(np.argmax(far > limit))
+    return float(np.interp(limit, far[first - 1 : first + 1], _WEIGHTS[first - 1 : first + 1])) if first else 0.0
 
 
 def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:

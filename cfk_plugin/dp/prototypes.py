@@ -8,7 +8,7 @@ import math
 import secrets
 import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.provenance import declarations_of, environment_of
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp.answer_rows import Mover, ServedRows, check_unfitted, fit_surrogate, medoids
+from cfk_plugin.dp.answer_rows import Mover, ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.noise import PrivateRows, SeededRows
@@ -107,8 +107,10 @@ class DPPrototypes:
         Answer with the nearest of all rows, or of typical ones of each outcome, which are much farther away.
     prototypes : int
         Number of prototypes of each outcome.
-    plausibility : float
+    plausibility : float, optional
         Weight of a row's negative log-probability against its distance to the query (in features). 0: nearest alone.
+        Default: chosen in `fit`, with drawn rows who ask, so that answers are as likely as they can be at 0.9 times the
+        distance of the nearest drawn row on average (1.1 times where rows are not moved).
     revert : bool, optional
         Whether a row takes over the query's own values, or numbers nearer to them, while the outcome stays desired and
         it does not lose more in plausibility than it gains in distance. That costs no budget, and tells more of the
@@ -134,6 +136,8 @@ class DPPrototypes:
         What is guaranteed of all answers together.
     served_, forest_ : ServedRows, Forest
         The drawn rows, and the noised counts behind them; both may be looked at.
+    plausibility_ : float
+        The weight that is used.
     spent_ : float
         Epsilon that has been spent on this population so far, by what the accountant knows.
 
@@ -156,7 +160,7 @@ class DPPrototypes:
     rows: int = 60_000
     serve: Literal["rows", "prototypes"] = "rows"
     prototypes: int = 64
-    plausibility: float = 0.2
+    plausibility: float | None = None
     revert: bool | None = None
     model_access: ModelAccess = "private"
     model_epsilon: float | None = None
@@ -222,7 +226,7 @@ class DPPrototypes:
         asked = PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
         forest = Forest.measure(asked, domain.sizes)
         random = np.random.default_rng(self.seed)
-        codes, self._mover = forest.sample(self.rows, random), Mover(domain, forest.likelihood(), self.plausibility)
+        codes, self._mover = forest.sample(self.rows, random), Mover(domain, forest.likelihood())
         drawn = domain.draw(codes, random)
         frame = drawn[features]
         if self.model_access == "surrogate":
@@ -230,10 +234,14 @@ class DPPrototypes:
         self.model_ = LabelModel(model, features, self.goal_)
         labels = self.model_(frame).astype(object)
         self.goal_.check(self.model_.classes, labels)
-        cost = -self.plausibility * self._mover.likelihood.of(codes) / len(features)
-        served = ServedRows.of(domain, frame, labels, cost - cost.min())
-        self.served_ = served if self.serve == "rows" else served.take(medoids(served, self.goal_, self.prototypes))
         self.forest_, self.certificate_ = forest, self._certificate(asked, domain)
+        served = ServedRows.of(domain, frame, labels, self._mover.likelihood.of(codes))
+        served = served if self.serve == "rows" else served.take(medoids(served, self.goal_, self.prototypes))
+        mover, likely = self._mover if self.certificate_.reverted else None, served.cost
+        self.plausibility_ = self.plausibility
+        if self.plausibility is None:
+            self.plausibility_ = balanced_weight(served, likely, self.goal_, self.model_, mover)
+        self.served_ = replace(served, cost=self.plausibility_ * (likely.max() - likely) / len(features))
         return self
 
     def explain(
@@ -285,7 +293,8 @@ class DPPrototypes:
             def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
                 return self.goal_.met(self.model_(some).astype(object), None if own is None else own[of])
 
-            moved = self._mover.move(rows.loc[which], served.labels[at[which]], frame.loc[which], met)
+            weight = np.full(len(which), self.plausibility_)
+            moved = self._mover.move(rows.loc[which], served.labels[at[which]], frame.loc[which], weight, met)
             rows.loc[which] = moved.set_axis(which)
         return rows, answered
 
@@ -319,7 +328,8 @@ class DPPrototypes:
         if self.serve not in ("rows", "prototypes"):
             raise PolicyError(f'serve must be "rows" or "prototypes", got {self.serve!r}')
         weight = self.plausibility
-        if not isinstance(weight, (int, float)) or isinstance(weight, bool) or not 0 <= weight < math.inf:
+        is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+        if weight is not None and not (is_number and 0 <= weight < math.inf):
             raise PolicyError(f"plausibility must be a finite number >= 0, got {weight!r}")
         if self.revert not in (None, False, True):
             raise PolicyError(f"revert must be True, False or None, got {type(self.revert).__name__}")

@@ -263,6 +263,21 @@ def test_no_move_makes_a_row_worse_by_distance_and_plausibility_together() -> No
     assert (loss(moved) < loss(start) - 1e-9).any()
 
 
+@pytest.mark.parametrize(("settings", "times"), [({"model_access": "public"}, 0.9), ({}, 1.1)])
+def test_plausibility_is_chosen_so_that_answers_to_drawn_rows_are_nine_or_eleven_tenths_as_far_as_the_nearest(
+    settings: dict[str, Any], times: float
+) -> None:
+    one = fitted(20.0, desired="opposite", **settings)
+    asked = one.served_.frame.head(50)
+    away = one.served_.heom.distances(asked, one.served_.frame) * 4
+    other = one.served_.labels[:50, None] != one.served_.labels
+    found = one.served_.heom.parts(one.generate(asked)[0], asked).sum(axis=1).mean()
+    # on a line between two weights that were tried, of which the true curve is none
+    assert found / np.where(other, away, np.inf).min(axis=1).mean() == pytest.approx(times, abs=0.12)
+    assert 0 < one.plausibility_ < 2.2
+    assert fitted(plausibility=0.3, **settings).plausibility_ == 0.3
+
+
 def test_moves_take_as_many_calls_of_the_model_for_many_queries_as_for_few_and_repeat() -> None:
     calls: list[int] = []
 
