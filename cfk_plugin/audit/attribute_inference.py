@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -243,35 +243,26 @@ class Setup:
         return table, mine, rest
 
 
-@dataclass(frozen=True, repr=False)
-class Run:
-    """The attack on one owner: a piece of an audit, to be called once."""
-
-    owner: Target
-    sample: Sample
-    setup: Setup
-
-    def __call__(self) -> Found:
-        """Train, ask and count."""
-        setup = self.setup
-        table, own, control = people = setup.split(len(self.sample))
-        service = self.owner.train(self.sample.take(table), setup.seed)
-        asked, said, given = _ask(service, self.sample.X.take(own), setup.queries)
-        register = Register(self.sample.X, setup.quasi_identifiers)
-        answered = Answered(said, register, table)
-        guessed = {name: guesses(answered, register, name, setup.tolerance) for name in setup.private}
-        places = len(answered.cells)
-        return {
-            "asked": np.array(asked),
-            "answered": np.array(given),
-            "sizes": answered.sizes,  # people of the table who fit, per answer
-            "people": answered.people,  # the same, per place
-            # Guesses per attribute, place and column; who hold what an answer says, of those who fit it; people of the
-            # table and of the control whom anything was guessed of, then those by answers that fit few.
-            "counts": np.array([_counts(guessed[name], register, name, people, setup, places) for name in guessed]),
-            "shares": np.array([_shares(guessed[name], answered, register, name, table) for name in guessed]),
-            "guessed": _guessed(guessed.values(), few(answered.people), register, (table, control)),
-        }
+def attack(owner: Target, sample: Sample, setup: Setup) -> Found:
+    """Train, ask and count."""
+    table, own, control = people = setup.split(len(sample))
+    service = owner.train(sample.take(table), setup.seed)
+    asked, said, given = _ask(service, sample.X.take(own), setup.queries)
+    register = Register(sample.X, setup.quasi_identifiers)
+    answered = Answered(said, register, table)
+    guessed = {name: guesses(answered, register, name, setup.tolerance) for name in setup.private}
+    places = len(answered.cells)
+    return {
+        "asked": np.array(asked),
+        "answered": np.array(given),
+        "sizes": answered.sizes,  # people of the table who fit, per answer
+        "people": answered.people,  # the same, per place
+        # Guesses per attribute, place and column; who hold what an answer says, of those who fit it; people of the
+        # table and of the control whom anything was guessed of, then those by answers that fit few.
+        "counts": np.array([_counts(guessed[name], register, name, people, setup, places) for name in guessed]),
+        "shares": np.array([_shares(guessed[name], answered, register, name, table) for name in guessed]),
+        "guessed": _guessed(guessed.values(), few(answered.people), register, (table, control)),
+    }
 
 
 def _ask(service: TrainedTarget, people: pd.DataFrame, queries: int) -> tuple[int, list[Said], int]:
@@ -445,7 +436,7 @@ def attribute_inference(
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 1)
     setup = _checked(sample, quasi_identifiers, n_train, queries, tolerance, private, seed)
     key = f"attribute inference through linkage: {owner.name}, {setup}, sample {sample.fingerprint()}"
-    (found,) = audit.run([Piece(key, Run(owner, sample, setup))])
+    (found,) = audit.run([Piece(key, partial(attack, owner, sample, setup))])
     settings: dict[str, str | int | float | bool] = {
         "n_train": setup.n_train,
         "queries": queries,

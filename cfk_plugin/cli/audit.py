@@ -199,8 +199,9 @@ def _check_audited(method: str | None, fit: str | None, score: str | None) -> No
 
 
 def _say_runs(runs: int, seconds: float, needed: int | None) -> None:
-    said = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-    say(f"{2 * runs} runs, about {said}", stderr=True)
+    from cfk_plugin.audit.planning import format_duration
+
+    say(f"{2 * runs} runs, about {format_duration(seconds)}", stderr=True)
     if needed is None or needed > runs:
         say("so few runs cannot refute the claim, however much is given away", stderr=True)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cfk_plugin.reproduction import Experiment, Results
     from cfk_plugin.reproduction.run import OnEvent
 
-_MINUTE, _HOUR = 60, 3600
 _DECIDE = {"tables", "methods", "ks", "studies", "limit", "grasp_limit", "effective", "grid", "explainer", "seed"}
 
 
@@ -108,6 +107,7 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
     """Show how far the work is and how long it will still take; without a terminal, a line per table."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from cfk_plugin.audit.planning import format_duration
     from cfk_plugin.reproduction.run import Event, Forecast
 
     err, jobs = console(stderr=True), experiment.jobs()
@@ -126,11 +126,11 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
 
     def on_event(event: Event) -> None:
         forecast.done(event)
-        bar.update(task, advance=1, left=f"about {_duration(forecast.left)} left")
+        bar.update(task, advance=1, left=f"about {format_duration(forecast.left)} left")
         table = event.job.table
         left[table] -= 1
         if not left[table] and not err.is_terminal:
-            err.print(f"{table} is measured; about {_duration(forecast.left)} left")
+            err.print(f"{table} is measured; about {format_duration(forecast.left)} left")
 
     said = os.environ.get("CFK_PROGRESS")
     os.environ["CFK_PROGRESS"] = "off"  # there is one bar
@@ -141,12 +141,6 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
         del os.environ["CFK_PROGRESS"]
         if said is not None:
             os.environ["CFK_PROGRESS"] = said
-
-
-def _duration(seconds: float) -> str:
-    if seconds < _MINUTE:
-        return f"{seconds:.0f} s"
-    return f"{seconds / _MINUTE:.0f} min" if seconds < _HOUR else f"{seconds / _HOUR:.1f} h"
 
 
 def _show(results: Results) -> None:

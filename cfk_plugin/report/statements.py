@@ -372,7 +372,9 @@ def policy_summary(
     """Describe the policies in force, and how settings changed in the period."""
     environments = [run.environment for run in pooled.runs if run.environment is not None]
     policies = _policies(pooled, control)
-    settings = {name: _of_params(pooled, f"cfk.{name}") for name in ("method", "guarantee", "generator")}
+    names = ("method", "guarantee", "generator")
+    found = {name: {run.params.get(f"cfk.{name}") for run in pooled.runs} - {None} for name in names}
+    settings = {name: tuple(sorted(filter(None, values))) for name, values in found.items()}
     return {
         "preset": preset,
         "policies": policies,
@@ -412,10 +414,6 @@ def _settings(run: RunEvidence) -> dict[str, Any]:
     """Return the settings of a run's policy, with the floor of pureness that held, where the run says so."""
     floor = {"least_pureness": run.setting("min_pureness") or 0.0} if FLOOR in run.params else {}
     return {**(run.policy or {}), **floor}
-
-
-def _of_params(pooled: Pooled, name: str) -> tuple[str, ...]:
-    return tuple(sorted({run.params[name] for run in pooled.runs if name in run.params}))
 
 
 def _deviations(pooled: Pooled, policies: int, settings: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

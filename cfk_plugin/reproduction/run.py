@@ -13,12 +13,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from queue import Empty
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cfk_plugin.errors import InputError, whole_file
+from cfk_plugin.records.reading import if_there
 from cfk_plugin.records.run import ReportContents, Value, client_of, log_report
 from cfk_plugin.reproduction.measure import METHODS, SLOW, Job, Measurement, measure
 from cfk_plugin.reproduction.page import render
@@ -383,7 +385,8 @@ def log(measured: Mapping[str, Measurement], place: Place) -> dict[str, str]:
     for key, found in measured.items():
         name = f"{place.tracking_uri} {place.experiment} {found.config.key} {found.method}"
         held = known.get(name)
-        if held is None or not _exists(client, held["run_id"]):
+        there = held and if_there(partial(client.get_run, held["run_id"]))
+        if held is None or there is None or there.info.lifecycle_stage != "active":  # a store may have been emptied
             held = known[name] = {"run_id": None, "keys": []}
         if key not in held["keys"]:
             held["run_id"] = log_report(
@@ -426,13 +429,3 @@ def _metrics(found: Measurement) -> Iterator[Value]:
     for name, value in figures.items():
         if name != "k" and isinstance(value, (int, float)) and math.isfinite(value):
             yield Value(f"{''.join(parts)}{name}", float(value), found.k)
-
-
-def _exists(client: Any, run_id: str) -> bool:
-    """Say whether a run is still there: a store may have been emptied since."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return bool(client.get_run(run_id).info.lifecycle_stage == "active")
-    except MlflowException:
-        return False

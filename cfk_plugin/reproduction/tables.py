@@ -6,7 +6,7 @@ import hashlib
 import json
 import warnings
 import zlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as once
 from importlib.resources import files
@@ -92,24 +92,25 @@ def _describe(name: str, folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
         raise InputError(f"{path} cannot be read as JSON ({type(error).__name__})") from None
     if not isinstance(about, dict):
         raise InputError(f"{path} holds no JSON object")
-    features, quasi_identifiers = (_names(about, key, path) for key in ("features", "quasi_identifiers"))
-    sensitive, target = (_text(about, key, path) for key in ("sensitive_attribute", "target"))
-    described = _types(about, path)
+    features, quasi_identifiers = (tuple(_part(about, n, path, _NAMES)) for n in ("features", "quasi_identifiers"))
+    sensitive, target = (_part(about, name, path, _TEXT) for name in ("sensitive_attribute", "target"))
+    listed = _part(about, "columns", path, _OBJECTS)
+    described = {_part(column, "name", path, _TEXT): _part(column, "type", path, _TEXT) for column in listed}
+    if strange := [column for column, kind in described.items() if kind not in _TYPES]:
+        raise InputError(f"{path}: the type of {', '.join(strange)} is none of {', '.join(_TYPES)}")
     columns = dict.fromkeys((*features, sensitive, target))
     if lost := [column for column in columns if column not in described]:
         raise InputError(f"{path}: 'columns' does not describe {', '.join(lost)}")
     if lost := sorted(set(columns) - set(_csv(rows, nrows=0).columns)):
         raise InputError(f"{rows} lacks columns that {path.name} asks for: {', '.join(lost)}")
-    desired, source = (_value(about, key, path) for key in ("desired_outcome", "source"))
-    if not isinstance(source, dict):
-        raise InputError(f"{path}: 'source' is no object with 'original'")
+    desired, source = _part(about, "desired_outcome", path), _part(about, "source", path, _SOURCE)
     return {column: described[column] for column in columns}, {
         "features": features,
         "quasi_identifiers": quasi_identifiers,
         "sensitive": sensitive,
         "target": target,
         "desired": desired if described[target] == "numeric" else str(desired),
-        "source": shorten(_text(source, "original", path), 210, placeholder=" ...", break_on_hyphens=False),
+        "source": shorten(_part(source, "original", path, _TEXT), 210, placeholder=" ...", break_on_hyphens=False),
     }
 
 
@@ -123,34 +124,25 @@ def _csv(rows: Path, **options: Any) -> pd.DataFrame:
     return frame
 
 
-def _value(about: Mapping[str, Any], key: str, path: Path) -> Any:
-    if about.get(key) is None:
+_Form = tuple[Callable[[Any], bool], str]
+_TEXT: _Form = (lambda found: isinstance(found, str), "text")
+_NAMES: _Form = (
+    lambda found: isinstance(found, list) and len(found) > 0 and all(isinstance(name, str) for name in found),
+    "list of column names",
+)
+_OBJECTS: _Form = (
+    lambda found: isinstance(found, list) and all(isinstance(column, dict) for column in found),
+    "list of objects with 'name' and 'type'",
+)
+_SOURCE: _Form = (lambda found: isinstance(found, dict), "object with 'original'")
+
+
+def _part(about: Mapping[str, Any], key: str, path: Path, form: _Form | None = None) -> Any:
+    if (found := about.get(key)) is None:
         raise InputError(f"{path} lacks the key '{key}'")
-    return about[key]
-
-
-def _text(about: Mapping[str, Any], key: str, path: Path) -> str:
-    found = _value(about, key, path)
-    if not isinstance(found, str):
-        raise InputError(f"{path}: '{key}' is no text")
+    if form is not None and not form[0](found):
+        raise InputError(f"{path}: '{key}' is no {form[1]}")
     return found
-
-
-def _names(about: Mapping[str, Any], key: str, path: Path) -> tuple[str, ...]:
-    found = _value(about, key, path)
-    if not isinstance(found, list) or not found or not all(isinstance(name, str) for name in found):
-        raise InputError(f"{path}: '{key}' is no list of column names")
-    return tuple(found)
-
-
-def _types(about: Mapping[str, Any], path: Path) -> dict[str, str]:
-    columns = _value(about, "columns", path)
-    if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
-        raise InputError(f"{path}: 'columns' is no list of objects with 'name' and 'type'")
-    types = {_text(column, "name", path): _text(column, "type", path) for column in columns}
-    if strange := [name for name, kind in types.items() if kind not in _TYPES]:
-        raise InputError(f"{path}: the type of {', '.join(strange)} is none of {', '.join(_TYPES)}")
-    return types
 
 
 _WAY_OUT = "give a folder that has the tables: --data FOLDER"
